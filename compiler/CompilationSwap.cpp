@@ -21,6 +21,12 @@ absl::StatusOr<plan::Plan> Compilation::swapCaches() {
     return absl::InvalidArgumentError(
         absl::StrCat("goal.kv_device_memory = ", *memory, ": expected at least two places of a layer's cache, ",
                      2 * place, " bytes: policy ", std::string(policy_.name), " swaps layers whole"));
+  if (memory && request_.policy.kvPlaces && *memory / place < static_cast<uint64_t>(*request_.policy.kvPlaces))
+    return absl::InvalidArgumentError(
+        absl::StrCat("policy.kv_places = ", *request_.policy.kvPlaces, ": expected at most ", *memory / place,
+                     ", what a kv_device_memory of ", *memory, " bytes holds of places of ", place));
+  if (request_.model->layers <= model::kLeastKvPlaces)
+    return choose(); // no fewer places than layers
   const std::vector<Candidate> all = policy_.candidates(inputs_);
   if (!memory && !request_.policy.kvPlaces) { // all of it beside as many weights as there may be
     split_ = all;

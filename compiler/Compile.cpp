@@ -41,6 +41,24 @@ absl::Status checkSplit(const CompileRequest &request, const Policy &policy) {
                                                  splittingPolicyNames(), " and start rule eager"));
 }
 
+// What a policy that swaps layers' caches whole cannot be asked for.
+absl::Status checkSwapped(const CompileRequest &request, const Policy &policy) {
+  const model::Policy &asked = request.policy;
+  const std::string name(policy.name);
+  if (asked.startRule != model::StartRule::Eager)
+    return absl::InvalidArgumentError(absl::StrCat("policy.start_rule = \"",
+                                                   std::string(model::startRuleName(asked.startRule)),
+                                                   "\": expected \"eager\": policy ", name, " moves caches under it"));
+  if (asked.kvWriteBack != model::KvWriteBack::Auto && asked.kvWriteBack != model::KvWriteBack::All)
+    return absl::InvalidArgumentError(absl::StrCat(
+        "policy.kv_write_back = \"", std::string(model::kvWriteBackName(asked.kvWriteBack)),
+        "\": expected \"auto\" or \"all\": policy ", name, " swaps out what is in use of a layer's cache"));
+  if (request.goal.miniBatches > 1)
+    return absl::InvalidArgumentError(absl::StrCat("goal.mini_batches = ", request.goal.miniBatches,
+                                                   ": expected 1: policy ", name, " swaps the caches of whole layers"));
+  return absl::OkStatus();
+}
+
 } // namespace
 
 absl::StatusOr<plan::Plan> compile(const CompileRequest &request) {
@@ -48,12 +66,10 @@ absl::StatusOr<plan::Plan> compile(const CompileRequest &request) {
   RETURN_IF_ERROR(model::validate(request.hardware, "hardware"));
   ASSIGN_OR_RETURN(policy, policyFor(request.policy, request.goal));
   RETURN_IF_ERROR(checkPolicy(request.policy, request.goal));
+  if (policy->traits.swapsLayers)
+    RETURN_IF_ERROR(checkSwapped(request, *policy));
   RETURN_IF_ERROR(checkSplit(request, *policy));
   RETURN_IF_ERROR(checkStated(request, !policy->traits.swapsLayers));
-  if (policy->traits.swapsLayers && request.goal.miniBatches > 1)
-    return absl::InvalidArgumentError(absl::StrCat("goal.mini_batches = ", request.goal.miniBatches,
-                                                   ": expected 1: policy ", std::string(policy->name),
-                                                   " swaps the caches of whole layers"));
   model::WeightLayout layout = model::layoutWeights(request.model);
   for (const Candidate &candidate : request.placements) {
     RETURN_IF_ERROR(checkCandidate(candidate, request.model, request.goal.miniBatches, layout));

@@ -23,6 +23,28 @@ std::optional<uint64_t> periodOf(const model::ModelSpec &model, int64_t places) 
   return algorithms::rotationPeriodOf(residency, model.layers);
 }
 
+// Of the paper's protocol, in which swaps go on over the edges of iterations.
+std::string protocolText(int64_t layers, int64_t places, algorithms::SwapVisits visits) {
+  const algorithms::KvSwapProblem problem = {
+      static_cast<int32_t>(layers), static_cast<int32_t>(places), {1, visits.in, visits.out}};
+  const bool waits = algorithms::kvSwapWaits(problem);
+  std::string text = absl::StrCat("the protocol ", waits ? "waits" : "never waits");
+  if (visits.in == visits.out)
+    absl::StrAppend(&text, ", ", visits.in, " x (", layers - places, " + 2) ", waits ? "> " : "<= ", layers - 1);
+  return text;
+}
+
+// Of the plan, in which they end with their iteration.
+std::string planText(const algorithms::KvSwapProblem &problem) {
+  const std::optional<algorithms::KvSwapCycle> cycle = algorithms::kvSwapCycle(problem, plan::kMostPhases * 4);
+  if (!cycle)
+    return "";
+  return absl::StrCat("; with no swap over an iteration's edge, as planned, compute ",
+                      cycle->waited == 0 ? std::string("never waits")
+                                         : absl::StrCat("waits for ", cycle->waited, " layers' time in ", cycle->period,
+                                                        " iterations"));
+}
+
 } // namespace
 
 std::string explainSwap(const model::ModelSpec &model, const algorithms::Residency &residency, const SwapTimes &times,
@@ -30,9 +52,7 @@ std::string explainSwap(const model::ModelSpec &model, const algorithms::Residen
   if (!residency.kvFifo)
     return "";
   const int64_t n = model.layers, places = residency.kvPlaces, m = n - places;
-  const auto [in, out] = times.visits();
-  const int64_t swap = std::max(in, out);
-  const bool waits = swap * (m + 2) > n - 1;
+  const algorithms::SwapVisits visits = times.visits();
   // Of the link: t_swap m = t_compute n.
   const double most = static_cast<double>(times.computeNs) * static_cast<double>(n) /
                       static_cast<double>(std::max<uint64_t>(1, std::max(times.inNs, times.outNs)));
@@ -41,13 +61,12 @@ std::string explainSwap(const model::ModelSpec &model, const algorithms::Residen
                       absl::StrFormat("%.2f", static_cast<double>(n) / static_cast<double>(places)),
                       " (printed: (n + 4) / (n - m + 2) = ",
                       absl::StrFormat("%.2f", static_cast<double>(n + 4) / static_cast<double>(places + 2)),
-                      "). A swap takes ", in, in == 1 ? " layer's" : " layers'", " compute in and ", out, " out (",
-                      msText(times.inNs), " and ", msText(times.outNs), " of ", msText(times.computeNs),
-                      "): the protocol ", waits ? "waits, " : "never waits, ", swap, " x (", m, " + 2) ",
-                      waits ? "> " : "<= ", n - 1, "; the link alone would do for ",
+                      "). A swap takes ", visits.in, visits.in == 1 ? " layer's" : " layers'", " compute in and ",
+                      visits.out, " out (", msText(times.inNs), " and ", msText(times.outNs), " of ",
+                      msText(times.computeNs), "): ", protocolText(n, places, visits), "; the link alone would do for ",
                       absl::StrFormat("%.1f", std::min(most, static_cast<double>(n))), " away",
-                      *residency.kvFifo == times.visits()
-                          ? ""
+                      *residency.kvFifo == visits
+                          ? planText(algorithms::kvSwapProblem(residency, n))
                           : absl::StrCat(". Swaps begin as if they took ", residency.kvFifo->in, " and ",
                                          residency.kvFifo->out, ": places come back to where they were in time"));
 }

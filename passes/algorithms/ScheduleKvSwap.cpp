@@ -3,24 +3,9 @@
 
 #include <algorithm>
 #include <map>
-#include <numeric>
 #include <utility>
 
 namespace headrace::algorithms {
-namespace {
-
-std::string padded(const std::string &text, size_t width) {
-  return text.size() < width ? text + std::string(width - text.size(), ' ') : text;
-}
-
-std::string startText(const KvSwapCopy &copy) {
-  const std::string layer = std::to_string(copy.layer), place = std::to_string(copy.place);
-  return (copy.out ? layer + " out of place " + place : layer + " into place " + place) +
-         (copy.onDemand ? " on demand" : "");
-}
-
-} // namespace
-
 KvSwap::KvSwap(const KvSwapProblem &problem) : problem_(problem) {
   table_.resize(static_cast<size_t>(problem.layers));
   for (int32_t layer = 0; layer < problem.places; ++layer)
@@ -183,57 +168,17 @@ Rotation kvSwapRotation(const KvSwapProblem &problem, const KvSwapCycle &cycle) 
 
 bool kvSwapWaits(const KvSwapProblem &problem) {
   const auto &[compute, in, out] = problem.times;
-  return (in + compute - 1) / compute * (problem.layers - problem.places + 2) > problem.layers - 1;
-}
-
-std::string kvSwapLog(const KvSwapProblem &problem, int64_t from, int64_t until) {
-  KvSwap swap(problem);
-  const size_t width = std::to_string(problem.layers - 1).size() + 1;
-  std::string text = padded("time", 8) + padded("layer", 7);
-  for (int32_t layer = 0; layer < problem.layers; ++layer)
-    text += padded(std::to_string(layer), width);
-  text += "  swaps that begin\n";
-  while (swap.now() < until) {
-    const int64_t waited = swap.waited();
-    const size_t copies = swap.copies().size();
-    const int64_t visit = swap.visits();
+  const int64_t n = problem.layers, m = n - problem.places;
+  if (in == out)
+    return (in + compute - 1) / compute * (m + 2) > n - 1;
+  constexpr int64_t kFirst = 2, kIterations = 64;
+  KvSwap swap({problem.layers, problem.places, problem.times});
+  while (swap.visits() < kFirst * n)
     swap.compute();
-    const int64_t start = swap.now() - problem.times.compute;
-    if (start < from || start >= until)
-      continue;
-    std::string begun;
-    for (size_t i = copies; i < swap.copies().size(); ++i)
-      begun += (begun.empty() ? "" : ", ") + startText(swap.copies()[i]);
-    if (const int64_t more = swap.waited() - waited; more > 0)
-      begun += (begun.empty() ? "waited " : "; waited ") + std::to_string(more);
-    text += padded(std::to_string(start), 8) + padded(std::to_string(visit % problem.layers), 7);
-    // As it stood while the layer computed: what has ended since was under way.
-    for (int32_t layer = 0; layer < problem.layers; ++layer) {
-      const KvSwapRow &row = swap.table()[static_cast<size_t>(layer)];
-      const bool since = row.changed > start;
-      const char mark = layer == visit % problem.layers ? '#'
-                        : row.state == KvState::Device  ? (since ? 'i' : '.')
-                        : row.state == KvState::Host    ? (since ? 'o' : 'h')
-                                                        : (row.state == KvState::SwappingIn ? 'i' : 'o');
-      text += padded(std::string(1, mark), width);
-    }
-    text += begun.empty() ? "" : "  " + begun;
-    text.erase(text.find_last_not_of(' ') + 1);
-    text += '\n';
-  }
-  return text;
-}
-
-std::string kvSwapTable(const KvSwap &swap) {
-  static constexpr const char *kStates[] = {"on the host", "swapping in", "on the device", "swapping out"};
-  std::string text = "layer  host  place  state          since\n";
-  for (size_t layer = 0; layer < swap.table().size(); ++layer) {
-    const KvSwapRow &row = swap.table()[layer];
-    text += padded(std::to_string(layer), 7) + padded(std::to_string(layer), 6) +
-            padded(row.place < 0 ? "-" : std::to_string(row.place), 7) +
-            padded(kStates[static_cast<size_t>(row.state)], 15) + std::to_string(row.changed) + "\n";
-  }
-  return text;
+  const int64_t before = swap.waited();
+  while (swap.visits() < kIterations * n && swap.waited() == before)
+    swap.compute();
+  return swap.waited() > before;
 }
 
 } // namespace headrace::algorithms

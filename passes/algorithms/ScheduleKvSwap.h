@@ -19,9 +19,7 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "passes/algorithms/RotatePlaces.h"
@@ -33,8 +31,8 @@ struct KvSwapTimes {
 };
 
 struct KvSwapProblem {
-  int32_t layers = 0,
-          places = 0; // layers > places >= 2: n, and n - m, spaces that are being filled or emptied included
+  // layers > places >= 2: n, and n - m, spaces that are being filled or emptied included.
+  int32_t layers = 0, places = 0;
   KvSwapTimes times;
   // What the paper does not have: no swap is under way from one iteration to the next. One that would not be over by
   // the end of its iteration is not begun.
@@ -71,8 +69,6 @@ public:
   int64_t waited() const { return waited_; } // in all
   const std::vector<KvSwapRow> &table() const { return table_; }
   const std::vector<KvSwapCopy> &copies() const { return copies_; } // in order of their begin
-  // Spaces that nothing is in, in the order in which they are given out.
-  const std::vector<int32_t> &freePlaces() const { return free_; }
   // What decides everything to come: states, places, and how long swaps under way still take. At an iteration's start.
   std::vector<int64_t> state() const;
 
@@ -88,7 +84,7 @@ private:
   KvSwapProblem problem_;
   int64_t now_ = 0, visits_ = 0, waited_ = 0;
   std::vector<KvSwapRow> table_;
-  std::vector<int32_t> free_;
+  std::vector<int32_t> free_; // spaces that nothing is in, in the order in which they are given out
   std::vector<KvSwapCopy> copies_;
   std::optional<size_t> in_, out_; // under way, of copies_
 };
@@ -101,16 +97,11 @@ struct KvSwapCycle {
 // None: not within so many iterations.
 std::optional<KvSwapCycle> kvSwapCycle(const KvSwapProblem &problem, int64_t iterations);
 
-// A cycle of a problem that ends with its iterations, as places that rotate. The problem has one of at most `most`.
+// A cycle of a problem that ends with its iterations, as places that rotate.
 Rotation kvSwapRotation(const KvSwapProblem &problem, const KvSwapCycle &cycle);
 
-// Whether compute waits by the closed form above, which is for equal times both ways and swaps that go over edges.
+// Whether compute waits once everything has been swapped for the first time, where swaps go on over edges: for equal
+// times both ways by the closed form above, else as it is played.
 bool kvSwapWaits(const KvSwapProblem &problem);
-
-// One line for each time at which something happens, from `from` until before `until`: what computes, what begins and
-// ends, who waits.
-std::string kvSwapLog(const KvSwapProblem &problem, int64_t from, int64_t until);
-// The mapping table as it stands, a line a layer (Figure 3).
-std::string kvSwapTable(const KvSwap &swap);
 
 } // namespace headrace::algorithms

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <map>
-#include <optional>
 #include <tuple>
 
 #include <nlohmann/json.hpp>
@@ -93,7 +92,7 @@ MappingPhase phaseOf(const plan::Plan &plan, const std::vector<uint64_t> &places
 }
 
 // What is where at a time, a character a layer.
-std::string statesAt(const Mapping &mapping, const MappingPhase &phase, uint64_t ns) {
+std::string statesAt(const MappingPhase &phase, uint64_t ns) {
   std::string states(phase.startsNs.size(), 'h');
   for (const int32_t layer : phase.entry)
     if (layer >= 0)
@@ -101,7 +100,6 @@ std::string statesAt(const Mapping &mapping, const MappingPhase &phase, uint64_t
   for (const MappingSwap &swap : phase.swaps)
     if (swap.beginNs <= ns)
       states[static_cast<size_t>(swap.layer)] = swap.endNs > ns ? (swap.out ? 'o' : 'i') : (swap.out ? 'h' : '.');
-  (void)mapping;
   return states;
 }
 
@@ -114,7 +112,7 @@ std::string trimmed(std::string line) {
   return line + "\n";
 }
 
-std::string phaseText(const Mapping &mapping, const MappingPhase &phase, size_t number) {
+std::string phaseText(const MappingPhase &phase, size_t number) {
   const size_t layers = phase.startsNs.size(), width = std::to_string(layers - 1).size() + 1;
   std::string head = cell("at", 10) + cell("layer", 7);
   for (size_t layer = 0; layer < layers; ++layer)
@@ -124,8 +122,7 @@ std::string phaseText(const Mapping &mapping, const MappingPhase &phase, size_t 
   for (size_t layer = 0; layer < layers; ++layer) {
     const uint64_t start = phase.startsNs[layer];
     const uint64_t until = layer + 1 < layers ? phase.startsNs[layer + 1] : UINT64_MAX;
-    std::string states = statesAt(mapping, phase, start),
-                line = cell(formatNs(start), 10) + cell(std::to_string(layer), 7);
+    std::string states = statesAt(phase, start), line = cell(formatNs(start), 10) + cell(std::to_string(layer), 7);
     states[layer] = '#';
     for (const char state : states)
       line += cell(std::string(1, state), width);
@@ -190,7 +187,7 @@ std::string mappingText(const plan::Plan &plan, bool all) {
   text += "\nthe layer in each place as a phase starts; on the host each layer's cache has its own home\n" +
           formatTable(rows);
   for (size_t phase = 0; phase < (all ? mapping.phases.size() : 1); ++phase)
-    text += phaseText(mapping, mapping.phases[phase], phase);
+    text += phaseText(mapping.phases[phase], phase);
   if (!all && mapping.phases.size() > 1)
     text += absl::StrFormat("... %d more phases: --all shows them\n", mapping.phases.size() - 1);
   return text;

@@ -12,6 +12,7 @@
 
 #include "rapidcheck.h"
 #include "tests/support/LongRun.h"
+#include "tests/unit/algorithms/KvSwapText.h"
 #include "tests/unit/algorithms/PlayRotation.h"
 #include "tests/unit/algorithms/SwapByTicks.h"
 #include "gtest/gtest.h"
@@ -85,11 +86,10 @@ TEST(ScheduleKvSwap, TheMappingTableIsUpdatedInTwoPhases) {
 2      2     2      on the device  0
 3      3     -      on the host    0
 )");
-  EXPECT_TRUE(swap.freePlaces().empty());
   swap.compute(); // 2, at time 2; by 3 layer 0 is out
   EXPECT_EQ(swap.table()[0].state, KvState::Host);
   EXPECT_EQ(swap.table()[0].changed, 3);
-  EXPECT_EQ(swap.freePlaces(), (std::vector<int32_t>{0}));
+  EXPECT_EQ(swap.table()[0].place, -1);
   swap.compute(); // 3 is not there: on demand, into 0's place, 3 to 5; it computes from 5 on
   EXPECT_EQ(swap.waited(), 2);
   EXPECT_EQ(swap.copies()[1].layer, 3);
@@ -168,6 +168,25 @@ TEST(ScheduleKvSwap, WaitsExactlyWhenTheFormulaSays) {
   EXPECT_EQ(cases, casesOf(7410, 30810)); // 10 x the sum of 1 to 38, or to 78
 }
 
+// For unequal times by playing: the tick-by-tick simulation sees layers start late, or not.
+TEST(ScheduleKvSwap, WaitsForUnequalTimesAsThePapersWordsDo) {
+  int waiting = 0, cases = 0;
+  for (int layers = 4; layers <= 24; layers += 4)
+    for (int places = 2; places < layers; ++places)
+      for (const auto &[in, out] : {std::pair(1, 3), std::pair(3, 1), std::pair(2, 5), std::pair(4, 3)}) {
+        const test::Ticked ticked = test::swapByTicks(layers, places, 2, in, out, 64 * layers);
+        bool late = false;
+        for (size_t visit = static_cast<size_t>(2 * layers); visit < ticked.starts.size(); ++visit)
+          late |= ticked.starts[visit] > ticked.starts[visit - 1] + 2;
+        ASSERT_EQ(kvSwapWaits({layers, places, {2, in, out}}), late)
+            << layers << " " << places << " " << in << "/" << out;
+        waiting += late;
+        ++cases;
+      }
+  EXPECT_GE(waiting, 50); // of 288, as those that do not
+  EXPECT_GE(cases - waiting, 50);
+}
+
 // As a plan has it: no swap is under way over an edge. What it makes of 40 layers, 10 away, at 3 each: 13 swaps of 3
 // layers fit an iteration, 12 and 11 of the paper's 40 / 3 go over an edge.
 TEST(ScheduleKvSwap, EndsWithItsIteration) {
@@ -182,6 +201,11 @@ TEST(ScheduleKvSwap, EndsWithItsIteration) {
     EXPECT_EQ(phase.exits.size(), 13u);
   }
   EXPECT_EQ(wrongIn(rotation, 40), "");
+  // Figure 4 meets the formula with equality: without swaps over edges it waits, 5 layers' compute in 10 iterations.
+  const std::optional<KvSwapCycle> four = kvSwapCycle(problem(9, 2, 2, /*endsWithIteration=*/true), 100);
+  ASSERT_TRUE(four.has_value());
+  EXPECT_EQ(four->period, 10);
+  EXPECT_EQ(four->waited, 5);
 }
 
 TEST(ScheduleKvSwap, RotationsAreSound) {

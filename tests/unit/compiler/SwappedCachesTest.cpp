@@ -67,8 +67,10 @@ TEST(SwappedCaches, StatedPlacesInACycle) {
       HasSubstr("Caches of 2 of 9 layers are away at a time, 7 places of 260.00 KiB on the device hold the others "
                 "and what is under way: expansion 1.29 (printed: (n + 4) / (n - m + 2) = 1.44). A swap takes 1 "
                 "layer's compute in and 1 out ("));
-  EXPECT_THAT(plan->reason,
-              HasSubstr("the protocol never waits, 1 x (2 + 2) <= 8; the link alone would do for 9.0 away"));
+  EXPECT_THAT(
+      plan->reason,
+      HasSubstr("the protocol never waits, 1 x (2 + 2) <= 8; the link alone would do for 9.0 away; with no swap "
+                "over an iteration's edge, as planned, compute never waits"));
   for (const plan::Variant &variant : plan->variants)
     EXPECT_EQ(variant.predictedNs, variant.computeAloneNs); // nobody waits
   // As many go out as come in, each whole; what an iteration leaves in places is dirty.
@@ -151,10 +153,28 @@ TEST(SwappedCaches, WhatIsRefused) {
   EXPECT_THAT(refusal(r), StartsWith("policy.kv_places = 39: expected 38 (a cycle of 19): the 40 layers of "));
   EXPECT_THAT(refusal(r), HasSubstr("take a cycle of 39 iterations, a plan has at most 32"));
   r = pie(9);
+  r.policy.startRule = model::StartRule::Paper;
+  EXPECT_EQ(refusal(r), "policy.start_rule = \"paper\": expected \"eager\": policy pie moves caches under it");
+  r = pie(9);
+  r.policy.kvWriteBack = model::KvWriteBack::Dirty;
+  EXPECT_THAT(refusal(r), StartsWith("policy.kv_write_back = \"dirty\": expected \"auto\" or \"all\": policy pie "));
+  r = pie(9);
+  r.policy.kvPlaces = 6;
+  r.goal.kvDeviceMemory = 5 * kPlace;
+  EXPECT_THAT(refusal(r), StartsWith("policy.kv_places = 6: expected at most 5, what a kv_device_memory of "));
+  r = pie(9);
   r.goal.deviceMemory = 600 * 1024; // not even two places
   const absl::Status least = compile(r).status();
   EXPECT_TRUE(absl::IsResourceExhausted(least)) << least;
   EXPECT_THAT(std::string(least.message()), HasSubstr("What would do: a device memory of "));
+  // One or two layers have no fewer places than layers: nothing is swapped, and what would do is said.
+  for (const int64_t layers : {1, 2}) {
+    r = pie(layers);
+    r.goal.deviceMemory = 200 * 1024;
+    const absl::Status few = compile(r).status();
+    EXPECT_TRUE(absl::IsResourceExhausted(few)) << few;
+    EXPECT_THAT(std::string(few.message()), HasSubstr("What would do: a device memory of "));
+  }
 }
 
 } // namespace
