@@ -170,6 +170,7 @@ template <class Make> absl::StatusOr<plan::Plan> Compilation::withWriteBack(Make
   if (request_.policy.kvPlaces) // what stays over iterations goes home less often
     attempt(WriteBack::All, WriteBack::All);
   std::vector<std::vector<uint64_t>> times;
+  times.reserve(plans.size());
   for (const WrittenBack &each : plans)
     times.push_back(allTimesOf(each.plan));
   const size_t chosen = fastestOf(times);

@@ -199,6 +199,7 @@ void Residency::setKvAway(int64_t layers, int64_t firstBlock) {
   const auto at =
       std::find_if(away.begin(), away.end(), [](const Extent &extent) { return extent.of.kind > MovableKind::Kv; });
   std::vector<Extent> caches;
+  caches.reserve(static_cast<size_t>(layers));
   for (int32_t layer = 0; layer < layers; ++layer)
     caches.push_back({.of = {MovableKind::Kv, layer}, .begin = static_cast<uint64_t>(firstBlock)});
   away.insert(at, caches.begin(), caches.end());

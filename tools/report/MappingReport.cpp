@@ -34,6 +34,7 @@ std::vector<uint32_t> phasesOf(const plan::Plan &plan) {
     phases[schedule.phase] = v;
   }
   std::vector<uint32_t> variants;
+  variants.reserve(phases.size());
   for (const auto &[phase, variant] : phases)
     variants.push_back(variant);
   return variants;
@@ -131,9 +132,9 @@ std::string phaseText(const MappingPhase &phase, size_t number) {
       if ((swap.beginNs >= start || layer == 0) && swap.beginNs < until)
         begun +=
             model::cat(begun.empty() ? "" : ", ", swap.layer, swap.out ? " out of place " : " into place ", swap.place);
-    if (const uint64_t ready = layer == 0 ? 0 : phase.endsNs[layer - 1]; start > ready && layer > 0)
+    if (const uint64_t ready = layer == 0 ? start : phase.endsNs[layer - 1]; start > ready)
       begun += model::cat(begun.empty() ? "" : "; ", "waited ", formatNs(start - ready));
-    text += trimmed(line + "  " + begun);
+    text += trimmed(line.append("  ").append(begun));
   }
   return text;
 }
