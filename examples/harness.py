@@ -11,7 +11,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def find_headrace(given):
-    built = os.path.join(HERE, "..", "..", "build", "release", "tools", "headrace")
+    built = os.path.join(HERE, "..", "build", "release", "tools", "headrace")
     for path in (given, os.environ.get("HEADRACE"), built, shutil.which("headrace")):
         if path and os.access(path, os.X_OK):
             return os.path.abspath(path)
