@@ -103,6 +103,8 @@ absl::StatusOr<plan::Plan> Compilation::run() {
       absl::StatusOr<plan::Plan> plan = choose();
       if (lacksDeviceMemory(plan.status()))
         plan = packAll(plan.status());
+      if (plan.ok() && target_.kvDeviceBytes)
+        absl::StrAppend(&plan->reason, ". ", explainExpansion(request_.goal, target_, request_.model->layers));
       return lacksDeviceMemory(plan.status()) ? leastOf(stated, plan.status()) : std::move(plan);
     });
   absl::StatusOr<plan::Plan> plan = choose();
@@ -200,7 +202,8 @@ template <class Make> absl::StatusOr<plan::Plan> Compilation::withWriteBack(Make
 template <class Make> absl::StatusOr<plan::Plan> Compilation::withSlots(Make &&make) {
   caches_.setSlots(0);
   absl::StatusOr<plan::Plan> plan = make();
-  for (int64_t slots = caches_.leastSlots() + 1; slots <= kMostKvSlots && !request_.policy.kvPlaces; ++slots) {
+  const bool maySlots = !request_.policy.kvPlaces && !target_.kvDeviceBytes; // else they are what is stated
+  for (int64_t slots = caches_.leastSlots() + 1; slots <= kMostKvSlots && maySlots; ++slots) {
     // An objective that was missed may be met with more.
     const bool missed = absl::IsResourceExhausted(plan.status()) && latency_ && !lacksDeviceMemory(plan.status());
     if (plan.ok() ? !waitsForSlots(*plan, prices_.duplexShare()) : !missed)

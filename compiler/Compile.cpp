@@ -17,11 +17,18 @@
 namespace headrace::compiler {
 namespace {
 
+std::string expansionText(double expansion) {
+  return expansion == model::kAutoExpansion ? std::string("\"auto\"") : absl::StrCat(expansion);
+}
+
 // A budget for KV, how rows of what is not on the device get home, or places for it, says that caches are to be split;
 // what else moves in both directions goes by the same rules.
 absl::Status checkSplit(const CompileRequest &request, const Policy &policy) {
   const bool eager = request.policy.startRule == model::StartRule::Eager;
   const model::Policy &asked = request.policy;
+  if (request.goal.expansion && asked.kvPlaces)
+    return absl::InvalidArgumentError(absl::StrCat("policy.kv_places = ", *asked.kvPlaces,
+                                                   ": expected no goal.expansion beside it, which says what KV takes"));
   std::string key;
   if (request.goal.kvDeviceMemory)
     key = absl::StrCat("goal.kv_device_memory = ", *request.goal.kvDeviceMemory);
@@ -29,6 +36,8 @@ absl::Status checkSplit(const CompileRequest &request, const Policy &policy) {
     key = absl::StrCat("policy.kv_places = ", *asked.kvPlaces);
   else if (asked.kvWriteBack != model::KvWriteBack::Auto)
     key = absl::StrCat("policy.kv_write_back = \"", std::string(model::kvWriteBackName(asked.kvWriteBack)), "\"");
+  else if (request.goal.expansion)
+    key = absl::StrCat("goal.expansion = ", expansionText(*request.goal.expansion));
   const bool leaves = key.empty() && asked.residuals == model::Residuals::Host;
   if (leaves)
     key = "policy.residuals = \"host\"";
@@ -53,6 +62,10 @@ absl::Status checkSwapped(const CompileRequest &request, const Policy &policy) {
     return absl::InvalidArgumentError(absl::StrCat(
         "policy.kv_write_back = \"", std::string(model::kvWriteBackName(asked.kvWriteBack)),
         "\": expected \"auto\" or \"all\": policy ", name, " swaps out what is in use of a layer's cache"));
+  if (request.goal.expansion == model::kAutoExpansion)
+    return absl::InvalidArgumentError(
+        absl::StrCat("goal.expansion = \"auto\": expected a number: the places of policy ", name,
+                     " are the plan's, and do not change while it runs"));
   if (request.goal.miniBatches > 1)
     return absl::InvalidArgumentError(absl::StrCat("goal.mini_batches = ", request.goal.miniBatches,
                                                    ": expected 1: policy ", name, " swaps the caches of whole layers"));

@@ -55,7 +55,9 @@ uint64_t placeBytes(const Target &target) {
 }
 
 SwapTimes swapTimes(const PolicyInputs &inputs, const std::vector<PricedStep> &steps, Prices &prices) {
-  const cost::Bucket bucket = Target::limits(inputs.target.decode);
+  // Of as many sequences as there may be, with no more tokens than there is KV.
+  cost::Bucket bucket = Target::limits(inputs.target.decode);
+  bucket.context = std::clamp<int64_t>(inputs.target.kvTokens / bucket.sequences, 1, bucket.context);
   uint64_t layers = 0;
   for (const PricedStep &step : steps)
     if (step.inLayer)
@@ -70,7 +72,8 @@ SwappedCaches swappedCaches(const PolicyInputs &inputs, const std::vector<Candid
   const int64_t layers = inputs.request.model->layers;
   const std::optional<int64_t> stated = inputs.request.policy.kvPlaces;
   int64_t most = stated.value_or(layers - 1);
-  if (const std::optional<uint64_t> memory = inputs.request.goal.kvDeviceMemory)
+  if (const std::optional<uint64_t> memory =
+          inputs.target.kvDeviceBytes ? inputs.target.kvDeviceBytes : inputs.request.goal.kvDeviceMemory)
     most = static_cast<int64_t>(std::min<uint64_t>(static_cast<uint64_t>(most), *memory / placeBytes(inputs.target)));
   SwappedCaches found;
   for (const Candidate &candidate : candidates) {

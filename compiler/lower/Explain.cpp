@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "passes/algorithms/Residency.h"
 #include "runtime/model/ModelSpec.h"
 
 namespace headrace::compiler {
@@ -101,6 +102,22 @@ std::string explainSplit(const plan::Plan &plan) {
                        [&](const plan::Placement &a, const plan::Placement &b) { return blocksOf(a) < blocksOf(b); });
   if (most != plan.placements.begin())
     absl::StrAppend(&text, "; ", blocksOf(*most), " where weights leave the most to them ('", most->name, "')");
+  return text;
+}
+
+std::string explainExpansion(const model::Goal &goal, const Target &target, int64_t layers) {
+  const auto caches = static_cast<uint64_t>(target.caches(layers)), block = target.kvBlockBytes;
+  const auto blocks = static_cast<uint64_t>(target.kvBlocks), resident = static_cast<uint64_t>(*target.kvResident);
+  const uint64_t slots = algorithms::kKvSlots * (blocks - resident) * block, all = caches * blocks * block,
+                 device = caches * resident * block + slots;
+  const double expansion = static_cast<double>(all) / static_cast<double>(device);
+  std::string text = absl::StrCat("Expansion ", absl::StrFormat("%.2f", expansion), ": ", bytesText(all),
+                                  " of KV in all, ", bytesText(device), " of the device for it, ", bytesText(slots),
+                                  " of these the slots that the others go through");
+  if (*goal.expansion == model::kAutoExpansion)
+    absl::StrAppend(&text, "; at most that: an engine offers what compute does not wait for");
+  else if (expansion < *goal.expansion * 0.99)
+    absl::StrAppend(&text, "; ", *goal.expansion, " was asked for, batch x context has use for no more");
   return text;
 }
 

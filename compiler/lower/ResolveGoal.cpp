@@ -7,6 +7,8 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
+#include "compiler/lower/KvExpansion.h"
+#include "passes/algorithms/Residency.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/model/ModelSpec.h"
 #include "runtime/model/WeightLayout.h"
@@ -66,6 +68,9 @@ absl::Status checkObjectives(const model::Goal &goal) {
   for (const auto &[key, time] : {std::pair("goal.ttft", goal.ttft), std::pair("goal.tpot", goal.tpot)})
     if (time && time->count() <= 0)
       return refuse(key, time->count(), "a time above zero");
+  if (const std::optional<double> e = goal.expansion;
+      e && *e != model::kAutoExpansion && !(*e >= 1 && *e <= model::kMaxExpansion))
+    return refuse("goal.expansion", *e, "\"auto\" or 1 to 1e6");
   if (goal.busDevices < 1 || goal.busDevices > model::kMaxBusDevices)
     return refuse("goal.bus_devices", goal.busDevices, absl::StrCat("1 to ", model::kMaxBusDevices));
   return absl::OkStatus();
@@ -83,6 +88,67 @@ absl::StatusOr<int64_t> resolveMiniBatches(const CompileRequest &request) {
   if (batch % count != 0)
     return refuse("goal.mini_batches", count, absl::StrCat("a divisor of the batch of ", batch));
   return count;
+}
+
+absl::Status refuseExpansion(const model::Goal &goal, double most, int64_t caches) {
+  return refuse("goal.expansion", *goal.expansion,
+                absl::StrCat("at most ", most, ": ", caches, " layers' caches that go through ", algorithms::kKvSlots,
+                             " slots of the device"));
+}
+
+uint64_t kvBlockBytes(const CompileRequest &request, const Target &target) {
+  return static_cast<uint64_t>(2 * request.model->kvRows() * target.blockTokens) * model::dtypeBytes(target.kv);
+}
+
+// Slots take memory for all that may be there, so no more than may be of use.
+double autoExpansion(const CompileRequest &request, int64_t caches) {
+  const model::Hardware &hardware = request.hardware;
+  return std::min(mostAutoExpansion(caches, algorithms::kKvSlots),
+                  linkExpansion(static_cast<double>(model::layoutWeights(request.model).totalBytes()),
+                                static_cast<double>(std::max<uint64_t>(1, *request.goal.kvDeviceMemory)),
+                                hardware.memoryBandwidth * hardware.memoryEfficiency,
+                                hardware.h2dBandwidth * hardware.linkEfficiency));
+}
+
+// As many blocks as the device's bytes for KV make with the expansion, none that nobody could use.
+absl::Status expandKv(const CompileRequest &request, Target &target) {
+  const model::Goal &goal = request.goal;
+  const int64_t caches = target.caches(request.model->layers);
+  const bool automatic = *goal.expansion == model::kAutoExpansion;
+  const double expansion = automatic ? autoExpansion(request, caches) : *goal.expansion;
+  const uint64_t block = kvBlockBytes(request, target), held = *goal.kvDeviceMemory / block;
+  const double blocks = expansion * static_cast<double>(held) / static_cast<double>(caches);
+  if (const int64_t least = target.meta.maxBlocksPerSequence + 1; blocks < static_cast<double>(least)) {
+    const double bytes = std::ceil(static_cast<double>(least * caches) / expansion) * static_cast<double>(block);
+    return refuse("goal.kv_device_memory", *goal.kvDeviceMemory,
+                  absl::StrCat("at least ", static_cast<uint64_t>(bytes), " bytes: one sequence of context ",
+                               target.context, " with an expansion of ", expansion));
+  }
+  if (blocks < static_cast<double>(target.kvBlocks))
+    target.kvBlocks = static_cast<int64_t>(blocks);
+  return absl::OkStatus();
+}
+
+// How many of its blocks the device has, where an expansion is stated.
+absl::Status shareKv(const CompileRequest &request, Target &target) {
+  const model::Goal &goal = request.goal;
+  const int64_t caches = target.caches(request.model->layers);
+  const uint64_t all = target.kvBlockBytes * static_cast<uint64_t>(target.kvBlocks * caches);
+  if (*goal.expansion == model::kAutoExpansion) {
+    if (!goal.kvDeviceMemory) // what is left
+      return absl::OkStatus();
+    target.kvDeviceBytes = *goal.kvDeviceMemory;
+  } else {
+    if (const double most = mostExpansion(caches, algorithms::kKvSlots); *goal.expansion > most)
+      return refuseExpansion(goal, most, caches);
+    target.kvDeviceBytes =
+        goal.kvDeviceMemory.value_or(static_cast<uint64_t>(static_cast<double>(all) / *goal.expansion));
+  }
+  const auto held = static_cast<int64_t>(*target.kvDeviceBytes / target.kvBlockBytes);
+  if (const int64_t resident = residentOf(target.kvBlocks, caches, algorithms::kKvSlots, held);
+      resident < target.kvBlocks)
+    target.kvResident = resident;
+  return absl::OkStatus();
 }
 
 // The cache: blocks of every sequence at its longest, or the tokens asked for, and the scratch block 0.
@@ -110,18 +176,22 @@ absl::Status resolveKv(const CompileRequest &request, Target &target) {
                   absl::StrCat("at most ", std::numeric_limits<int32_t>::max() - 1, " blocks of ", goal.blockTokens,
                                " tokens", lower));
   target.kvBlocks = static_cast<int64_t>(blocks) + 1;
-  target.kvTokens = static_cast<int64_t>(blocks) * goal.blockTokens;
   target.meta.maxBlocksPerSequence = blocksPerSequence;
 
   const bool host = request.hardware.kind == model::DeviceKind::Host;
   target.activation = host ? model::DType::F32 : spec.dtype;
   target.kv = goal.kvDtype.value_or(host ? model::DType::F32 : spec.dtype);
+  if (goal.expansion && goal.kvDeviceMemory)
+    RETURN_IF_ERROR(expandKv(request, target));
+  target.kvTokens = (target.kvBlocks - 1) * goal.blockTokens;
   const __int128 kvBytes = __int128{target.kvBlocks} * 2 * spec.kvRows() * goal.blockTokens *
                            static_cast<int64_t>(model::dtypeBytes(target.kv));
   if (kvBytes > static_cast<__int128>(kMostBytes / static_cast<uint64_t>(target.caches(spec.layers))))
     return refuse("goal.kv_tokens", tokens, absl::StrCat("a KV cache of at most ", kMostBytes, " bytes", lower));
   target.kvBytes = model::alignUp(static_cast<uint64_t>(kvBytes));
   target.kvBlockBytes = static_cast<uint64_t>(kvBytes) / static_cast<uint64_t>(target.kvBlocks);
+  if (goal.expansion)
+    return shareKv(request, target);
   if (!goal.kvDeviceMemory)
     return absl::OkStatus();
   const uint64_t ofAll = target.kvBlockBytes * static_cast<uint64_t>(target.caches(spec.layers));
@@ -139,7 +209,7 @@ absl::Status resolveKv(const CompileRequest &request, Target &target) {
 // What caches may grow to: never beyond device memory.
 void resolveGrowth(const CompileRequest &request, Target &target) {
   target.mostKvBlocks = target.kvBlocks;
-  if (request.goal.elasticKv != model::AutoOnOff::Off) {
+  if (request.goal.elasticKv != model::AutoOnOff::Off && !target.kvDeviceBytes) {
     const int64_t wanted = 1 + target.batch * target.meta.maxBlocksPerSequence;
     const uint64_t held =
         target.deviceMemory / (target.kvBlockBytes * static_cast<uint64_t>(target.caches(request.model->layers)));

@@ -35,6 +35,8 @@ struct Target {
   uint64_t historyBytes = 0; // ids of the tokens of mostKvBlocks
   // Where memory for KV is stated: the blocks that are on the device, the scratch block included; all where unset.
   std::optional<int64_t> kvResident;
+  // What all KV may take of the device, what moves through it included, where an expansion is stated.
+  std::optional<uint64_t> kvDeviceBytes;
   uint64_t deviceMemory = 0; // bytes that the plan may use
   model::DType activation = model::DType::F32;
   model::DType kv = model::DType::F32;

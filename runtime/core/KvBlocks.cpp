@@ -17,9 +17,9 @@ KvBlocks::KvBlocks(int64_t blocks, int64_t blockTokens)
 
 absl::Status KvBlocks::grow(std::vector<int32_t> &table, int64_t tokens) {
   const int64_t wanted = blocksFor(tokens) - static_cast<int64_t>(table.size());
-  if (wanted > freeBlocks())
+  if (wanted > 0 && wanted > freeBlocks())
     return absl::ResourceExhaustedError(
-        absl::StrCat("KV cache: ", wanted, " more blocks wanted, ", freeBlocks(), " are free"));
+        absl::StrCat("KV cache: ", wanted, " more blocks wanted, ", std::max<int64_t>(0, freeBlocks()), " are free"));
   for (int64_t i = 0; i < wanted; ++i) {
     std::pop_heap(heap_.begin(), heap_.end(), std::greater<>());
     table.push_back(heap_.back());
@@ -27,6 +27,7 @@ absl::Status KvBlocks::grow(std::vector<int32_t> &table, int64_t tokens) {
     end_ = std::max<int64_t>(end_, heap_.back() + 1);
     heap_.pop_back();
     --free_;
+    ++inUse_;
   }
   return absl::OkStatus();
 }
@@ -40,9 +41,26 @@ void KvBlocks::shrink(std::vector<int32_t> &table, int64_t tokens) {
     std::push_heap(heap_.begin(), heap_.end(), std::greater<>());
     used_[static_cast<size_t>(block)] = 0;
     free_ += block < limit_;
+    --inUse_;
   }
   while (end_ > 1 && used_[static_cast<size_t>(end_ - 1)] == 0)
     --end_;
+}
+
+bool KvBlocks::lower(int32_t &block) {
+  if (heap_.empty() || heap_.front() >= block)
+    return false;
+  const int32_t higher = block;
+  std::pop_heap(heap_.begin(), heap_.end(), std::greater<>());
+  block = heap_.back();
+  heap_.back() = higher;
+  std::push_heap(heap_.begin(), heap_.end(), std::greater<>());
+  used_[static_cast<size_t>(block)] = 1;
+  used_[static_cast<size_t>(higher)] = 0;
+  free_ += static_cast<int64_t>(higher < limit_) - static_cast<int64_t>(block < limit_);
+  while (end_ > 1 && used_[static_cast<size_t>(end_ - 1)] == 0)
+    --end_;
+  return true;
 }
 
 int64_t KvBlocks::blocksInUseAbove(int64_t limit) const {

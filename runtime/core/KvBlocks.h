@@ -4,9 +4,13 @@
 // rows and never given out; of the free ones the lowest is given first, so that blocks in use stay together at the
 // front. How many there are depends on the placement: the runtime moves the limit, and does not take back a block that
 // is in use (Runtime::kvBlocks).
+//
+// How many of them may be in use at a time is its user's (setOffered): so much of the KV cache, and no more.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -18,7 +22,9 @@ public:
   // `blocks` a layer, the scratch block included; at first all of them may be given out.
   KvBlocks(int64_t blocks, int64_t blockTokens);
 
-  int64_t freeBlocks() const { return free_; }
+  // That may be given out now; below 0 while more are in use than are offered.
+  int64_t freeBlocks() const { return std::min(free_, offered_ - used()); }
+  int64_t used() const { return inUse_; }
   int64_t blocksFor(int64_t tokens) const { return (tokens + blockTokens_ - 1) / blockTokens_; }
 
   // Appends blocks to `table` until it holds `tokens` tokens. ResourceExhausted, with nothing taken, if too few are
@@ -29,10 +35,18 @@ public:
   // Takes back all blocks of `table` and empties it.
   void release(std::vector<int32_t> &table);
 
+  // Gives the lowest free block in place of `block`, which is free then, for who moves what that holds. False, and
+  // nothing changes, where no lower one is free.
+  bool lower(int32_t &block);
+
   // Only blocks below the limit are given out, until the runtime changes to a placement, which sets its own.
   // FailedPrecondition, and nothing changes, while one above is in use.
   int64_t limit() const { return limit_; }
   absl::Status setLimit(int64_t limit);
+  // At most so many are given out at a time, whichever they are; at first any number. Those in use stay where more are.
+  // What is not given out is not moved either, so a pool whose tail is on the host grows and shrinks by this alone.
+  int64_t offered() const { return offered_; }
+  void setOffered(int64_t blocks) { offered_ = std::max<int64_t>(0, blocks); }
   // One more than the highest that is in use; at least 1, for the scratch block.
   int64_t endOfUse() const { return end_; }
   // Blocks of this number and above that are in use: a placement with no more blocks than this must wait for them.
@@ -41,7 +55,9 @@ public:
 private:
   int64_t blockTokens_;
   int64_t limit_;
-  int64_t free_;              // below the limit
+  int64_t free_; // below the limit
+  int64_t offered_ = std::numeric_limits<int64_t>::max();
+  int64_t inUse_ = 0;
   int64_t end_ = 1;           // of those in use
   std::vector<uint8_t> used_; // by block
   std::vector<int32_t> heap_; // of all that are not used, the lowest on top

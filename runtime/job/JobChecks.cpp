@@ -50,6 +50,14 @@ void checkGoal(Contradictions &check, const Goal &goal) {
   if (goal.kvDeviceMemory && goal.deviceMemory)
     check.require(*goal.kvDeviceMemory <= *goal.deviceMemory, "goal.kv_device_memory", *goal.kvDeviceMemory,
                   cat("at most goal.device_memory = ", *goal.deviceMemory));
+  if (goal.expansion) {
+    check.require(*goal.expansion == kAutoExpansion || (*goal.expansion >= 1 && *goal.expansion <= kMaxExpansion),
+                  "goal.expansion", *goal.expansion, "\"auto\", or all KV by that on the device, from 1 to 1e6");
+    if (goal.kvDeviceMemory && goal.kvTokens)
+      check.require(false, "goal.expansion",
+                    *goal.expansion == kAutoExpansion ? std::string("auto") : cat(*goal.expansion),
+                    "goal.kv_tokens or goal.kv_device_memory beside it, not both: each follows from the other");
+  }
   check.require(goal.blockTokens >= 1, "goal.block_tokens", goal.blockTokens, "at least 1");
 
   for (const auto &[key, time] : {std::pair("goal.ttft", goal.ttft), std::pair("goal.tpot", goal.tpot)})

@@ -7,6 +7,7 @@
 //   [hardware] file = "../hardware/a10.toml"     or a bare name, or its keys inline (Hardware.h); keys beside `file`
 //                                                replace the file's
 //   [goal]     device_memory = "8GiB"  batch = 8  context = 2048  kv_tokens = 16384  kv_dtype = "auto"
+//              kv_device_memory = "3GiB"  kv_host_memory = "40GiB"  expansion = 1.5 | "auto"
 //              block_tokens = 16  elastic_kv = "auto" | true | false  ttft = "500ms"  tpot = "50ms" | slo_factor = 1.5
 //              instances = "together" | "apart"  bus_devices = 2  record = "record.toml"
 //   [policy]   name = "headrace"  placements = 8  interval = 4 | "none"  offload_layers = 10  start_rule = "eager"
@@ -64,6 +65,10 @@ struct Goal {
   // Bytes of the device that KV blocks may take: the others are at home on the host; 0: all of them. Unset: as many as
   // fit, all where they do. And what KV blocks may take of the host.
   std::optional<uint64_t> kvDeviceMemory, kvHostMemory;
+  // Pie's expansion: the bytes of all KV by those that KV takes of the device, what moves through it included; at least
+  // 1. Beside kvDeviceMemory, which is all of the latter then, it says how much KV there is, else how much of it the
+  // device has. kAutoExpansion: the engine finds it as it runs (serve/engine/Expansion.h).
+  std::optional<double> expansion;
   std::optional<DType> kvDtype; // unset ("auto"): F32 on host, else the checkpoint's
   int64_t blockTokens = 16;     // tokens per KV block
   // Whether placements may have more KV blocks than kvTokens asks for, in memory that others have weights in. Auto: on.
@@ -86,6 +91,8 @@ inline constexpr int64_t kMaxMiniBatches = 64;
 inline constexpr int64_t kMaxPlacements = 64;
 inline constexpr int64_t kLeastKvPlaces = 2; // one is filled while the other is in use
 inline constexpr double kMaxSloFactor = 1e6;
+inline constexpr double kAutoExpansion = 0;
+inline constexpr double kMaxExpansion = 1e6;
 
 // How a placement is chosen. Which policies there are, and what each can be asked for, the compiler knows
 // (compiler/choose/policies); here a name is a name.

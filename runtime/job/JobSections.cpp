@@ -43,6 +43,21 @@ std::optional<AutoOnOff> parseChoice(TomlReader &table, std::string_view key) {
   return table.oneOf(key, autoOnOffFromName, "auto, on or off");
 }
 
+void readExpansion(TomlReader &table, Goal &goal) {
+  const TomlValue *value = table.value("expansion");
+  if (value == nullptr)
+    return;
+  const bool automatic = value->kind == TomlValue::Kind::String && value->text == "auto";
+  const bool number = value->kind == TomlValue::Kind::Integer || value->kind == TomlValue::Kind::Float;
+  goal.expansion = kAutoExpansion;
+  if (automatic)
+    return;
+  if (number)
+    goal.expansion = value->kind == TomlValue::Kind::Integer ? static_cast<double>(value->integer) : value->number;
+  if (!number || !(*goal.expansion >= 1 && *goal.expansion <= kMaxExpansion)) // not NaN either
+    table.refuse("expansion", "\"auto\", or all KV by that on the device, from 1 to 1e6");
+}
+
 void readInterval(TomlReader &table, Policy &policy) {
   const TomlValue *interval = table.value("interval");
   if (interval == nullptr)
@@ -67,6 +82,7 @@ absl::Status readGoal(TomlReader &table, const std::string &folder, Goal &goal) 
   lay(table.integer("kv_tokens", 1, kMaxKvTokens), goal.kvTokens);
   lay(table.bytes("kv_device_memory"), goal.kvDeviceMemory);
   lay(table.bytes("kv_host_memory"), goal.kvHostMemory);
+  readExpansion(table, goal);
   lay(parseChoice(table, "elastic_kv"), goal.elasticKv);
   lay(table.integer("block_tokens", 1, kMaxBlockTokens), goal.blockTokens);
   if (const std::optional<std::string> kvDtype = table.text("kv_dtype")) {

@@ -188,6 +188,7 @@ model::Goal Decoder::goal(const fb::Goal &g) {
   out.kvDeviceMemory = optional(g.kv_device_memory());
   out.kvHostMemory = optional(g.kv_host_memory());
   out.miniBatches = g.mini_batches();
+  out.expansion = optional(g.expansion());
   if (g.kv_dtype())
     out.kvDtype = enumerator<model::DType>(*g.kv_dtype(), "goal.kv_dtype");
   out.blockTokens = g.block_tokens();

@@ -62,7 +62,8 @@ Offset<fb::Goal> encodeGoal(FlatBufferBuilder &fbb, const model::Goal &g) {
   return fb::CreateGoal(fbb, optional(g.deviceMemory), optional(g.batch), optional(g.context), optional(g.kvTokens),
                         kvDtype, g.blockTokens, nanoseconds(g.ttft), nanoseconds(g.tpot), optional(g.sloFactor),
                         g.busDevices, g.record.empty() ? 0 : fbb.CreateString(g.record), raw(g.elasticKv),
-                        raw(g.instances), optional(g.kvDeviceMemory), optional(g.kvHostMemory), g.miniBatches);
+                        raw(g.instances), optional(g.kvDeviceMemory), optional(g.kvHostMemory), g.miniBatches,
+                        optional(g.expansion));
 }
 
 Offset<fb::Policy> encodePolicy(FlatBufferBuilder &fbb, const model::Policy &p) {

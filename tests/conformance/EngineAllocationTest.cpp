@@ -20,7 +20,8 @@ class EngineAllocations : public testing::TestWithParam<std::tuple<bool, Batchin
 // nothing is allocated: not by submit() either, for prompts that have room for their tokens. Static batches have all 30
 // blocks, so that there are several in one.
 TEST_P(EngineAllocations, NoneWhileRequestsJoinAndLeave) {
-  const plan::Plan plan = core::tinyPlan({.offloaded = {1}});
+  plan::Plan plan = core::tinyPlan({.offloaded = {1}});
+  plan.goal.expansion = model::kAutoExpansion;
   const std::shared_ptr<core::Device> device = std::get<0>(GetParam())
                                                    ? std::shared_ptr<core::Device>(sim::makeSimDevice())
                                                    : host::makeHostDevice({.unpaced = true});

@@ -87,7 +87,7 @@ inline std::vector<int32_t> alone(Loaded &on, const EngineRequest &request) {
 struct Seen {
   uint64_t iterations = 0, requests = 0, cancelled = 0, preemptions = 0, thrownAway = 0, padded = 0, changes = 0,
            chunked = 0, rowsChecked = 0, continued = 0, reused = 0, swapsOut = 0, swapsIn = 0, swapFallbacks = 0,
-           withEmpty = 0, uneven = 0;
+           withEmpty = 0, uneven = 0, offers = 0, compacted = 0;
 };
 
 // A random plan with few KV blocks, in one to three placements.
@@ -194,6 +194,7 @@ public:
       }
       if (live_ > 0 && draw_.oneIn(60))
         cancelAny();
+      anyOffer();
       const auto stepped = engine_->step();
       ASSERT_TRUE(stepped.ok()) << stepped.status();
       ASSERT_EQ(shadow_->found(), "");
@@ -212,6 +213,7 @@ public:
     seen.rowsChecked = shadow_->rowsChecked();
     seen.withEmpty = shadow_->launchesWithEmpty();
     seen.uneven = shadow_->unevenLaunches();
+    seen.compacted = engine_->counters().compactedBlocks;
     seen.swapsOut = engine_->counters().swapsOut;
     seen.swapsIn = engine_->counters().swapsIn;
     seen.swapFallbacks = engine_->counters().swapFallbacks;
@@ -264,6 +266,17 @@ private:
             : now;
     seen.changes += to != now;
     return to;
+  }
+
+  // Of the blocks any number may be in use, now more, now less than there are: adaptive expansion, at random.
+  void anyOffer() {
+    if (batching_ == serve::Batching::Static || !offers_.oneIn(25))
+      return;
+    for (uint32_t i = 0; i < served_->plan.miniBatches; ++i) {
+      core::KvBlocks &pool = served_->runtime->kvBlocks(i);
+      pool.setOffered(offers_.oneIn(3) ? offers_.between(1, served_->plan.kvBlocks) : served_->plan.kvBlocks);
+      seen.offers += pool.offered() < pool.used();
+    }
   }
 
   // One conversation at a time: a request that keeps its blocks, and once it has ended one that goes on from all of
@@ -332,6 +345,7 @@ private:
   }
 
   Draw &draw_;
+  Draw offers_{1}; // its own: the traffic is what it would be without
   const compiler::CompileRequest asked_;
   const std::shared_ptr<core::ShadowKv> shadow_;
   std::unique_ptr<Loaded> served_;
@@ -347,7 +361,7 @@ inline void add(Seen &sum, const Seen &one) {
   for (uint64_t Seen::*count :
        {&Seen::iterations, &Seen::requests, &Seen::cancelled, &Seen::preemptions, &Seen::thrownAway, &Seen::padded,
         &Seen::changes, &Seen::chunked, &Seen::rowsChecked, &Seen::continued, &Seen::reused, &Seen::swapsOut,
-        &Seen::swapsIn, &Seen::swapFallbacks, &Seen::withEmpty, &Seen::uneven})
+        &Seen::swapsIn, &Seen::swapFallbacks, &Seen::withEmpty, &Seen::uneven, &Seen::offers, &Seen::compacted})
     sum.*count += one.*count;
 }
 
@@ -362,6 +376,8 @@ inline void expectAll(const Seen &sum) {
   EXPECT_GT(sum.continued, sum.requests / 100);
   EXPECT_GT(sum.reused, sum.continued);
   EXPECT_GT(sum.rowsChecked, sum.iterations * 10);
+  EXPECT_GT(sum.offers, sum.iterations / 2000);
+  EXPECT_GT(sum.compacted, sum.iterations / 1000);
   EXPECT_GT(sum.swapsOut, sum.iterations / 1000);
   EXPECT_GT(sum.swapsIn, sum.iterations / 1000);
   EXPECT_GT(sum.swapFallbacks, sum.iterations / 10000);

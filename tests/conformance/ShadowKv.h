@@ -46,9 +46,13 @@ public:
   }
   absl::Span<std::byte> hostSlab() override { return on_->hostSlab(); }
   absl::Status writeDevice(uint64_t address, absl::Span<const std::byte> bytes) override {
+    if (const Cell *cells = cellsAt(address); cells != nullptr && bytes.size() == read_.size() * sizeof(int32_t))
+      std::copy(read_.begin(), read_.end(), cells_.begin() + (cells - cells_.data()));
     return on_->writeDevice(address, bytes);
   }
   absl::Status readDevice(uint64_t address, absl::Span<std::byte> bytes) override {
+    if (const Cell *cells = cellsAt(address); cells != nullptr)
+      read_.assign(cells, cells + bytes.size() / sizeof(int32_t));
     return on_->readDevice(address, bytes);
   }
   absl::StatusOr<std::unique_ptr<Graph>> build(const GraphKey &key) override {
@@ -98,6 +102,12 @@ private:
     uint64_t writer = 0; // from 1
     int64_t position = 0;
   };
+
+  // Of an id that a row goes with, here and where ids are read and then written: as a block is moved.
+  const Cell *cellsAt(uint64_t address) const {
+    const bool one = address >= ids_ && address < ids_ + cells_.size() * sizeof(int32_t);
+    return one ? cells_.data() + (address - ids_) / sizeof(int32_t) : nullptr;
+  }
 
   void enter(const LaunchInUse &inUse) {
     const kernels::IterationMeta *const first = on_->meta();
@@ -180,6 +190,7 @@ private:
   size_t cellsOfOne_ = 0, usersOfOne_ = 0; // of a mini-batch
   std::vector<Cell> cells_;                // mini-batch by mini-batch: block * blockTokens + row, as their ids lie
   std::vector<Cell> away_;                 // in swap memory, where their ids are
+  std::vector<Cell> read_;                 // last, by readDevice()
   uint64_t ids_ = 0;                       // of row 0, on the device
   std::vector<uint64_t> users_;            // of each mini-batch's block, the last
   uint64_t writers_ = 0, stamp_ = 0, rowsChecked_ = 0, withEmpty_ = 0, uneven_ = 0;

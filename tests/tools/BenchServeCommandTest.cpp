@@ -154,18 +154,37 @@ TEST_F(BenchServe, TheKeysOfItsJson) {
                           "plan", "prefill", "results", "scheduler", "seed", "swap_space_bytes", "trace_begin_s"));
   const nlohmann::json &r = j["results"][0];
   EXPECT_THAT(keysOf(r),
-              ElementsAre("completed", "d2h_bytes", "duration_s", "e2el_ms", "failed", "goodput_requests_per_second",
-                          "h2d_bytes", "input_tokens", "iterations", "itl_ms", "kv_blocks", "output_tokens",
-                          "output_tokens_per_second", "over_time", "padded_rows", "peak_concurrency", "peak_kv_blocks",
-                          "preempted_requests", "preemptions", "prefill_iterations", "queueing_ms", "refusals",
-                          "refused", "request_rate_per_second", "requests", "requests_per_second", "stall_ms",
-                          "swap_fallbacks", "swap_in_bytes", "swap_out_bytes", "swaps_in", "swaps_out",
-                          "thrown_away_rows", "total_tokens_per_second", "tpot_ms", "ttft_ms"));
+              ElementsAre("blocks_offered", "compacted_blocks", "compaction_bytes", "completed", "d2h_bytes",
+                          "duration_s", "e2el_ms", "expansions_grown", "expansions_shrunk", "failed",
+                          "goodput_requests_per_second", "h2d_bytes", "input_tokens", "iterations", "itl_ms",
+                          "kv_blocks", "least_brought_bytes", "output_tokens", "output_tokens_per_second", "over_time",
+                          "padded_rows", "peak_concurrency", "peak_kv_blocks", "preempted_requests", "preemptions",
+                          "prefill_iterations", "queueing_ms", "refusals", "refused", "request_rate_per_second",
+                          "requests", "requests_per_second", "stall_ms", "swap_fallbacks", "swap_in_bytes",
+                          "swap_out_bytes", "swaps_in", "swaps_out", "thrown_away_rows", "total_tokens_per_second",
+                          "tpot_ms", "ttft_ms"));
   EXPECT_THAT(keysOf(r["ttft_ms"]), ElementsAre("count", "max", "mean", "median", "p50", "p99", "std"));
   // Three of four tokens in a row, 163.068 ms each.
   EXPECT_NEAR(r["duration_s"].get<double>(), 3 * 0.163068, 1e-5);
   EXPECT_NEAR(r["output_tokens_per_second"].get<double>(), 4 / 0.163068, 1e-2);
   EXPECT_NEAR(r["queueing_ms"]["max"].get<double>(), 2 * 163.068, 1e-2);
+}
+
+TEST_F(BenchServe, TheExpansionIsFoundWhileItRuns) {
+  const std::vector<std::string> words =
+      opt({"--kv-device-memory", "3GB", "--expansion", "auto", "--dataset-name", "sharegpt", "--num-prompts", "100"});
+  const nlohmann::json run = json(words), &r = run["results"][0];
+  EXPECT_GT(r["blocks_offered"].get<int64_t>(), 100);
+  EXPECT_LE(r["peak_kv_blocks"].get<int64_t>(), r["kv_blocks"].get<int64_t>());
+  EXPECT_GT(r["expansions_grown"].get<int64_t>(), 0);
+  EXPECT_GT(r["least_brought_bytes"].get<int64_t>(), 0);
+  EXPECT_GE(r["h2d_bytes"].get<int64_t>(), r["least_brought_bytes"].get<int64_t>());
+  EXPECT_THAT(headrace(words).out, HasSubstr("\nexpansion        found while it ran: "));
+  // The same memory, all of the KV cache on the device.
+  const nlohmann::json one = json(
+      opt({"--kv-device-memory", "3GB", "--expansion", "1", "--dataset-name", "sharegpt", "--num-prompts", "100"}));
+  EXPECT_EQ(one["results"][0]["blocks_offered"], 0);
+  EXPECT_LT(one["results"][0]["output_tokens_per_second"].get<double>(), r["output_tokens_per_second"].get<double>());
 }
 
 TEST_F(BenchServe, RatesAreARowEachAndAPictureAgainstThem) {

@@ -101,12 +101,24 @@ void addHardware(const model::Hardware &hardware, Words &words) {
     words.add(flag, value);
 }
 
+std::string expansionWord(double expansion) {
+  return expansion == model::kAutoExpansion ? std::string("auto") : tomlNumber(expansion);
+}
+
 // What KV may have, as it was asked for; what was found for its caches beside a placement that is `stated`.
 void addKvMemory(const plan::Plan &plan, bool stated, Words &words) {
-  if (const plan::HomeBytes kv = plan::kvBytesByHome(plan, 0); plan.goal.kvDeviceMemory)
-    words.add("--kv-device-memory", model::bytesText(*plan.goal.kvDeviceMemory));
-  else if (stated && kv.host > 0)
+  const plan::HomeBytes kv = plan::kvBytesByHome(plan, 0);
+  const bool found = stated && kv.host > 0 && (plan.goal.expansion || !plan.goal.kvDeviceMemory);
+  if (!found || plan.goal.kvTokens)
+    words.addIf("--kv-tokens", plan.goal.kvTokens);
+  else if (plan.goal.expansion) // it may have said how much there is
+    words.add("--kv-tokens", model::cat((plan.kvBlocks - 1) * plan.blockTokens * plan.miniBatches));
+  if (found)
     words.add("--kv-device-memory", model::bytesText(kv.device));
+  else if (plan.goal.kvDeviceMemory)
+    words.add("--kv-device-memory", model::bytesText(*plan.goal.kvDeviceMemory));
+  if (plan.goal.expansion && !found)
+    words.add("--expansion", expansionWord(*plan.goal.expansion));
   if (plan.goal.kvHostMemory)
     words.add("--kv-host-memory", model::bytesText(*plan.goal.kvHostMemory));
   words.addIf("--kv-places", plan.policy.kvPlaces);
@@ -124,7 +136,6 @@ void addGoal(const plan::Plan &plan, bool stated, Words &words) {
   if (goal.miniBatches > 1)
     words.add("--mini-batches", model::cat(goal.miniBatches));
   words.addIf("--context", goal.context);
-  words.addIf("--kv-tokens", goal.kvTokens);
   addKvMemory(plan, stated, words);
   words.add("--kv-dtype", std::string(model::dtypeName(plan.kvDtype)));
   words.add("--block-tokens", model::cat(plan.blockTokens));
@@ -236,7 +247,8 @@ std::string chosenFlags(const model::Job &job, const plan::Plan &plan) {
   addModel(*job.model, words);
   addHardware(*job.hardware, words);
   const plan::Placement &placement = plan.placements.front();
-  const bool stated = plan.placements.size() == 1 && statable(plan, placement);
+  const bool adapts = plan.goal.expansion == model::kAutoExpansion;
+  const bool stated = plan.placements.size() == 1 && statable(plan, placement) && !adapts;
   addGoal(plan, stated, words);
   if (stated)
     addPlacement(plan, placement, words);

@@ -31,6 +31,10 @@ constexpr KeyFlag kKeyFlags[] = {
      "(default: what fits)"},
     {"goal", "kv_host_memory", "--kv-host-memory", kAmount,
      "host memory that KV blocks may take, such as 40GiB; 0B: none leave the device (default: what the host has)"},
+    {"goal", "expansion", "--expansion", kPlain,
+     "all KV by what KV takes of the device, such as 1.5: with --kv-device-memory it says how much KV there is, else "
+     "how "
+     "much of it the device has; auto: found while it runs"},
     {"goal", "kv_dtype", "--kv-dtype", kText, "auto, f32, f16 or bf16", "--kv-cache-dtype"},
     {"goal", "block_tokens", "--block-tokens", kPlain, "tokens per KV block", "--block-size"},
     {"goal", "elastic_kv", "--elastic-kv", kChoice,

@@ -70,11 +70,31 @@ uint64_t hostBytes(const plan::Plan &plan) {
   return bytes;
 }
 
+absl::StatusOr<plan::Plan> compileWithKv(model::Job job);
+
+// What the KV cache would be without it is what it has of the device.
+absl::StatusOr<plan::Plan> compileExpanded(model::Job job) {
+  model::Job whole = job;
+  whole.goal.expansion.reset();
+  ASSIGN_OR_RETURN(resident, compileWithKv(whole));
+  const plan::HomeBytes kv = plan::kvBytesByHome(resident, 0);
+  absl::StatusOr<plan::Plan> plan;
+  for (const uint64_t lessIn256ths : {0, 1, 4, 16}) { // slots and alignment may cost a little
+    job.goal.kvDeviceMemory = kv.device / 256 * (256 - lessIn256ths);
+    plan = compileJob(job);
+    if (plan.ok() || !absl::IsResourceExhausted(plan.status()))
+      break;
+  }
+  return plan;
+}
+
 // A KV cache of all that every seat may take, or where that does not fit beside the weights of what does: so vLLM has
 // it, too. Nothing is offloaded for it that one request's does not take.
 absl::StatusOr<plan::Plan> compileWithKv(model::Job job) {
   if (job.goal.kvTokens || job.goal.kvDeviceMemory || job.policy.kvPlaces)
     return compileJob(job);
+  if (job.goal.expansion)
+    return compileExpanded(job);
   const int64_t block = std::max<int64_t>(job.goal.blockTokens, 1);
   const int64_t sequence = (*job.goal.context + block - 1) / block * block;
   const int64_t all = *job.goal.batch * sequence;

@@ -82,6 +82,15 @@ public:
     line("concurrency", cat("at most ", plural(m_.peakConcurrency, "request"), " at a time"));
     line("KV cache", cat("at most ", m_.peakKvBlocks, " of ", m_.kvBlocks, " blocks in use (", kvPeak(m_), ")"));
     const serve::EngineCounters &engine = run_.result.engine;
+    if (engine.blocksOffered > 0)
+      line("expansion",
+           cat("found while it ran: ", engine.blocksOffered, " of ", m_.kvBlocks / report_.miniBatches, " blocks",
+               report_.miniBatches == 1 ? "" : " of a mini-batch", " offered at the end; grew ",
+               plural(engine.expansionsGrown, "time"), ", shrank ", plural(engine.expansionsShrunk, "time")));
+    if (engine.leastBroughtBytes > 0)
+      line("KV brought", cat(formatBytes(engine.leastBroughtBytes), " at the least, of the blocks in use; ",
+                             plural(engine.compactedBlocks, "block"), " moved into lower ones (",
+                             formatBytes(engine.compactionBytes), " over the link)"));
     line("preemptions", m_.preemptions == 0 ? std::string("none")
                                             : cat(m_.preemptions, engine.swapsOut == 0 ? " by recompute, in " : ", in ",
                                                   plural(m_.preemptedRequests, "request")));

@@ -7,6 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/Kernels.h"
 #include "runtime/base/StatusMacros.h"
+#include "runtime/model/ModelSpec.h"
+#include "runtime/serve/engine/Expansion.h"
 #include "runtime/serve/engine/WrongLogits.h"
 
 namespace headrace::serve {
@@ -38,6 +40,22 @@ absl::Status checkOptions(const plan::Plan &plan, const EngineOptions &options, 
   if (options.depth < 1 || options.depth > 2)
     return refuse(absl::StrCat("depth = ", options.depth, ", expected 1 or 2 iterations in flight"));
   return absl::OkStatus();
+}
+
+// Tails that stay over an iteration's edge have to be brought anew once blocks were moved: few of all, and no cycle of
+// iterations that would begin again.
+bool mayCompact(const plan::Plan &plan, uint32_t placement) {
+  for (const plan::Schedule &schedule : plan.schedules)
+    if (schedule.placement == placement && schedule.period > 1)
+      return false;
+  size_t most = 0;
+  for (const plan::State &state : plan.states)
+    if (state.placement == placement)
+      most = std::max(most, static_cast<size_t>(std::count_if(
+                                state.contents.begin(), state.contents.end(), [&](const plan::Content &content) {
+                                  return plan.buffers[content.buffer].kind == plan::BufferKind::Kv;
+                                })));
+  return most <= std::max<size_t>(2, static_cast<size_t>(plan.model->layers) * plan.miniBatches / 8);
 }
 
 // The largest mixed bucket of each placement that takes so many sequences.
@@ -83,6 +101,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::create(core::Runtime &runtime, E
     RETURN_IF_ERROR(runtime.device().reserveSwap(swapBytes));
   std::unique_ptr<Engine> engine(new Engine(runtime, std::move(options), seqs, limits, swapBytes));
   engine->budgets_ = mixedBuckets(plan, ofOne);
+  engine->beginExpansion();
   if (const int64_t most = engine->options_.maxNumBatchedTokens; most > 0)
     for (int64_t &budget : engine->budgets_)
       budget = std::min(budget, most);
@@ -95,8 +114,12 @@ Engine::Engine(core::Runtime &runtime, EngineOptions options, int64_t maxNumSeqs
                uint64_t swapBytes)
     : runtime_(runtime), plan_(runtime.plan()), device_(runtime.device()), options_(std::move(options)),
       maxNumSeqs_(maxNumSeqs), limits_(limits), scheduler_(limits), padded_(runtime.plan()),
-      swap_(runtime.plan(), swapBytes), swapPrice_(runtime.plan()), miniBatches_(plan_.miniBatches),
-      rows_(plan_.miniBatches) {
+      swap_(runtime.plan(), swapBytes), swapPrice_(runtime.plan()), mover_(runtime.plan()),
+      miniBatches_(plan_.miniBatches), rows_(plan_.miniBatches) {
+  for (uint32_t p = 0; p < plan_.placements.size(); ++p) {
+    resident_.push_back(plan::residentBlocks(plan_, plan_.placements[p]));
+    compacts_.push_back(resident_.back() < plan_.placements[p].kvBlocks && mayCompact(plan_, p));
+  }
   const auto ofOne = static_cast<size_t>(limits.maxNumSeqs), seqs = ofOne * miniBatches_.size();
   for (uint32_t i = 0; i < miniBatches_.size(); ++i) {
     MiniBatch &one = miniBatches_[i];
@@ -129,6 +152,9 @@ Engine::~Engine() {
   for (MiniBatch &one : miniBatches_)
     for (Sequence &sequence : one.running)
       one.blocks->release(sequence.blocks);
+  if (expansion_)
+    for (MiniBatch &one : miniBatches_)
+      one.blocks->setOffered(plan_.kvBlocks);
   if (swap_.slots() > 0)
     (void)device_.reserveSwap(0);
 }
@@ -331,6 +357,7 @@ absl::Status Engine::readOne() {
       RETURN_IF_ERROR(accept(sequence, tokens[i], i - first, iteration.launched));
     }
   }
+  adapt(iteration.launched);
   for (size_t w = wrongBefore; w < wrong_.size(); ++w)
     wrong_[w].others = wrong_.size() - wrongBefore - 1;
   if (options_.onIteration)

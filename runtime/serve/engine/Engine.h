@@ -50,6 +50,7 @@
 #include "runtime/core/Runtime.h"
 #include "runtime/plan/PlacementTable.h"
 #include "runtime/serve/engine/BatchEngine.h"
+#include "runtime/serve/engine/BlockMover.h"
 #include "runtime/serve/engine/KeepLogits.h"
 #include "runtime/serve/engine/PaddedRows.h"
 #include "runtime/serve/engine/Scheduler.h"
@@ -57,6 +58,8 @@
 #include "runtime/serve/engine/SwapSpace.h"
 
 namespace headrace::serve {
+
+class Expansion;
 
 struct EngineRequest {
   std::vector<int32_t> prompt;
@@ -126,6 +129,9 @@ struct EngineOptions {
   // (core::Device::reserveSwap), whole blocks of them, which the engine has to itself.
   Preemption preemption = Preemption::Auto;
   uint64_t swapBytes = 0;
+  // Of a plan that leaves it to who runs it (Goal::expansion auto): as many KV blocks serve as compute does not wait
+  // for (Expansion.h). False: all of them, as in static batches.
+  bool adaptsExpansion = true;
   bool logits = false;   // requests may keep them
   bool tellRows = false; // EngineIteration::rows
   // Which placement the next iteration runs in; null: the runtime's. A change costs the plan's transition. One with
@@ -143,6 +149,13 @@ struct EngineCounters {
   uint64_t thrownAwayRows = 0;     // of sequences that had ended when their iteration was read
   uint64_t placementsNotTaken = 0; // iterations, for KV blocks in use that the placement has not
   uint64_t paddedRows = 0;         // launched behind prompts that are shorter than the longest of their static batch
+  // Where the engine adapts the expansion: KV blocks of a mini-batch that may be in use, and how often they became more
+  // and fewer; blocksOffered 0: it does not.
+  int64_t blocksOffered = 0;
+  // KV blocks that were moved into lower ones, and what that took over the link; the least that iterations could have
+  // brought, of the blocks in use at home on the host no others.
+  uint64_t compactedBlocks = 0, compactionBytes = 0, leastBroughtBytes = 0;
+  uint64_t expansionsGrown = 0, expansionsShrunk = 0;
   // Sequences whose blocks went to swap memory, and came back; the bytes of these over the link.
   uint64_t swapsOut = 0, swapsIn = 0, swapOutBytes = 0, swapInBytes = 0;
   // Preemptions that were recomputed with swap memory there: it was full, that was cheaper, or (counted as they wait)
@@ -343,6 +356,18 @@ private:
   absl::Status awaitSwap();
   void finishMove(Sequence &sequence);
 
+  // Compaction (EngineCompaction.cpp).
+  int64_t resident() const { return resident_[runtime_.placement()]; }
+  int64_t apart(const MiniBatch &of) const;
+  bool wantsCompaction() const;
+  absl::Status compact();
+  int32_t *highestBlock(const MiniBatch &of);
+
+  // Expansion (EngineExpansion.cpp).
+  void beginExpansion();
+  void adapt(const EngineIteration &iteration);
+  bool offerMore(const MiniBatch &of);
+
   // Reading.
   absl::Status readOldest();
   absl::Status readOne();
@@ -360,11 +385,20 @@ private:
   const int64_t maxNumSeqs_;     // of all mini-batches
   const SchedulerLimits limits_; // of one
   const Scheduler scheduler_;
-  std::vector<int64_t> budgets_; // tokens of an iteration with prompts, by placement; 0: there are no mixed variants
+  std::vector<int64_t> budgets_;  // tokens of an iteration with prompts, by placement; 0: there are no mixed variants
+  std::vector<int64_t> resident_; // blocks of each cache on the device, by placement
+  std::vector<bool> compacts_;    // the same: whether blocks may be moved together
   const PaddedRows padded_;
   KeptLogits logits_;
   SwapSpace swap_;
   const SwapPrice swapPrice_;
+  BlockMover mover_;
+  std::unique_ptr<Expansion> expansion_; // null: it does not adapt
+  struct Counted {                       // of the device, as the last iteration was read
+    uint64_t h2dBytes = 0, d2hBytes = 0;
+    int64_t stallNs = 0, endNs = 0;
+  };
+  Counted counted_;
   std::vector<Sequence *> moving_; // on their way to swap memory or back, in the order they began
   EngineCounters counters_;
   absl::Status broken_;

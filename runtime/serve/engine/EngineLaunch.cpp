@@ -118,7 +118,8 @@ bool Engine::composed(const EngineEdge &edge) {
 // It runs, and nothing that is under way would let it go on.
 bool Engine::stuck(const MiniBatch &one) const {
   const auto moves = [&](const Sequence *sequence) { return sequence->miniBatch == one.number; };
-  return !one.running.empty() && one.composition.tokens == 0 && std::none_of(moving_.begin(), moving_.end(), moves);
+  return !one.running.empty() && one.composition.tokens == 0 && one.composition.preempted == 0 &&
+         std::none_of(moving_.begin(), moving_.end(), moves);
 }
 
 // What a variant is chosen by: the largest of each figure; but `preempted` and `prefill` are of all.
@@ -139,6 +140,11 @@ absl::StatusOr<bool> Engine::launchNext() {
   RETURN_IF_ERROR(join());
   if (!anyRuns() || !mayLaunch()) // one that joined keeps logits
     return false;
+  if (wantsCompaction()) {
+    if (inFlight() > 0)
+      return false;
+    RETURN_IF_ERROR(compact());
+  }
   EngineEdge edge{.placement = runtime_.placement(), .prefill = options_.prefill};
   if (!composed(edge))
     return false;
@@ -189,13 +195,14 @@ absl::StatusOr<bool> Engine::launchComposed(const EngineEdge &edge) {
   bool failed = false;
   for (MiniBatch &one : miniBatches_)
     if (stuck(one)) {
-      failOldest(one);
+      if (!offerMore(one))
+        failOldest(one);
       failed = true;
     }
   if (failed)
     return true;
   const Composition all = composedTogether();
-  if (all.tokens == 0) {
+  if (all.tokens == 0 && all.preempted == 0) {
     RETURN_IF_ERROR(awaitSwap());
     return true;
   }
@@ -205,8 +212,8 @@ absl::StatusOr<bool> Engine::launchComposed(const EngineEdge &edge) {
       ASSIGN_OR_RETURN(away, preempt(one));
       swapped |= away;
     }
-  if (swapped)
-    return true; // its blocks are not free yet: composed again
+  if (swapped || all.tokens == 0)
+    return true; // blocks are not free yet, or those of all that were preempted are needed: composed again
   RETURN_IF_ERROR(launchIn(edge.placement));
   return true;
 }
@@ -311,6 +318,10 @@ absl::Status Engine::launchIn(uint32_t placement) {
                    .sequences = sequences,
                    .prefill = all.prefill};
   ++newest_;
+  if (resident() < plan_.placements[placement].kvBlocks)
+    for (const MiniBatch &one : miniBatches_)
+      counters_.leastBroughtBytes += static_cast<uint64_t>(std::max<int64_t>(0, one.blocks->used() + 1 - resident())) *
+                                     static_cast<uint64_t>(plan_.model->layers) * plan_.kvBlockBytes();
   ++counters_.iterations;
   counters_.prefillIterations += all.prefill;
   for (const Rows &rows : next.rows) {

@@ -68,9 +68,9 @@ void Scheduler::addDecodes(Pass &pass) const {
     if (!one.decodes() || one.moving)
       continue;
     const int64_t blocks = std::max<int64_t>(0, blocksFor(one.rows + 1) - one.blocks);
-    while (blocks > pass.free && blocks > pass.coming && pass.running.size() > i + 1)
+    while (blocks > 0 && blocks > pass.free && blocks > pass.coming && pass.running.size() > i + 1)
       pass.preemptYoungest();
-    if (blocks <= pass.free) {
+    if (blocks == 0 || blocks <= pass.free) {
       pass.add(i, 1, blocks);
       continue;
     }
@@ -93,7 +93,7 @@ void Scheduler::addPrompts(Pass &pass) const {
     int64_t rows = pass.budget == 0 ? 1 : std::min(left, pass.budget - pass.out.tokens);
     if (limits_.prefill == Prefill::Whole && rows < left && pass.out.tokens > 0 && pass.budget > 0)
       return;
-    rows = std::min(rows, (one.blocks + pass.free) * limits_.blockTokens - one.rows);
+    rows = std::min(rows, (one.blocks + std::max<int64_t>(0, pass.free)) * limits_.blockTokens - one.rows);
     if (rows <= 0)
       return;
     pass.add(i, rows, std::max<int64_t>(0, blocksFor(one.rows + rows) - one.blocks));

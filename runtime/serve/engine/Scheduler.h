@@ -86,8 +86,8 @@ public:
   // Composes an iteration of at most `budget` tokens where it has rows of prompts; 0: prompts are brought one row at a
   // time, as decodes are. Where a decode has no block, or nothing at all could run, the youngest are preempted. No
   // tokens: the oldest alone has no block to go on with. `comingBlocks` will be free by themselves: who can do with
-  // them waits, and where nothing else can run there are no tokens either. Allocates nothing where `out` has the
-  // capacity.
+  // them waits, and where nothing else can run there are no tokens either. Below 0 `freeBlocks` are so many too many in
+  // use: who needs none goes on. Allocates nothing where `out` has the capacity.
   void compose(absl::Span<const SequenceView> running, int64_t budget, int64_t freeBlocks, Composition &out,
                int64_t comingBlocks = 0) const;
 

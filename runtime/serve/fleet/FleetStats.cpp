@@ -60,6 +60,7 @@ EngineOptions Fleet::Impl::engineOptions(FleetInstance &on) {
   EngineOptions engine;
   engine.watermark = 0; // what a request takes is set aside when it is admitted
   engine.depth = 1;
+  engine.adaptsExpansion = false; // objectives say what may be in use
   engine.tellRows = true;
   engine.onToken = [this, &on](const EngineToken &token) { tellToken(on, token); };
   engine.onEnd = [this, &on](const EngineEnd &end) { tellEnd(on, end); };

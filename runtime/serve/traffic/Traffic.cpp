@@ -80,7 +80,7 @@ private:
   int64_t blocksInUse() const { // of all mini-batches
     int64_t blocks = 0;
     for (uint32_t i = 0; i < plan_.miniBatches; ++i)
-      blocks += runtime_.kvBlocks(i).limit() - 1 - runtime_.kvBlocks(i).freeBlocks();
+      blocks += runtime_.kvBlocks(i).used();
     return blocks;
   }
 

@@ -129,7 +129,8 @@ Hardware shipped(const std::string &name) {
 }
 
 TEST(ShippedHardware, AllProfilesRead) {
-  for (const char *name : {"a10", "a100-40", "rtx4090", "gh200", "h100", "h200", "v100-16-power9", "host"}) {
+  for (const char *name :
+       {"a10", "a100-40", "rtx4090", "gh200", "gh200-paper", "h100", "h200", "v100-16-power9", "host"}) {
     EXPECT_EQ(shipped(name).name, name);
     EXPECT_EQ(shipped(name).kind, std::string(name) == "host" ? DeviceKind::Host : DeviceKind::Cuda);
   }

@@ -94,7 +94,8 @@ TEST(JobFile, AnEmptyFileLeavesEverythingOpen) {
   ASSERT_TRUE(job.ok()) << messageOf(job);
   EXPECT_FALSE(job->model || job->hardware || job->goal.deviceMemory || job->goal.batch || job->goal.context ||
                job->goal.kvTokens || job->goal.kvDeviceMemory || job->goal.kvHostMemory || job->goal.kvDtype ||
-               job->policy.interval || job->policy.offloadLayers || job->policy.slots || job->policy.none);
+               job->goal.expansion || job->policy.interval || job->policy.offloadLayers || job->policy.slots ||
+               job->policy.none);
   EXPECT_EQ(job->goal.blockTokens, 16);
   EXPECT_EQ(job->policy.startRule, StartRule::Eager);
   EXPECT_EQ(job->policy.offloadHead, AutoOnOff::Auto);
@@ -156,11 +157,12 @@ TEST(JobFile, RefusesUnknownKeysAndSections) {
                   std::string("2: goal.mini_batches = ") + count + ": expected an integer from 1 to 64");
   expectRefused("[goals]\nbatch = 1\n",
                 "1: goals: unknown key: expected one of buckets, goal, hardware, model, policy");
-  expectRefused("[goal]\nslo = \"50ms\"\n",
-                "2: goal.slo: unknown key: expected one of batch, block_tokens, bus_devices, context, device_memory, "
-                "elastic_kv, instances, kv_device_memory, kv_dtype, kv_host_memory, kv_tokens, mini_batches, record, "
-                "slo_factor, tpot, "
-                "ttft");
+  expectRefused(
+      "[goal]\nslo = \"50ms\"\n",
+      "2: goal.slo: unknown key: expected one of batch, block_tokens, bus_devices, context, device_memory, "
+      "elastic_kv, expansion, instances, kv_device_memory, kv_dtype, kv_host_memory, kv_tokens, mini_batches, record, "
+      "slo_factor, tpot, "
+      "ttft");
   expectRefused("[policy]\nintervals = 3\n",
                 "2: policy.intervals: unknown key: expected one of interval, kv_places, kv_write_back, name, "
                 "offload_embedding, "
@@ -195,6 +197,16 @@ TEST(JobFile, RefusesBadGoals) {
   EXPECT_EQ(parseJob("[goal]\nkv_host_memory = \"0B\"\n", "job.toml")->goal.kvHostMemory, 0u); // none leave the device
   expectRefused("[goal]\ndevice_memory = \"1GiB\"\nkv_device_memory = \"2GiB\"\n",
                 " goal.kv_device_memory = 2147483648: expected at most goal.device_memory = 1073741824");
+  EXPECT_EQ(parseJob("[goal]\nexpansion = \"auto\"\n", "job.toml")->goal.expansion, kAutoExpansion);
+  EXPECT_EQ(parseJob("[goal]\nexpansion = 1\n", "job.toml")->goal.expansion, 1);
+  EXPECT_EQ(parseJob("[goal]\nexpansion = 2.08\n", "job.toml")->goal.expansion, 2.08);
+  for (const std::string value : {"0", "0.99", "-1", "1e7", "nan", "\"on\"", "true"})
+    EXPECT_THAT(messageOf(parseJob("[goal]\nexpansion = " + value + "\n", "job.toml")),
+                testing::HasSubstr(": expected \"auto\", or all KV by that on the device, from 1 to 1e6"))
+        << value;
+  expectRefused("[goal]\nexpansion = 1.5\nkv_tokens = 100\nkv_device_memory = \"1GiB\"\n",
+                " goal.expansion = 1.5: expected goal.kv_tokens or goal.kv_device_memory beside it, not both: each "
+                "follows from the other");
   expectRefused("[goal]\nkv_dtype = \"fp8\"\n",
                 "2: goal.kv_dtype = \"fp8\": expected \"auto\", \"f32\", \"f16\" or \"bf16\"");
   expectRefused("[goal]\nelastic_kv = \"often\"\n", "2: goal.elastic_kv = \"often\": expected auto, on or off");

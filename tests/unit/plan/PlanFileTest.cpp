@@ -70,6 +70,7 @@ TEST(PlanFile, ReadsBackWhatDescribesTheInputs) {
                .kvTokens = 999,
                .kvDeviceMemory = uint64_t{3} << 30,
                .kvHostMemory = uint64_t{40} << 30,
+               .expansion = 1.5,
                .kvDtype = model::DType::BF16,
                .blockTokens = 32};
   plan.policy = {"interval", true, 4, 10, model::StartRule::Paper, 2, model::AutoOnOff::On, model::AutoOnOff::Off};
@@ -93,6 +94,7 @@ TEST(PlanFile, ReadsBackWhatDescribesTheInputs) {
   EXPECT_EQ(back->goal.kvDtype, model::DType::BF16);
   EXPECT_EQ(back->goal.kvDeviceMemory, uint64_t{3} << 30);
   EXPECT_EQ(back->goal.kvHostMemory, uint64_t{40} << 30);
+  EXPECT_EQ(back->goal.expansion, 1.5);
   EXPECT_EQ(back->policy.slots, 2);
   EXPECT_EQ(back->policy.kvPlaces, 5);
   EXPECT_EQ(back->policy.residuals, model::Residuals::Host);
@@ -120,6 +122,7 @@ TEST(PlanFile, ReadsBackWhatDescribesTheInputs) {
   EXPECT_EQ(unset->goal.deviceMemory, std::nullopt);
   EXPECT_EQ(unset->goal.kvDeviceMemory, std::nullopt);
   EXPECT_EQ(unset->goal.kvHostMemory, std::nullopt);
+  EXPECT_EQ(unset->goal.expansion, std::nullopt);
   EXPECT_EQ(unset->goal.kvDtype, std::nullopt);
   EXPECT_EQ(unset->goal.tpot, std::nullopt);
   EXPECT_EQ(unset->goal.sloFactor, std::nullopt);

@@ -115,6 +115,53 @@ TEST(KvBlocks, TheLimitMovesButNeverBelowABlockInUse) {
   EXPECT_FALSE(blocks.setLimit(9).ok());
 }
 
+// 8 blocks, 1 to 7: of those in use, however high they are, no more than are offered.
+TEST(KvBlocks, NoMoreAreInUseThanAreOffered) {
+  KvBlocks blocks(8, 4);
+  std::vector<int32_t> a, b;
+  blocks.setOffered(3);
+  EXPECT_EQ(blocks.freeBlocks(), 3);
+  EXPECT_EQ(blocks.grow(a, 16).code(), absl::StatusCode::kResourceExhausted);
+  ASSERT_TRUE(blocks.grow(a, 8).ok());
+  ASSERT_TRUE(blocks.grow(b, 4).ok());
+  EXPECT_EQ(blocks.used(), 3);
+  EXPECT_EQ(blocks.freeBlocks(), 0);
+  blocks.setOffered(5); // there at once
+  ASSERT_TRUE(blocks.grow(b, 12).ok());
+  EXPECT_EQ(blocks.freeBlocks(), 0);
+  blocks.setOffered(2); // those in use stay, and none is given out before three have come back
+  EXPECT_EQ(blocks.used(), 5);
+  EXPECT_EQ(blocks.freeBlocks(), -3);
+  ASSERT_TRUE(blocks.grow(b, 12).ok()); // it has them
+  EXPECT_THAT(std::string(blocks.grow(b, 16).message()), HasSubstr("1 more blocks wanted, 0 are free"));
+  blocks.release(b);
+  EXPECT_EQ(blocks.freeBlocks(), 0);
+  blocks.release(a);
+  EXPECT_EQ(blocks.freeBlocks(), 2);
+  ASSERT_TRUE(blocks.setLimit(2).ok()); // the placement has one
+  EXPECT_EQ(blocks.freeBlocks(), 1);
+}
+
+TEST(KvBlocks, ABlockIsExchangedForALowerFreeOne) {
+  KvBlocks blocks(8, 4);
+  std::vector<int32_t> a, b;
+  ASSERT_TRUE(blocks.grow(a, 12).ok()); // 1, 2, 3
+  ASSERT_TRUE(blocks.grow(b, 8).ok());  // 4, 5
+  EXPECT_FALSE(blocks.lower(b[0]));     // those that are free are higher
+  blocks.release(a);
+  EXPECT_TRUE(blocks.lower(b[1]));
+  EXPECT_THAT(b, ElementsAre(4, 1));
+  EXPECT_EQ(blocks.endOfUse(), 5);
+  EXPECT_TRUE(blocks.lower(b[0]));
+  EXPECT_THAT(b, ElementsAre(2, 1));
+  EXPECT_FALSE(blocks.lower(b[0]));
+  EXPECT_EQ(blocks.endOfUse(), 3);
+  EXPECT_EQ(blocks.used(), 2);
+  EXPECT_EQ(blocks.freeBlocks(), 5);
+  ASSERT_TRUE(blocks.grow(a, 20).ok());
+  EXPECT_THAT(a, ElementsAre(3, 4, 5, 6, 7)); // nothing was lost
+}
+
 // 8 blocks, 1 to 7.
 TEST(KvBlocks, TheEndOfUseIsBehindTheHighestThatIsGivenOut) {
   KvBlocks blocks(8, 4);

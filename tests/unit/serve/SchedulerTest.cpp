@@ -48,6 +48,18 @@ TEST(Scheduler, BlocksThatRunningPromptsHaveYetToTakeAreNotFree) {
   EXPECT_TRUE(Scheduler(limits()).mayJoin(Views{at(20, 20)}, waiting(25), 3));
 }
 
+// Three too many are in use: those that need no block go on, and for one that does the youngest give theirs up, two
+// each, until one is free.
+TEST(Scheduler, FewerThanNoneAreFree) {
+  const Composition goOn = composed(limits(), {at(15, 15), at(15, 15), at(15, 12)}, 20, -3);
+  EXPECT_THAT(goOn.rows, ElementsAre(1, 1, 3));
+  EXPECT_EQ(goOn.preempted, 0u);
+  const Composition next = composed(limits(), {at(20, 20), at(15, 15), at(15, 15), at(15, 15)}, 20, -3);
+  EXPECT_THAT(next.rows, ElementsAre(1, 1, 0, 0));
+  EXPECT_EQ(next.preempted, 2u);
+  EXPECT_FALSE(Scheduler(limits()).mayJoin(Views{at(10, 10)}, waiting(5), -1));
+}
+
 TEST(Scheduler, WhereNothingRunsTheFirstMayTry) { EXPECT_TRUE(Scheduler(limits(1, 5)).mayJoin({}, waiting(100), 0)); }
 
 TEST(Scheduler, DecodesComeFirstAndPromptsShareTheRestInOrder) {

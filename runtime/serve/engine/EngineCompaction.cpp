@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Of KV blocks at home on the host an iteration brings all up to the highest in use, and those between that nobody
+// uses. Blocks are given out lowest first; what is left apart as sequences end is moved together, from the highest in
+// use to the lowest that is free, at edges at which nothing is in flight:
+//
+//   in use   | 1 2 3 . 5 . . 8 | 9 . . 12 . 14 |     14 moves to 4, 12 to 6: nothing above 9 is brought any more
+//            | device's        | host's        |
+//
+// What a joined prompt will take at once is left free for it.
+#include <algorithm>
+
+#include "runtime/base/StatusMacros.h"
+#include "runtime/serve/engine/Engine.h"
+
+namespace headrace::serve {
+namespace {
+
+constexpr uint64_t kPortion = uint64_t{32} << 20; // bytes at an edge, one block at least
+constexpr int64_t kSlack = 64;                    // one part of so many of what is brought may lie apart
+
+} // namespace
+
+// Free blocks among those that are brought or below them, as many as blocks that could be moved.
+int64_t Engine::apart(const MiniBatch &of) const {
+  const int64_t end = of.blocks->endOfUse(), brought = end - resident();
+  if (brought <= 0)
+    return 0;
+  int64_t coming = 0;
+  for (const Sequence &one : of.running)
+    coming += std::max<int64_t>(0, of.blocks->blocksFor(one.prefill) - static_cast<int64_t>(one.blocks.size()));
+  const int64_t holes = std::min(end - 1 - of.blocks->used() - coming, brought);
+  return holes > 1 + brought / kSlack ? holes : 0;
+}
+
+bool Engine::wantsCompaction() const {
+  return compacts_[runtime_.placement()] && !isStatic() && !swapping() &&
+         std::any_of(miniBatches_.begin(), miniBatches_.end(), [this](const MiniBatch &one) { return apart(one) > 0; });
+}
+
+// The entry of a block table that has the highest block of a mini-batch.
+int32_t *Engine::highestBlock(const MiniBatch &of) {
+  const auto highest = static_cast<int32_t>(of.blocks->endOfUse() - 1);
+  const auto in = [&](Sequences &sequences) -> int32_t * {
+    for (Sequence &sequence : sequences)
+      if (sequence.miniBatch == of.number)
+        if (const auto at = std::find(sequence.blocks.begin(), sequence.blocks.end(), highest);
+            at != sequence.blocks.end())
+          return &*at;
+    return nullptr;
+  };
+  for (MiniBatch &one : miniBatches_)
+    if (int32_t *const at = in(one.running); at != nullptr)
+      return at;
+  for (Sequences *sequences : {&waiting_, &leaving_, &kept_})
+    if (int32_t *const at = in(*sequences); at != nullptr)
+      return at;
+  return nullptr; // the caller's own: blocks that it took from the pool
+}
+
+// About a portion, with nothing in flight.
+absl::Status Engine::compact() {
+  RETURN_IF_ERROR(runtime_.flushKv());
+  RETURN_IF_ERROR(device_.drain());
+  uint64_t moved = 0;
+  for (MiniBatch &one : miniBatches_)
+    for (int64_t left = apart(one); left > 0 && moved < kPortion; --left) {
+      int32_t *const entry = highestBlock(one);
+      if (entry == nullptr)
+        break;
+      const int32_t from = *entry;
+      if (from < resident() || !one.blocks->lower(*entry))
+        break;
+      ASSIGN_OR_RETURN(bytes, mover_.move(runtime_.placement(), one.number, from, *entry, device_));
+      moved += mover_.blockBytes();
+      ++counters_.compactedBlocks;
+      counters_.compactionBytes += bytes;
+    }
+  if (moved > 0)
+    runtime_.kvWritten();
+  return absl::OkStatus();
+}
+
+} // namespace headrace::serve

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Adaptive expansion in virtual time, on plans of large models on Pie's device: tokens/s, once the cache has filled,
+// against those of every fixed number of blocks; and that what is brought is hardly more than the blocks in use.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "compiler/Compile.h"
+#include "runtime/job/JobFile.h"
+#include "runtime/model/ModelSpec.h"
+#include "runtime/serve/traffic/Lengths.h"
+#include "runtime/serve/traffic/Traffic.h"
+#include "runtime/sim/SimDevice.h"
+#include "tests/support/LongRun.h"
+
+namespace headrace::serve {
+namespace {
+
+struct Case {
+  std::string name, model, lengths;
+  uint64_t kvBytes = 0; // of the device
+  int64_t requests = 0; // enough for all of the time
+};
+
+constexpr int64_t kFilledNs = 20'000'000'000, kEndNs = 50'000'000'000;
+
+plan::Plan planOf(const Case &one) {
+  compiler::CompileRequest request;
+  const auto model = model::openModel(one.model);
+  const auto hardware = model::openHardware("gh200");
+  EXPECT_TRUE(model.ok() && hardware.ok());
+  request.model = model->spec;
+  request.modelHash = "0";
+  request.hardware = *hardware;
+  request.goal.batch = 256;
+  request.goal.context = 2048;
+  request.goal.kvDeviceMemory = one.kvBytes;
+  request.goal.expansion = model::kAutoExpansion;
+  request.policy.none = true;
+  request.policy.name = "interval";
+  auto plan = compiler::compile(request);
+  EXPECT_TRUE(plan.ok()) << plan.status();
+  return plan.ok() ? *std::move(plan) : plan::Plan();
+}
+
+struct Found {
+  double tokensPerS = 0;
+  TrafficResult traffic;
+};
+
+// All requests at once. `fixed`: so many blocks; else the engine finds them.
+Found play(const plan::Plan &plan, const Case &one, std::optional<int64_t> fixed) {
+  const auto device = sim::makeSimDevice();
+  auto runtime = core::Runtime::load(plan, *device, {.pricing = core::Pricing::Rows}, nullptr, {});
+  EXPECT_TRUE(runtime.ok()) << runtime.status();
+  const auto lengths = fittedLengths(*findLengthFit(one.lengths), plan.maxContext, one.requests, 0);
+  EXPECT_TRUE(lengths.ok());
+  const std::vector<int64_t> arrivals(static_cast<size_t>(one.requests), 0);
+  int64_t tokens = 0;
+  TrafficOptions options{.engine = {.adaptsExpansion = !fixed}};
+  const int64_t startNs = device->nowNs();
+  options.onToken = [&](size_t, const EngineToken &token) {
+    const int64_t ns = token.visibleNs - startNs;
+    tokens += ns >= kFilledNs && ns < kEndNs;
+  };
+  if (fixed)
+    (*runtime)->kvBlocks().setOffered(*fixed);
+  auto traffic = runTraffic(**runtime, makeRequests(arrivals, *lengths), options);
+  EXPECT_TRUE(traffic.ok()) << traffic.status();
+  EXPECT_EQ((*runtime)->kvBlocks().used(), 0);
+  EXPECT_GT(traffic->durationNs, kEndNs) << "too few requests";
+  return {static_cast<double>(tokens) / (static_cast<double>(kEndNs - kFilledNs) / 1e9), *std::move(traffic)};
+}
+
+class AdaptiveExpansion : public testing::TestWithParam<Case> {};
+
+TEST_P(AdaptiveExpansion, ServesAsTheBestFixedExpansionDoes) {
+  const plan::Plan plan = planOf(GetParam());
+  const int64_t resident = plan::residentBlocks(plan, plan.placements[0]), most = plan.kvBlocks - 1;
+  ASSERT_LT(resident, most);
+  const Found adaptive = play(plan, GetParam(), std::nullopt);
+  double best = 0, least = 0;
+  const int64_t steps = longRun() ? 100 : 10;
+  for (int64_t step = 0; step <= steps; ++step) {
+    const double rate = play(plan, GetParam(), resident + (most - resident) * step / steps).tokensPerS;
+    best = std::max(best, rate);
+    least = step == 0 ? rate : least;
+  }
+  EXPECT_GE(adaptive.tokensPerS, 0.98 * best);
+  EXPECT_GT(adaptive.tokensPerS, 1.1 * least); // it was worth the while
+  const EngineCounters &engine = adaptive.traffic.engine;
+  RecordProperty("best", std::to_string(best));
+  RecordProperty("adaptive", std::to_string(adaptive.tokensPerS));
+  std::printf("%s: %.0f tokens/s, the best fixed %.0f, the device's alone %.0f; brought %.4f of the least\n",
+              GetParam().name.c_str(), adaptive.tokensPerS, best, least,
+              static_cast<double>(adaptive.traffic.device.h2dBytes + engine.compactionBytes) /
+                  static_cast<double>(engine.leastBroughtBytes));
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, AdaptiveExpansion,
+                         testing::Values(Case{"Opt13bSharegpt3", "opt-13b", "sharegpt", 3'000'000'000, 500},
+                                         Case{"Opt13bSharegpt7", "opt-13b", "sharegpt", 7'000'000'000, 900},
+                                         Case{"Opt30bAlpaca3", "opt-30b", "alpaca", 3'000'000'000, 4000},
+                                         Case{"Llama13bAlpaca3", "llama-13b", "alpaca", 3'000'000'000, 8000}),
+                         [](const auto &info) { return info.param.name; });
+
+} // namespace
+} // namespace headrace::serve
