@@ -55,7 +55,7 @@ bool mayCompact(const plan::Plan &plan, uint32_t placement) {
                                 state.contents.begin(), state.contents.end(), [&](const plan::Content &content) {
                                   return plan.buffers[content.buffer].kind == plan::BufferKind::Kv;
                                 })));
-  return most <= std::max<size_t>(2, static_cast<size_t>(plan.model->layers) * plan.miniBatches / 8);
+  return most <= std::max<size_t>(1, static_cast<size_t>(plan.model->layers) * plan.miniBatches / 8);
 }
 
 // The largest mixed bucket of each placement that takes so many sequences.
