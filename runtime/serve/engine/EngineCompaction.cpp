@@ -16,8 +16,8 @@
 namespace headrace::serve {
 namespace {
 
-constexpr uint64_t kPortion = uint64_t{32} << 20; // bytes at an edge, one block at least
-constexpr int64_t kSlack = 64;                    // one part of so many of what is brought may lie apart
+constexpr uint64_t kMovedAtOnce = uint64_t{32} << 20; // bytes at an edge, one block at least
+constexpr int64_t kApartShare = 64;                   // one part of so many of what is brought may lie apart
 
 } // namespace
 
@@ -30,7 +30,7 @@ int64_t Engine::apart(const MiniBatch &of) const {
   for (const Sequence &one : of.running)
     coming += std::max<int64_t>(0, of.blocks->blocksFor(one.prefill) - static_cast<int64_t>(one.blocks.size()));
   const int64_t holes = std::min(end - 1 - of.blocks->used() - coming, brought);
-  return holes > 1 + brought / kSlack ? holes : 0;
+  return holes > 1 + brought / kApartShare ? holes : 0;
 }
 
 bool Engine::wantsCompaction() const {
@@ -64,7 +64,7 @@ absl::Status Engine::compact() {
   RETURN_IF_ERROR(device_.drain());
   uint64_t moved = 0;
   for (MiniBatch &one : miniBatches_)
-    for (int64_t left = apart(one); left > 0 && moved < kPortion; --left) {
+    for (int64_t left = apart(one); left > 0 && moved < kMovedAtOnce; --left) {
       int32_t *const entry = highestBlock(one);
       if (entry == nullptr)
         break;

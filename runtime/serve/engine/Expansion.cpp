@@ -11,7 +11,7 @@ namespace {
 constexpr int64_t kLongestPause = 16; // times ExpansionTuning::lookAgain
 constexpr int64_t kJudged = 4; // windows with all blocks in use, of which a growth is held against the time before it
 
-double part(int64_t of, int64_t all) {
+double shareOf(int64_t of, int64_t all) {
   return static_cast<double>(of) / static_cast<double>(std::max<int64_t>(1, all));
 }
 
@@ -31,7 +31,7 @@ void Expansion::setBounds(const ExpansionBounds &bounds) {
 
 void Expansion::saw(const IterationWaits &iteration) {
   ++seen_;
-  const bool waits = part(iteration.waitNs, iteration.ns) > floor_ + tuning_.waits;
+  const bool waits = shareOf(iteration.waitNs, iteration.ns) > floor_ + tuning_.waits;
   if (waits && !iteration.settled)
     return;
   Window &w = window_;
@@ -60,7 +60,7 @@ void Expansion::saw(const IterationWaits &iteration) {
 void Expansion::look() {
   const Window &w = window_;
   if (w.mostAway == 0) // what compute waits for anyway: offloaded weights
-    floor_ = part(w.waitNs, w.ns);
+    floor_ = shareOf(w.waitNs, w.ns);
   else if (offered_ > bounds_.least && 2 * w.waiting > w.iterations && longer() > 1)
     return shrink();
   if (2 * w.wanted <= w.iterations)
@@ -70,7 +70,7 @@ void Expansion::look() {
   judgedUsed_ += w.decodeUsed;
   // Where prompts take most of the time, decoding alone does not say what is gained.
   const bool decodes = 2 * w.decodeNs > w.ns;
-  if (before_ > 0 && decodes && part(offered_ - before_, before_) >= tuning_.judged) {
+  if (before_ > 0 && decodes && shareOf(offered_ - before_, before_) >= tuning_.judged) {
     if (judgedWindows_ < kJudged)
       return;
     if (!scales()) {
@@ -87,11 +87,11 @@ void Expansion::look() {
 // take, so with 1% more blocks, of which half are on the host, 2% longer.
 double Expansion::longer() const {
   const Window &w = window_;
-  return w.mostAway == 0 ? 0 : part(w.waitingNs, w.ns) * part(w.mostUsed, w.mostAway);
+  return w.mostAway == 0 ? 0 : shareOf(w.waitingNs, w.ns) * shareOf(w.mostUsed, w.mostAway);
 }
 
 // The part of the window that compute waited, beyond what it waits without blocks on the host.
-double Expansion::waited() const { return std::max(0., part(window_.waitNs, window_.ns) - floor_); }
+double Expansion::waited() const { return std::max(0., shareOf(window_.waitNs, window_.ns) - floor_); }
 
 // What is brought takes time in proportion to what is there: as much less as compute waited.
 void Expansion::shrink() {
@@ -105,14 +105,14 @@ void Expansion::grow() {
   const auto first = std::max<int64_t>(1, static_cast<int64_t>(static_cast<double>(all) * tuning_.firstStep));
   int64_t blocks = std::min(offered_ + (step_ == 0 ? first : 2 * step_), bounds_.most);
   // Not beyond what the link has room for, as far as can be told.
-  const double busy = part(window_.linkNs, window_.ns - window_.waitingNs);
+  const double busy = shareOf(window_.linkNs, window_.ns - window_.waitingNs);
   if (const int64_t away = offered_ - bounds_.least; away > 0 && busy > 0)
     blocks = std::min(blocks, bounds_.least + static_cast<int64_t>(static_cast<double>(away) / busy));
   if (blocks <= offered_)
     return;
   if (before_ == 0) {
     before_ = offered_;
-    rateBefore_ = part(judgedUsed_, judgedNs_);
+    rateBefore_ = shareOf(judgedUsed_, judgedNs_);
   }
   step_ = blocks - offered_;
   ++grown_;
@@ -120,8 +120,8 @@ void Expansion::grow() {
 }
 
 bool Expansion::scales() {
-  const double more = part(offered_ - before_, before_);
-  return part(judgedUsed_, judgedNs_) >= rateBefore_ * (1 + tuning_.scales * more);
+  const double more = shareOf(offered_ - before_, before_);
+  return shareOf(judgedUsed_, judgedNs_) >= rateBefore_ * (1 + tuning_.scales * more);
 }
 
 void Expansion::fewer(int64_t blocks) {
