@@ -221,8 +221,8 @@ template <class Make> absl::StatusOr<plan::Plan> Compilation::withSlots(Make &&m
 
 // What is stated stays as it is.
 bool Compilation::maySplit() const {
-  return policy_.traits.splitsCaches && !request_.goal.kvDeviceMemory && request_.placements.empty() &&
-         !request_.policy.statesPlacement() && target_.kvBlocks > 1;
+  return policy_.traits.splitsCaches && !request_.goal.kvDeviceMemory && !target_.kvDeviceBytes &&
+         request_.placements.empty() && !request_.policy.statesPlacement() && target_.kvBlocks > 1;
 }
 
 absl::StatusOr<plan::Plan> Compilation::splitCaches(const absl::Status &whole) {

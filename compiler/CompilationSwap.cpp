@@ -14,7 +14,7 @@ namespace headrace::compiler {
 
 absl::StatusOr<plan::Plan> Compilation::swapCaches() {
   const uint64_t place = placeBytes(target_);
-  const std::optional<uint64_t> memory = target_.kvDeviceBytes ? target_.kvDeviceBytes : request_.goal.kvDeviceMemory;
+  const std::optional<uint64_t> memory = placesMemory(inputs_);
   if (memory && *memory / place >= static_cast<uint64_t>(request_.model->layers) && !request_.policy.kvPlaces)
     return choose(); // all of it may be there
   if (memory && *memory / place < 2)

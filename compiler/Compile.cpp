@@ -12,14 +12,11 @@
 #include "compiler/lower/CheckStated.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/cost/CostModel.h"
+#include "runtime/job/Expansion.h"
 #include "runtime/model/ModelSpec.h"
 
 namespace headrace::compiler {
 namespace {
-
-std::string expansionText(double expansion) {
-  return expansion == model::kAutoExpansion ? std::string("\"auto\"") : absl::StrCat(expansion);
-}
 
 // A budget for KV, how rows of what is not on the device get home, or places for it, says that caches are to be split;
 // what else moves in both directions goes by the same rules.
@@ -37,7 +34,7 @@ absl::Status checkSplit(const CompileRequest &request, const Policy &policy) {
   else if (asked.kvWriteBack != model::KvWriteBack::Auto)
     key = absl::StrCat("policy.kv_write_back = \"", std::string(model::kvWriteBackName(asked.kvWriteBack)), "\"");
   else if (request.goal.expansion)
-    key = absl::StrCat("goal.expansion = ", expansionText(*request.goal.expansion));
+    key = absl::StrCat("goal.expansion = ", model::expansionText(*request.goal.expansion));
   const bool leaves = key.empty() && asked.residuals == model::Residuals::Host;
   if (leaves)
     key = "policy.residuals = \"host\"";

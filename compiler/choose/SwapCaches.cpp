@@ -54,6 +54,10 @@ uint64_t placeBytes(const Target &target) {
   return model::alignUp(static_cast<uint64_t>(target.kvBlocks) * target.kvBlockBytes);
 }
 
+std::optional<uint64_t> placesMemory(const PolicyInputs &inputs) {
+  return inputs.target.kvDeviceBytes ? inputs.target.kvDeviceBytes : inputs.request.goal.kvDeviceMemory;
+}
+
 SwapTimes swapTimes(const PolicyInputs &inputs, const std::vector<PricedStep> &steps, Prices &prices) {
   // Of as many sequences as there may be, with no more tokens than there is KV.
   cost::Bucket bucket = Target::limits(inputs.target.decode);
@@ -72,8 +76,7 @@ SwappedCaches swappedCaches(const PolicyInputs &inputs, const std::vector<Candid
   const int64_t layers = inputs.request.model->layers;
   const std::optional<int64_t> stated = inputs.request.policy.kvPlaces;
   int64_t most = stated.value_or(layers - 1);
-  if (const std::optional<uint64_t> memory =
-          inputs.target.kvDeviceBytes ? inputs.target.kvDeviceBytes : inputs.request.goal.kvDeviceMemory)
+  if (const std::optional<uint64_t> memory = placesMemory(inputs))
     most = static_cast<int64_t>(std::min<uint64_t>(static_cast<uint64_t>(most), *memory / placeBytes(inputs.target)));
   SwappedCaches found;
   for (const Candidate &candidate : candidates) {

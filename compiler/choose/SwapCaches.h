@@ -12,8 +12,8 @@
 
 namespace headrace::compiler {
 
-// Of the largest decode bucket with all blocks in use: a layer's compute, and its cache on the link, each direction as
-// it is while the other is busy too. Nanoseconds.
+// Of as many sequences as decode together, with all blocks in use: a layer's compute, and its cache on the link, each
+// direction as it is while the other is busy too. Nanoseconds.
 struct SwapTimes {
   uint64_t computeNs = 0, inNs = 0, outNs = 0;
   // In layers' compute, whole ones: swaps begin when a layer does.
@@ -21,8 +21,9 @@ struct SwapTimes {
 };
 SwapTimes swapTimes(const PolicyInputs &inputs, const std::vector<PricedStep> &steps, Prices &prices);
 
-// A layer's cache: the bytes of a place.
+// A layer's cache: the bytes of a place. And what places may take of the device, where that is stated.
 uint64_t placeBytes(const Target &target);
+std::optional<uint64_t> placesMemory(const PolicyInputs &inputs);
 
 // Of these candidates, the first of which offloads least, the first that leaves room for two places: with the most
 // places that fit, or so many as are stated, then with fewer; those whose cycle is not too long for a plan.

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "compiler/lower/KvExpansion.h"
 #include "passes/algorithms/Residency.h"
 #include "runtime/model/ModelSpec.h"
 
@@ -106,14 +107,13 @@ std::string explainSplit(const plan::Plan &plan) {
 }
 
 std::string explainExpansion(const model::Goal &goal, const Target &target, int64_t layers) {
-  const auto caches = static_cast<uint64_t>(target.caches(layers)), block = target.kvBlockBytes;
-  const auto blocks = static_cast<uint64_t>(target.kvBlocks), resident = static_cast<uint64_t>(*target.kvResident);
-  const uint64_t slots = algorithms::kKvSlots * (blocks - resident) * block, all = caches * blocks * block,
-                 device = caches * resident * block + slots;
-  const double expansion = static_cast<double>(all) / static_cast<double>(device);
-  std::string text = absl::StrCat("Expansion ", absl::StrFormat("%.2f", expansion), ": ", bytesText(all),
-                                  " of KV in all, ", bytesText(device), " of the device for it, ", bytesText(slots),
-                                  " of these the slots that the others go through");
+  const int64_t caches = target.caches(layers), blocks = target.kvBlocks, resident = *target.kvResident,
+                held = heldBlocks(blocks, resident, caches, algorithms::kKvSlots);
+  const auto bytes = [&](int64_t count) { return bytesText(static_cast<uint64_t>(count) * target.kvBlockBytes); };
+  const double expansion = static_cast<double>(caches * blocks) / static_cast<double>(held);
+  std::string text = absl::StrCat("Expansion ", absl::StrFormat("%.2f", expansion), ": ", bytes(caches * blocks),
+                                  " of KV in all, ", bytes(held), " of the device for it, ",
+                                  bytes(held - caches * resident), " of these the slots that the others go through");
   if (*goal.expansion == model::kAutoExpansion)
     absl::StrAppend(&text, "; at most that: an engine offers what compute does not wait for");
   else if (expansion < *goal.expansion * 0.99)

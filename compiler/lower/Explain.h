@@ -34,8 +34,8 @@ std::optional<uint64_t> lacksDeviceMemory(const absl::Status &status);
 // "KV blocks: 120 of 400 on the device, the others, 35.0 GiB, at home on the host: with all of them nothing fits", and
 // how many the placement has that has the most.
 std::string explainSplit(const plan::Plan &plan);
-// "Expansion 1.50: 4.50 GiB of KV in all, 3.00 GiB of it on the device, 96.00 MiB of these for what is brought", where
-// it is stated, and blocks are away.
+// "Expansion 1.50: 4.50 GiB of KV in all, 3.00 GiB of the device for it, 96.00 MiB of these the slots that the others
+// go through", where it is stated, and blocks are away.
 std::string explainExpansion(const model::Goal &goal, const Target &target, int64_t layers);
 // "the tails of 8 layers rotate through 6 places: a cycle of 3 iterations brings 8 tails, ...", and what these take;
 // empty where nothing rotates.

@@ -24,6 +24,8 @@ double mostAutoExpansion(int64_t caches, int64_t slots);
 // computes longer than that, with prompts and many sequences), beside that KV. 26 GB of weights and 3 GB of KV at 3.2
 // TB/s are read in 9.1 ms, 3.8 GB at 419 GB/s: 1 + 3 x 3.8 / 3 = 4.8.
 double linkExpansion(double weightBytes, double kvBytes, double memoryBandwidth, double linkBandwidth);
+// Blocks on the device, in slots too, where `resident` of each cache stay.
+int64_t heldBlocks(int64_t blocks, int64_t resident, int64_t caches, int64_t slots);
 // R: of `blocks` of each cache the most that stay where the device has `held` blocks for all, at least 0, at most all.
 int64_t residentOf(int64_t blocks, int64_t caches, int64_t slots, int64_t held);
 

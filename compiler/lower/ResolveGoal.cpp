@@ -10,6 +10,7 @@
 #include "compiler/lower/KvExpansion.h"
 #include "passes/algorithms/Residency.h"
 #include "runtime/base/StatusMacros.h"
+#include "runtime/job/Expansion.h"
 #include "runtime/model/ModelSpec.h"
 #include "runtime/model/WeightLayout.h"
 
@@ -68,9 +69,8 @@ absl::Status checkObjectives(const model::Goal &goal) {
   for (const auto &[key, time] : {std::pair("goal.ttft", goal.ttft), std::pair("goal.tpot", goal.tpot)})
     if (time && time->count() <= 0)
       return refuse(key, time->count(), "a time above zero");
-  if (const std::optional<double> e = goal.expansion;
-      e && *e != model::kAutoExpansion && !(*e >= 1 && *e <= model::kMaxExpansion))
-    return refuse("goal.expansion", *e, "\"auto\" or 1 to 1e6");
+  if (goal.expansion && !model::isExpansion(*goal.expansion))
+    return refuse("goal.expansion", *goal.expansion, "\"auto\" or 1 to 1e6");
   if (goal.busDevices < 1 || goal.busDevices > model::kMaxBusDevices)
     return refuse("goal.bus_devices", goal.busDevices, absl::StrCat("1 to ", model::kMaxBusDevices));
   return absl::OkStatus();
@@ -90,14 +90,10 @@ absl::StatusOr<int64_t> resolveMiniBatches(const CompileRequest &request) {
   return count;
 }
 
-absl::Status refuseExpansion(const model::Goal &goal, double most, int64_t caches) {
-  return refuse("goal.expansion", *goal.expansion,
-                absl::StrCat("at most ", most, ": ", caches, " layers' caches that go through ", algorithms::kKvSlots,
-                             " slots of the device"));
-}
-
-uint64_t kvBlockBytes(const CompileRequest &request, const Target &target) {
-  return static_cast<uint64_t>(2 * request.model->kvRows() * target.blockTokens) * model::dtypeBytes(target.kv);
+// A block of a cache; may be more than 64 bits hold.
+__int128 kvBlockBytes(const CompileRequest &request, const Target &target) {
+  return __int128{2} * request.model->kvRows() * target.blockTokens *
+         static_cast<int64_t>(model::dtypeBytes(target.kv));
 }
 
 // Slots take memory for all that may be there, so no more than may be of use.
@@ -116,7 +112,7 @@ absl::Status expandKv(const CompileRequest &request, Target &target) {
   const int64_t caches = target.caches(request.model->layers);
   const bool automatic = *goal.expansion == model::kAutoExpansion;
   const double expansion = automatic ? autoExpansion(request, caches) : *goal.expansion;
-  const uint64_t block = kvBlockBytes(request, target), held = *goal.kvDeviceMemory / block;
+  const __int128 block = kvBlockBytes(request, target), held = *goal.kvDeviceMemory / block;
   const double blocks = expansion * static_cast<double>(held) / static_cast<double>(caches);
   if (const int64_t least = target.meta.maxBlocksPerSequence + 1; blocks < static_cast<double>(least)) {
     const double bytes = std::ceil(static_cast<double>(least * caches) / expansion) * static_cast<double>(block);
@@ -140,7 +136,9 @@ absl::Status shareKv(const CompileRequest &request, Target &target) {
     target.kvDeviceBytes = *goal.kvDeviceMemory;
   } else {
     if (const double most = mostExpansion(caches, algorithms::kKvSlots); *goal.expansion > most)
-      return refuseExpansion(goal, most, caches);
+      return refuse("goal.expansion", *goal.expansion,
+                    absl::StrCat("at most ", most, ": ", caches, " layers' caches that go through ",
+                                 algorithms::kKvSlots, " slots of the device"));
     target.kvDeviceBytes =
         goal.kvDeviceMemory.value_or(static_cast<uint64_t>(static_cast<double>(all) / *goal.expansion));
   }
@@ -184,8 +182,7 @@ absl::Status resolveKv(const CompileRequest &request, Target &target) {
   if (goal.expansion && goal.kvDeviceMemory)
     RETURN_IF_ERROR(expandKv(request, target));
   target.kvTokens = (target.kvBlocks - 1) * goal.blockTokens;
-  const __int128 kvBytes = __int128{target.kvBlocks} * 2 * spec.kvRows() * goal.blockTokens *
-                           static_cast<int64_t>(model::dtypeBytes(target.kv));
+  const __int128 kvBytes = target.kvBlocks * kvBlockBytes(request, target);
   if (kvBytes > static_cast<__int128>(kMostBytes / static_cast<uint64_t>(target.caches(spec.layers))))
     return refuse("goal.kv_tokens", tokens, absl::StrCat("a KV cache of at most ", kMostBytes, " bytes", lower));
   target.kvBytes = model::alignUp(static_cast<uint64_t>(kvBytes));

@@ -34,9 +34,9 @@ def figure_1(fig):
     bandwidth, latency = 419e9, 2e-6
     fig.say("\nOf gh200.toml: h2d_bandwidth 419 GB/s, copy_latency 2 us. A copy of s bytes takes s / 419 GB/s + 2 us.")
     rows = []
-    for mib in (0.25, 1, 4, 16, 64, 256):
-        size = mib * 1e6
-        rows.append([f"{mib:g} MB", f"{size / (size / bandwidth + latency) / 1e9:.0f} GB/s",
+    for mb in (0.25, 1, 4, 16, 64, 256):
+        size = mb * 1e6
+        rows.append([f"{mb:g} MB", f"{size / (size / bandwidth + latency) / 1e9:.0f} GB/s",
                      f"{size / (size + latency * bandwidth):.3f}"])
     fig.table(["copy", "reaches", "of the link"], rows)
     share = 16e6 / (16e6 + latency * bandwidth)

@@ -11,6 +11,13 @@ KvLayout::KvLayout(const plan::Plan &plan, uint32_t placement)
     : block_(plan.kvBlockBytes()), stride_(plan.kvBlockBytes()), blocks_(plan.placements[placement].kvBlocks),
       resident_(blocks_), mirrored_(blocks_), miniBatches_(plan.miniBatches),
       caches_(static_cast<size_t>(plan.kvCaches())) {
+  const uint32_t history = plan.ioBuffer(plan::Io::History);
+  if (history != plan::kNone)
+    idsRange_ = plan.ioRangeBytes(plan.buffers[history]);
+  idBytes_ = static_cast<uint64_t>(plan.blockTokens) * sizeof(int32_t);
+  for (const plan::Extent &e : plan.placements[placement].extents)
+    if (e.buffer == history)
+      ids_ = e.address;
   const auto isCache = [&](const plan::Extent &e) { return plan.buffers[e.buffer].kind == plan::BufferKind::Kv; };
   const auto cacheOf = [&](const plan::Extent &e) -> Cache & {
     return caches_[plan.cacheNumber(plan.buffers[e.buffer])];

@@ -29,6 +29,11 @@ public:
   uint64_t blockBytes() const { return block_; }
   int64_t blocks() const { return blocks_; } // that the placement has, the scratch block included
   int64_t layers() const { return static_cast<int64_t>(caches_.size()) / miniBatches_; }
+  // On the device: where the ids of the tokens of a mini-batch's block are, and how many bytes of them.
+  uint64_t ids(int64_t block, uint32_t miniBatch = 0) const {
+    return ids_ + miniBatch * idsRange_ + static_cast<uint64_t>(block) * idBytes_;
+  }
+  uint64_t idBytes() const { return idBytes_; }
   // Of a mini-batch's block below blocks().
   KvPlaces of(int64_t layer, int64_t block, uint32_t miniBatch = 0) const;
 
@@ -38,6 +43,7 @@ private:
     uint64_t host = 0;   // where block 0 would lie, modulo 2^64
   };
   uint64_t block_ = 0, stride_ = 0;
+  uint64_t ids_ = 0, idsRange_ = 0, idBytes_ = 0;
   int64_t blocks_ = 0, resident_ = 0, mirrored_ = 0; // from this block on there is a copy on the host
   int64_t miniBatches_;
   std::vector<Cache> caches_; // by layer, in it by mini-batch

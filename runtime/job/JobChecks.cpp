@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "runtime/base/Text.h"
+#include "runtime/job/Expansion.h"
 #include "runtime/job/JobFile.h"
 #include "runtime/model/ModelSpec.h"
 
@@ -51,12 +52,10 @@ void checkGoal(Contradictions &check, const Goal &goal) {
     check.require(*goal.kvDeviceMemory <= *goal.deviceMemory, "goal.kv_device_memory", *goal.kvDeviceMemory,
                   cat("at most goal.device_memory = ", *goal.deviceMemory));
   if (goal.expansion) {
-    check.require(*goal.expansion == kAutoExpansion || (*goal.expansion >= 1 && *goal.expansion <= kMaxExpansion),
-                  "goal.expansion", *goal.expansion, "\"auto\", or all KV by that on the device, from 1 to 1e6");
-    if (goal.kvDeviceMemory && goal.kvTokens)
-      check.require(false, "goal.expansion",
-                    *goal.expansion == kAutoExpansion ? std::string("auto") : cat(*goal.expansion),
-                    "goal.kv_tokens or goal.kv_device_memory beside it, not both: each follows from the other");
+    const std::string text = expansionText(*goal.expansion);
+    check.require(isExpansion(*goal.expansion), "goal.expansion", text, kExpansions);
+    check.require(!goal.kvDeviceMemory || !goal.kvTokens, "goal.expansion", text,
+                  "goal.kv_tokens or goal.kv_device_memory beside it, not both: each follows from the other");
   }
   check.require(goal.blockTokens >= 1, "goal.block_tokens", goal.blockTokens, "at least 1");
 

@@ -7,6 +7,7 @@
 #include "runtime/base/FileIo.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
+#include "runtime/job/Expansion.h"
 #include "runtime/model/ModelSpec.h"
 
 namespace headrace::model {
@@ -48,14 +49,11 @@ void readExpansion(TomlReader &table, Goal &goal) {
   if (value == nullptr)
     return;
   const bool automatic = value->kind == TomlValue::Kind::String && value->text == "auto";
-  const bool number = value->kind == TomlValue::Kind::Integer || value->kind == TomlValue::Kind::Float;
-  goal.expansion = kAutoExpansion;
-  if (automatic)
-    return;
-  if (number)
-    goal.expansion = value->kind == TomlValue::Kind::Integer ? static_cast<double>(value->integer) : value->number;
-  if (!number || !(*goal.expansion >= 1 && *goal.expansion <= kMaxExpansion)) // not NaN either
-    table.refuse("expansion", "\"auto\", or all KV by that on the device, from 1 to 1e6");
+  const bool whole = value->kind == TomlValue::Kind::Integer, number = whole || value->kind == TomlValue::Kind::Float;
+  const double stated = whole ? static_cast<double>(value->integer) : value->number;
+  goal.expansion = number ? stated : kAutoExpansion;
+  if (!automatic && !(number && stated != kAutoExpansion && isExpansion(stated)))
+    table.refuse("expansion", std::string(kExpansions));
 }
 
 void readInterval(TomlReader &table, Policy &policy) {

@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "kernels/Kernels.h"
+#include "runtime/job/Expansion.h"
 #include "runtime/model/ModelSpec.h"
 #include "runtime/plan/StructureCheck.h"
 
@@ -24,9 +25,8 @@ void StructureCheck::checkHeader() {
   if (plan_.policy.startRule == model::StartRule::Ahead) // some policies' own, not to be asked for
     fail("policy.start_rule is ", static_cast<int>(plan_.policy.startRule), ", expected 0 to 1");
   text(plan_.goal.record, kLongestText, false, "goal.record");
-  if (const std::optional<double> e = plan_.goal.expansion;
-      e && *e != model::kAutoExpansion && !(*e >= 1 && *e <= model::kMaxExpansion))
-    fail("goal.expansion is ", *e, ", expected 0 or 1 to 1e6");
+  if (plan_.goal.expansion && !model::isExpansion(*plan_.goal.expansion))
+    fail("goal.expansion is ", *plan_.goal.expansion, ", expected 0 or 1 to 1e6");
   if (plan_.goal.sloFactor && !std::isfinite(*plan_.goal.sloFactor))
     fail("goal.slo_factor is ", *plan_.goal.sloFactor, ", expected a finite factor");
   text(plan_.reason, kLongestText, true, "reason");

@@ -15,10 +15,10 @@ namespace {
 
 class EngineAllocations : public testing::TestWithParam<std::tuple<bool, Batching, Preemption>> {};
 
-// 60 requests of 2 to 11 tokens, 15 new ones each, in 3 seats and 9 blocks of 4 tokens, five known
-// at a time; with every seventh another is cancelled. From the tenth on, when as many were known as ever will be,
-// nothing is allocated: not by submit() either, for prompts that have room for their tokens. Static batches have all 30
-// blocks, so that there are several in one.
+// 60 requests of 2 to 11 tokens, 15 new ones each, in 3 seats and 9 blocks of 4 tokens, ten at first and then five
+// known at a time; with every seventh another is cancelled, which the engine has to itself until its swap has ended.
+// From the tenth on, when as many were known as ever will be, nothing is allocated: not by submit() either, for prompts
+// that have room for their tokens. Static batches have all 30 blocks, so that there are several in one.
 TEST_P(EngineAllocations, NoneWhileRequestsJoinAndLeave) {
   plan::Plan plan = core::tinyPlan({.offloaded = {1}});
   plan.goal.expansion = model::kAutoExpansion;
@@ -52,7 +52,7 @@ TEST_P(EngineAllocations, NoneWhileRequestsJoinAndLeave) {
   }
   uint64_t submitted = 0, before = 0, preempted = 0;
   while (ended < kRequests) {
-    while (submitted < kRequests && submitted < ended + 5) {
+    while (submitted < kRequests && (submitted < 10 || submitted < ended + 5)) {
       if (submitted == 10) {
         before = allocations.load();
         preempted = (*engine)->counters().preemptions;

@@ -27,6 +27,7 @@ absl::StatusOr<plan::Plan> planOf(algorithms::WriteBack writeBack) {
   request.goal.context = 28;
   request.goal.kvTokens = 3 * 36;
   request.goal.blockTokens = 4;
+  request.goal.expansion = model::kAutoExpansion; // blocks are moved together, and the engine looks at waits
   request.buckets = {.newTokens = {2, 7}, .sequences = {2}, .contexts = {28}};
   compiler::Candidate candidate = compiler::stated(request.model, {compiler::interval(2)}).front();
   candidate.residency.setKvAway(4, 1);
@@ -39,8 +40,9 @@ absl::StatusOr<plan::Plan> planOf(algorithms::WriteBack writeBack) {
 
 class MiniBatchAllocations : public testing::TestWithParam<std::tuple<bool, algorithms::WriteBack, Preemption>> {};
 
-// 90 requests of 2 to 11 tokens, 15 new ones each, nine known at a time; with every seventh another is cancelled. From
-// the 20th on, when as many were known as ever will be, nothing is allocated.
+// 90 requests of 2 to 11 tokens, 15 new ones each, 20 at first and then nine known at a time; with every seventh
+// another is cancelled, which the engine has to itself until its swap has ended. From the 20th on, when as many were
+// known as ever will be, nothing is allocated.
 TEST_P(MiniBatchAllocations, NoneWhileRequestsJoinAndLeave) {
   const auto [simulated, writeBack, preemption] = GetParam();
   const absl::StatusOr<plan::Plan> plan = planOf(writeBack);
@@ -71,7 +73,7 @@ TEST_P(MiniBatchAllocations, NoneWhileRequestsJoinAndLeave) {
   }
   uint64_t submitted = 0, before = 0, preempted = 0;
   while (ended < kRequests) {
-    while (submitted < kRequests && submitted < ended + 9) {
+    while (submitted < kRequests && (submitted < 20 || submitted < ended + 9)) {
       if (submitted == 20) {
         before = allocations.load();
         preempted = (*engine)->counters().preemptions;
@@ -88,6 +90,7 @@ TEST_P(MiniBatchAllocations, NoneWhileRequestsJoinAndLeave) {
   EXPECT_EQ(allocations.load() - before, 0u);
   EXPECT_GT((*engine)->counters().preemptions, preempted);
   EXPECT_EQ((*engine)->counters().swapsIn > 3, preemption == Preemption::Swap);
+  EXPECT_GT((*engine)->counters().compactedBlocks, 0u);
   EXPECT_GT(cancelled, 3u);
   EXPECT_GT(tokens, 450u);
 }

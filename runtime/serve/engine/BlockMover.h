@@ -20,7 +20,7 @@ public:
   explicit BlockMover(const plan::Plan &plan);
 
   // Bytes of a block, of all layers and its ids.
-  uint64_t blockBytes() const { return static_cast<uint64_t>(layers_) * block_ + idBytes_; }
+  uint64_t blockBytes() const { return static_cast<uint64_t>(layers_) * plan_.kvBlockBytes() + row_.size(); }
   // Blocks of a mini-batch in a placement. Nothing is in flight, and homes are current (Runtime::flushKv); behind it
   // Runtime::kvWritten. Returns the bytes that went over the link. A device in virtual time takes what they take alone.
   absl::StatusOr<uint64_t> move(uint32_t placement, uint32_t miniBatch, int32_t from, int32_t to, core::Device &device);
@@ -28,9 +28,7 @@ public:
 private:
   const plan::Plan &plan_;
   int64_t layers_ = 0;
-  uint64_t block_ = 0, idBytes_ = 0, idsRange_ = 0;
   std::vector<core::KvLayout> layouts_; // by placement
-  std::vector<uint64_t> ids_;           // the same: where those of block 0 are
   std::vector<std::byte> row_;          // ids of a block
 };
 

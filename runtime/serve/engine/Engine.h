@@ -361,7 +361,7 @@ private:
   int64_t apart(const MiniBatch &of) const;
   bool wantsCompaction() const;
   absl::Status compact();
-  int32_t *highestBlock(const MiniBatch &of);
+  int32_t *highestBlock(MiniBatch &of);
 
   // Expansion (EngineExpansion.cpp).
   void beginExpansion();

@@ -39,22 +39,14 @@ bool Engine::wantsCompaction() const {
 }
 
 // The entry of a block table that has the highest block of a mini-batch.
-int32_t *Engine::highestBlock(const MiniBatch &of) {
+int32_t *Engine::highestBlock(MiniBatch &of) {
   const auto highest = static_cast<int32_t>(of.blocks->endOfUse() - 1);
-  const auto in = [&](Sequences &sequences) -> int32_t * {
-    for (Sequence &sequence : sequences)
+  for (Sequences *sequences : {&of.running, &waiting_, &leaving_, &kept_})
+    for (Sequence &sequence : *sequences)
       if (sequence.miniBatch == of.number)
         if (const auto at = std::find(sequence.blocks.begin(), sequence.blocks.end(), highest);
             at != sequence.blocks.end())
           return &*at;
-    return nullptr;
-  };
-  for (MiniBatch &one : miniBatches_)
-    if (int32_t *const at = in(one.running); at != nullptr)
-      return at;
-  for (Sequences *sequences : {&waiting_, &leaving_, &kept_})
-    if (int32_t *const at = in(*sequences); at != nullptr)
-      return at;
   return nullptr; // the caller's own: blocks that it took from the pool
 }
 

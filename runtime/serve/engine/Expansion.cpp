@@ -8,9 +8,6 @@
 namespace headrace::serve {
 namespace {
 
-constexpr int64_t kLongestPause = 16; // times ExpansionTuning::lookAgain
-constexpr int64_t kJudged = 4; // windows with all blocks in use, of which a growth is held against the time before it
-
 double shareOf(int64_t of, int64_t all) {
   return static_cast<double>(of) / static_cast<double>(std::max<int64_t>(1, all));
 }
@@ -71,7 +68,7 @@ void Expansion::look() {
   // Where prompts take most of the time, decoding alone does not say what is gained.
   const bool decodes = 2 * w.decodeNs > w.ns;
   if (before_ > 0 && decodes && shareOf(offered_ - before_, before_) >= tuning_.judged) {
-    if (judgedWindows_ < kJudged)
+    if (judgedWindows_ < tuning_.judgedWindows)
       return;
     if (!scales()) {
       fewer(before_);
@@ -126,7 +123,7 @@ bool Expansion::scales() {
 
 void Expansion::fewer(int64_t blocks) {
   const bool again = tooMany_ > 0 && std::abs(offered_ - tooMany_) <= tooMany_ / 8;
-  lookAgainAfter_ = again ? std::min(2 * lookAgainAfter_, kLongestPause * tuning_.lookAgain) : tuning_.lookAgain;
+  lookAgainAfter_ = again ? std::min(2 * lookAgainAfter_, tuning_.longestPause * tuning_.lookAgain) : tuning_.lookAgain;
   lookAgainAt_ = seen_ + lookAgainAfter_;
   tooMany_ = offered_;
   step_ = before_ = 0;

@@ -45,7 +45,9 @@ struct ExpansionTuning {
   double scales = 0.1; // of the blocks that were added, in proportion, what tokens/s have to rise by at least
   double judged = 0.125;      // as soon as so many were added, in proportion
   double firstStep = 1. / 64; // of the blocks on the host, the first more
+  int64_t judgedWindows = 4;  // in so many windows
   int64_t lookAgain = 512;    // iterations until more are tried again, at first
+  int64_t longestPause = 16;  // times that, at last
 };
 
 // Blocks of a pool, of one mini-batch.
@@ -74,7 +76,6 @@ public:
 
   // Where the placement has changed. Begins anew, with as many as were offered, within these.
   void setBounds(const ExpansionBounds &bounds);
-  const ExpansionBounds &bounds() const { return bounds_; }
 
   // Blocks that may be in use.
   int64_t offered() const { return offered_; }

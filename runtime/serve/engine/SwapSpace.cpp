@@ -28,16 +28,10 @@ SwapSpace::SwapSpace(const plan::Plan &plan, uint64_t bytes)
       std::min<uint64_t>(bytes / slotBytes_, static_cast<uint64_t>(std::numeric_limits<int32_t>::max())));
   for (int64_t slot = 0; slot < slots_; ++slot)
     free_.push_back(static_cast<int32_t>(slot)); // ascending: already a heap
-  const uint32_t history = plan.ioBuffer(plan::Io::History);
-  idsRange_ = plan.ioRangeBytes(plan.buffers[history]);
   for (uint32_t p = 0; p < plan.placements.size(); ++p) {
     layouts_.emplace_back(plan, p);
-    ids_.push_back(0);
-    for (const plan::Extent &extent : plan.placements[p].extents) {
+    for (const plan::Extent &extent : plan.placements[p].extents)
       together_ |= extent.interleaved;
-      if (extent.buffer == history)
-        ids_.back() = extent.address;
-    }
     bool onHost = false;
     for (int64_t block = 0; block < layouts_[p].blocks(); ++block) {
       const core::KvPlaces places = layouts_[p].of(0, block);
@@ -69,11 +63,6 @@ void SwapSpace::giveBack(std::vector<int32_t> &slots) {
 uint64_t SwapSpace::offset(int64_t layer, int32_t slot) const {
   const auto l = static_cast<uint64_t>(layer), s = static_cast<uint64_t>(slot);
   return (together_ ? s * static_cast<uint64_t>(layers_) + l : l * static_cast<uint64_t>(slots_) + s) * block_;
-}
-
-// On the device: those of a block's tokens.
-uint64_t SwapSpace::idsOf(const Move &move, int32_t block) const {
-  return ids_[move.placement] + move.miniBatch * idsRange_ + static_cast<uint64_t>(block) * idBytes_;
 }
 
 uint64_t SwapSpace::linkBytes(const Move &move) const {
@@ -125,7 +114,7 @@ absl::StatusOr<uint64_t> SwapSpace::copyBeside(const Move &move, core::Device &d
                                 : addBlock(static_cast<int64_t>(outer), inner));
   const uint64_t idsOfSlots = static_cast<uint64_t>(slots_ * layers_) * block_;
   for (size_t i = 0; i < move.blocks.size(); ++i)
-    RETURN_IF_ERROR(add({move.toDevice, idsOf(move, move.blocks[i]),
+    RETURN_IF_ERROR(add({move.toDevice, layout.ids(move.blocks[i], move.miniBatch),
                          idsOfSlots + static_cast<uint64_t>(move.slots[i]) * idBytes_, idBytes_},
                         device));
   RETURN_IF_ERROR(flush(device));

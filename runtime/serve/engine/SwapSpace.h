@@ -56,17 +56,14 @@ public:
 
 private:
   uint64_t offset(int64_t layer, int32_t slot) const;
-  uint64_t idsOf(const Move &move, int32_t block) const;
   absl::Status add(const core::BlockCopy &copy, core::Device &device);
   absl::Status flush(core::Device &device);
 
   uint64_t slotBytes_ = 0;
   int64_t slots_ = 0, layers_ = 0;
   uint64_t block_ = 0, idBytes_ = 0; // of one layer, and of a block's ids
-  uint64_t idsRange_ = 0;            // of a mini-batch
   bool together_ = false;            // a slot's layers
   std::vector<core::KvLayout> layouts_;
-  std::vector<uint64_t> ids_;          // of each placement: where those of the first block are
   std::vector<bool> onHost_;           // of each placement: whether a block has a copy on the host
   std::vector<int32_t> free_;          // a heap, the lowest on top
   std::vector<core::BlockCopy> batch_; // that is asked for next

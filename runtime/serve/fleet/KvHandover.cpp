@@ -27,14 +27,6 @@ absl::Status checkBlocks(const core::Runtime &runtime, absl::Span<const int32_t>
 // Of a block, of which tokens it holds.
 uint64_t idsBytes(const plan::Plan &plan) { return static_cast<uint64_t>(plan.blockTokens) * sizeof(int32_t); }
 
-uint64_t idsOf(const core::Runtime &of) {
-  const plan::Plan &plan = of.plan();
-  const uint32_t history = plan.ioBuffer(plan::Io::History);
-  const std::vector<plan::Extent> &extents = plan.placements[of.placement()].extents;
-  return std::find_if(extents.begin(), extents.end(), [&](const plan::Extent &e) { return e.buffer == history; })
-      ->address;
-}
-
 uint64_t slotBytesOf(const plan::Plan &plan) {
   const uint64_t all = static_cast<uint64_t>(plan.kvBlocks) * (kvBlockBytesOfAllLayers(plan) + idsBytes(plan));
   return std::max(plan.kvBlockBytes() + idsBytes(plan), std::min(kMostSlotBytes, (all + kSlots - 1) / kSlots));
@@ -125,9 +117,9 @@ KvHandover::Unit KvHandover::unit(uint64_t number) const {
   return {static_cast<int64_t>(layer), index, from_->plan().kvBlockBytes()};
 }
 
-core::KvPlaces KvHandover::placeOf(const core::KvLayout &layout, uint64_t ids, const Unit &unit, int32_t block) {
+core::KvPlaces KvHandover::placeOf(const core::KvLayout &layout, const Unit &unit, int32_t block) {
   if (unit.layer == layout.layers())
-    return {plan::Space::Device, ids + static_cast<uint64_t>(block) * unit.bytes, false, 0};
+    return {plan::Space::Device, layout.ids(block), false, 0};
   return layout.of(unit.layer, block);
 }
 
@@ -192,11 +184,10 @@ void KvHandover::addCopy(bool toDevice, uint64_t device, uint64_t swap, uint64_t
 absl::Status KvHandover::sendOut(Portion &portion) {
   copies_.clear();
   uint64_t at = slotOf(portion);
-  const uint64_t ids = idsOf(*from_);
   const core::KvLayout &from = source_.of[from_->placement()];
   for (uint64_t u = portion.first; u < portion.end; ++u) {
     const Unit one = unit(u);
-    const core::KvPlaces place = placeOf(from, ids, one, fromBlocks_[one.index]);
+    const core::KvPlaces place = placeOf(from, one, fromBlocks_[one.index]);
     if (place.space == plan::Space::Device)
       addCopy(false, place.address, at, one.bytes);
     at += one.bytes;
@@ -213,11 +204,10 @@ absl::Status KvHandover::bringIn(Portion &portion) {
   const core::KvLayout &from = source_.of[from_->placement()], &to = target_.of[to_->placement()];
   copies_.clear();
   uint64_t at = slotOf(portion);
-  const uint64_t fromIds = idsOf(*from_), toIds = idsOf(*to_);
   for (uint64_t u = portion.first; u < portion.end; ++u) {
     const Unit one = unit(u);
-    const core::KvPlaces source = placeOf(from, fromIds, one, fromBlocks_[one.index]);
-    const core::KvPlaces target = placeOf(to, toIds, one, toBlocks_[one.index]);
+    const core::KvPlaces source = placeOf(from, one, fromBlocks_[one.index]);
+    const core::KvPlaces target = placeOf(to, one, toBlocks_[one.index]);
     const bool onDevice = target.space == plan::Space::Device;
     if (onDevice)
       addCopy(true, target.address, at, one.bytes);

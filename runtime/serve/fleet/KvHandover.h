@@ -90,7 +90,7 @@ private:
     uint64_t address = 0, bytes = 0;
   };
   Unit unit(uint64_t number) const;
-  static core::KvPlaces placeOf(const core::KvLayout &layout, uint64_t ids, const Unit &unit, int32_t block);
+  static core::KvPlaces placeOf(const core::KvLayout &layout, const Unit &unit, int32_t block);
   void addCopy(bool toDevice, uint64_t device, uint64_t swap, uint64_t bytes);
   absl::Status sendOut(Portion &portion);
   absl::Status bringIn(Portion &portion);

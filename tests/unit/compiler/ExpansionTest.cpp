@@ -35,6 +35,7 @@ int64_t residentIn(const plan::Plan &plan) { return plan::residentBlocks(plan, p
 TEST(KvExpansion, SharesTheDevicesBlocksBetweenThoseThatStayAndSlots) {
   // 40 x 94 + 2 x 106 = 3,972 of 4,000; of 95 it would be 40 x 95 + 2 x 105 = 4,010.
   EXPECT_EQ(residentOf(200, 40, 2, 4000), 94);
+  EXPECT_EQ(heldBlocks(200, 94, 40, 2), 3972);
   EXPECT_EQ(residentOf(200, 40, 2, 4010), 95);
   EXPECT_EQ(residentOf(100, 40, 2, 4000), 100); // all
   EXPECT_EQ(residentOf(2000, 40, 2, 4000), 0);  // slots of all of a cache
@@ -88,6 +89,23 @@ TEST(KvExpansion, OneKeepsAllOnTheDevice) {
   ASSERT_TRUE(less.ok()) << less.status();
   EXPECT_EQ(less->kvBlocks, 40);
   EXPECT_EQ(residentIn(*less), 40);
+}
+
+// Nothing is split by itself where an expansion says that nothing is away: it fits, with weights away, or not at all.
+TEST(KvExpansion, OneIsNotPassedOverWhereMemoryIsShort) {
+  CompileRequest r = expanded(1);
+  const auto whole = compile(r);
+  ASSERT_TRUE(whole.ok()) << whole.status();
+  r.goal.deviceMemory = whole->arenaBytes - 1;
+  r.policy.none = true;
+  const auto refused = compile(r);
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kResourceExhausted) << refused.status();
+  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("the minimum is "));
+  r.policy.none = false;
+  const auto plan = compile(r);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(residentIn(*plan), 65);
+  EXPECT_GT(plan::weightBytesByHome(*plan, 0).host, 0u);
 }
 
 TEST(KvExpansion, AutoHasRoomForTheMostThatMayServe) {

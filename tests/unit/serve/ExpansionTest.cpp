@@ -230,6 +230,8 @@ TEST(Expansion, EachConstantHalvedOrDoubledCostsAtMostThreePercent) {
       {"scales", [](ExpansionTuning &t, double by) { t.scales *= by; }},
       {"judged", [](ExpansionTuning &t, double by) { t.judged *= by; }},
       {"firstStep", [](ExpansionTuning &t, double by) { t.firstStep *= by; }},
+      {"judgedWindows", [](ExpansionTuning &t, double by) { t.judgedWindows = static_cast<int64_t>(4 * by); }},
+      {"longestPause", [](ExpansionTuning &t, double by) { t.longestPause = static_cast<int64_t>(16 * by); }},
       {"lookAgain", [](ExpansionTuning &t, double by) { t.lookAgain = static_cast<int64_t>(512 * by); }},
   };
   for (const auto &[name, scale] : constants)
