@@ -6,6 +6,14 @@
 #include <utility>
 
 namespace headrace::algorithms {
+namespace {
+
+constexpr int64_t kWhole = 1000; // thousandths
+
+int64_t ceilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+} // namespace
+
 KvSwap::KvSwap(const KvSwapProblem &problem) : problem_(problem) {
   table_.resize(static_cast<size_t>(problem.layers));
   for (int32_t layer = 0; layer < problem.places; ++layer)
@@ -34,21 +42,49 @@ std::optional<int32_t> KvSwap::coldest() const {
   return coldest;
 }
 
-// Whether a swap is over by the end of the iteration, where it has to be.
+// Whether a swap is over by the end of the iteration, where it has to be, whatever the other direction does.
 bool KvSwap::fits(int64_t duration) const {
   const int64_t left = problem_.layers - visits_ % problem_.layers;
-  return !problem_.endsWithIteration || duration <= left * problem_.times.compute;
+  return !problem_.endsWithIteration ||
+         ceilDiv(duration * kWhole, problem_.times.both) <= left * problem_.times.compute;
+}
+
+int64_t KvSwap::rate() const { return in_ && out_ ? problem_.times.both : kWhole; }
+
+// When those under way end, unless another begins: the sooner, then the other alone.
+void KvSwap::foresee() {
+  const auto sooner =
+      std::min(in_ ? ceilDiv(in_->left, rate()) : INT64_MAX, out_ ? ceilDiv(out_->left, rate()) : INT64_MAX);
+  for (const std::optional<UnderWay> *one : {&in_, &out_})
+    if (*one)
+      copies_[(*one)->copy].end = now_ + sooner + ceilDiv(std::max<int64_t>(0, (*one)->left - sooner * rate()), kWhole);
+}
+
+// What is under way goes on, and what ends by then does.
+void KvSwap::passTo(int64_t time) {
+  while (now_ < time) {
+    const int64_t each = rate();
+    int64_t step = time - now_;
+    for (const std::optional<UnderWay> *one : {&in_, &out_})
+      if (*one)
+        step = std::min(step, ceilDiv((*one)->left, each));
+    now_ += step;
+    for (std::optional<UnderWay> *one : {&in_, &out_})
+      if (*one)
+        (*one)->left -= step * each;
+    confirm();
+  }
 }
 
 void KvSwap::confirm() {
-  if (out_ && copies_[*out_].end <= now_) {
-    const KvSwapCopy &copy = copies_[*out_];
+  if (out_ && out_->left <= 0) {
+    const KvSwapCopy &copy = copies_[out_->copy];
     table_[static_cast<size_t>(copy.layer)] = {KvState::Host, -1, copy.end};
     free_.push_back(copy.place);
     out_.reset();
   }
-  if (in_ && copies_[*in_].end <= now_) {
-    const KvSwapCopy &copy = copies_[*in_];
+  if (in_ && in_->left <= 0) {
+    const KvSwapCopy &copy = copies_[in_->copy];
     table_[static_cast<size_t>(copy.layer)] = {KvState::Device, copy.place, copy.end};
     in_.reset();
   }
@@ -62,15 +98,15 @@ void KvSwap::begin(int32_t layer, bool out, bool onDemand) {
   }
   row.state = out ? KvState::SwappingOut : KvState::SwappingIn;
   row.changed = now_;
-  (out ? out_ : in_) = copies_.size();
-  copies_.push_back(
-      {layer, row.place, out, onDemand, now_, now_ + (out ? problem_.times.out : problem_.times.in), visits_});
+  (out ? out_ : in_) = UnderWay{copies_.size(), (out ? problem_.times.out : problem_.times.in) * kWhole};
+  copies_.push_back({layer, row.place, out, onDemand, now_, now_, visits_});
+  foresee();
 }
 
-void KvSwap::waitUntil(int64_t time) {
-  waited_ += time - now_;
-  now_ = time;
-  confirm();
+void KvSwap::waitFor(const std::optional<UnderWay> &swap) {
+  const int64_t from = now_;
+  passTo(copies_[swap->copy].end);
+  waited_ += now_ - from;
 }
 
 // Until the layer is on the device. Swaps begin when layers start, but for these: without them nothing goes on.
@@ -78,19 +114,18 @@ void KvSwap::waitFor(int32_t layer) {
   const KvSwapRow &row = table_[static_cast<size_t>(layer)];
   while (row.state != KvState::Device) {
     if (in_) { // its own, or the one before it on the link
-      waitUntil(copies_[*in_].end);
+      waitFor(in_);
     } else if (row.state == KvState::Host && !free_.empty()) {
       begin(layer, /*out=*/false, /*onDemand=*/true);
     } else {
       if (!out_)
         begin(*coldest(), /*out=*/true, /*onDemand=*/true);
-      waitUntil(copies_[*out_].end);
+      waitFor(out_);
     }
   }
 }
 
 void KvSwap::compute() {
-  confirm();
   waitFor(static_cast<int32_t>(visits_ % problem_.layers));
   if (const std::optional<int32_t> layer = hottest(); layer && !in_ && !free_.empty() && fits(problem_.times.in))
     begin(*layer, /*out=*/false, /*onDemand=*/false);
@@ -104,12 +139,11 @@ void KvSwap::compute() {
     if (!hosts || !colder)
       begin(*layer, /*out=*/true, /*onDemand=*/false);
   }
-  now_ += problem_.times.compute;
+  passTo(now_ + problem_.times.compute);
   ++visits_;
-  confirm();
   if (problem_.endsWithIteration && visits_ % problem_.layers == 0) // what was begun on demand
     while (in_ || out_)
-      waitUntil(std::max(in_ ? copies_[*in_].end : now_, out_ ? copies_[*out_].end : now_));
+      waitFor(in_ ? in_ : out_);
 }
 
 std::vector<int64_t> KvSwap::state() const {
@@ -119,8 +153,8 @@ std::vector<int64_t> KvSwap::state() const {
     state.push_back(row.place);
   }
   state.insert(state.end(), free_.begin(), free_.end());
-  for (const std::optional<size_t> &copy : {in_, out_})
-    state.push_back(copy ? copies_[*copy].end - now_ : -1);
+  for (const std::optional<UnderWay> &one : {in_, out_})
+    state.push_back(one ? one->left : -1);
   return state;
 }
 
@@ -167,10 +201,10 @@ Rotation kvSwapRotation(const KvSwapProblem &problem, const KvSwapCycle &cycle) 
 }
 
 bool kvSwapWaits(const KvSwapProblem &problem) {
-  const auto &[compute, in, out] = problem.times;
+  const auto &[compute, in, out, both] = problem.times;
   const int64_t n = problem.layers, m = n - problem.places;
-  if (in == out)
-    return (in + compute - 1) / compute * (m + 2) > n - 1;
+  if (in == out && both == kWhole)
+    return ceilDiv(in, compute) * (m + 2) > n - 1;
   constexpr int64_t kFirst = 2, kIterations = 64;
   KvSwap swap({problem.layers, problem.places, problem.times});
   while (swap.visits() < kFirst * n)

@@ -15,7 +15,11 @@
 //   out        .     0 --------- 2 --------- 4 --------- 6 --------- 8 ---------
 //
 // It never waits exactly when ceil(swap / compute) x (m + 2) <= n - 1 (equal times both ways); the link alone would do
-// for swap x m <= compute x n. Times are whole numbers of any unit.
+// for swap x m <= compute x n. Times are whole numbers of any unit. Where both directions share the link each is slower
+// while the other is at work, and no longer:
+//
+//   both 500    in, 4 alone    0 ------------ 6   half done by 4, the rest alone
+//               out, 2 alone   0 -------- 4       all of it at half its rate
 #pragma once
 
 #include <cstdint>
@@ -27,7 +31,10 @@
 namespace headrace::algorithms {
 
 struct KvSwapTimes {
-  int64_t compute = 1, in = 1, out = 1; // of a layer; above 0
+  int64_t compute = 1, in = 1, out = 1; // of a layer, each alone on the link; above 0
+  // Of its rate a direction has this while the other is at work, in thousandths: 1 to 1000. A swap ends with a whole
+  // unit of time.
+  int64_t both = 1000;
 };
 
 struct KvSwapProblem {
@@ -52,8 +59,8 @@ struct KvSwapRow {
 struct KvSwapCopy {
   int32_t layer = 0, place = 0;
   bool out = false, onDemand = false; // on demand: begun because its layer, or who needs its space, waits
-  int64_t begin = 0, end = 0;
-  int64_t visit = 0; // at whose start it began, counted over iterations: iteration x n + layer
+  int64_t begin = 0, end = 0;         // the end as far as is known: nothing else begins
+  int64_t visit = 0;                  // at whose start it began, counted over iterations: iteration x n + layer
 };
 
 class KvSwap {
@@ -76,9 +83,17 @@ private:
   int64_t distance(int32_t layer) const; // visits until it computes
   std::optional<int32_t> hottest() const, coldest() const;
   bool fits(int64_t duration) const;
+  // A swap that is under way: of copies_, and thousandths of its time alone that are to go.
+  struct UnderWay {
+    size_t copy = 0;
+    int64_t left = 0;
+  };
+  int64_t rate() const; // thousandths in a unit of time
+  void foresee();
+  void passTo(int64_t time);
   void confirm(); // what has ended by now
   void begin(int32_t layer, bool out, bool onDemand);
-  void waitUntil(int64_t time);
+  void waitFor(const std::optional<UnderWay> &swap);
   void waitFor(int32_t layer);
 
   KvSwapProblem problem_;
@@ -86,7 +101,7 @@ private:
   std::vector<KvSwapRow> table_;
   std::vector<int32_t> free_; // spaces that nothing is in, in the order in which they are given out
   std::vector<KvSwapCopy> copies_;
-  std::optional<size_t> in_, out_; // under way, of copies_
+  std::optional<UnderWay> in_, out_;
 };
 
 // What comes back: from iteration `first` on every `period` iterations begin in the same state.
@@ -101,7 +116,7 @@ std::optional<KvSwapCycle> kvSwapCycle(const KvSwapProblem &problem, int64_t ite
 Rotation kvSwapRotation(const KvSwapProblem &problem, const KvSwapCycle &cycle);
 
 // Whether compute waits once everything has been swapped for the first time, where swaps go on over edges: for equal
-// times both ways by the closed form above, else as it is played.
+// times both ways and directions that do not share by the closed form above, else as it is played.
 bool kvSwapWaits(const KvSwapProblem &problem);
 
 } // namespace headrace::algorithms

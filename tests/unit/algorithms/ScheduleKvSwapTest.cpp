@@ -187,6 +187,46 @@ TEST(ScheduleKvSwap, WaitsForUnequalTimesAsThePapersWordsDo) {
   EXPECT_GE(cases - waiting, 50);
 }
 
+// The drawing of ScheduleKvSwap.h, from 8 on.
+TEST(ScheduleKvSwap, DirectionsThatShareTheLinkAreSlowerWhileBothAreAtWork) {
+  // Four layers, three places; a layer computes for 4. Layer 0 goes out when 1 starts, 3 comes in when it is out.
+  KvSwap swap({4, 3, {4, 4, 2, 500}});
+  for (int visit = 0; visit < 3; ++visit)
+    swap.compute();
+  ASSERT_EQ(swap.copies().size(), 3u);
+  EXPECT_EQ(swap.copies()[0].end, 4 + 2); // alone
+  // At 8 in and out begin: out's 2 are done by 12, by which half of in's 4 are; the other 2 alone, until 14.
+  EXPECT_EQ(swap.copies()[1].begin, 8);
+  EXPECT_EQ(swap.copies()[2].begin, 8);
+  EXPECT_EQ(swap.copies()[2].end, 12);
+  EXPECT_EQ(swap.copies()[1].end, 14);
+  swap.compute(); // layer 3, there at 14
+  EXPECT_EQ(swap.waited(), 2);
+}
+
+// On a link that both share a swap takes from its time alone to twice that: by playing, as the paper's words do.
+TEST(ScheduleKvSwap, WaitsOnASharedLinkAsThePapersWordsDo) {
+  int waiting = 0, cases = 0, sharedOnly = 0;
+  for (int layers = 4; layers <= casesOf(16, 24); layers += 4)
+    for (int places = 2; places < layers; ++places)
+      for (const auto &[in, out] : {std::pair(2, 2), std::pair(3, 4), std::pair(5, 2)})
+        for (const long both : {500, 530, 900}) {
+          const test::Ticked ticked = test::swapByTicks(layers, places, 4, in, out, 64 * layers, both);
+          bool late = false;
+          for (size_t visit = static_cast<size_t>(2 * layers); visit < ticked.starts.size(); ++visit)
+            late |= ticked.starts[visit] > ticked.starts[visit - 1] + 4;
+          ASSERT_EQ(kvSwapWaits({layers, places, {4, in, out, both}}), late)
+              << layers << " " << places << " " << in << "/" << out << " at " << both;
+          waiting += late;
+          sharedOnly += late && !kvSwapWaits({layers, places, {4, in, out}});
+          ++cases;
+        }
+  EXPECT_EQ(cases, 9 * casesOf(2 + 6 + 10 + 14, 2 + 6 + 10 + 14 + 18 + 22));
+  EXPECT_GE(waiting, 50);
+  EXPECT_GE(cases - waiting, 50);
+  EXPECT_GE(sharedOnly, 10); // that would not wait if each had its own
+}
+
 // As a plan has it: no swap is under way over an edge. What it makes of 40 layers, 10 away, at 3 each: 13 swaps of 3
 // layers fit an iteration, 12 and 11 of the paper's 40 / 3 go over an edge.
 TEST(ScheduleKvSwap, EndsWithItsIteration) {
@@ -230,14 +270,15 @@ TEST(ScheduleKvSwap, AgainstThePapersWordsTickByTick) {
     const auto layers = *rc::gen::inRange(3, 24);
     const auto places = *rc::gen::inRange(2, layers);
     const auto compute = *rc::gen::inRange(1, 8), in = *rc::gen::inRange(1, 30), out = *rc::gen::inRange(1, 30);
+    const auto both = *rc::gen::element(1000, 500, 750, 333);
     const int visits = layers * 12;
-    KvSwap swap({layers, places, {compute, in, out}});
+    KvSwap swap({layers, places, {compute, in, out, both}});
     std::vector<long> starts;
     for (int visit = 0; visit < visits; ++visit) {
       swap.compute();
       starts.push_back(swap.now() - compute);
     }
-    const test::Ticked ticked = test::swapByTicks(layers, places, compute, in, out, visits);
+    const test::Ticked ticked = test::swapByTicks(layers, places, compute, in, out, visits, both);
     std::vector<test::TickedSwap> swaps;
     for (const KvSwapCopy &copy : swap.copies())
       swaps.push_back({copy.layer, copy.place, copy.out, copy.begin});

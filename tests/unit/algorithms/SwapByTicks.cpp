@@ -9,7 +9,7 @@ namespace {
 
 struct Link { // one direction
   int layer = -1;
-  long left = 0;
+  long left = 0; // thousandths of ticks
   bool idle() const { return layer < 0; }
 };
 
@@ -31,7 +31,7 @@ int lastInTurn(const std::set<int> &layers, int n, int next) {
 
 } // namespace
 
-Ticked swapByTicks(int n, int spaces, long compute, long in, long out, int visits) {
+Ticked swapByTicks(int n, int spaces, long compute, long in, long out, int visits, long both) {
   Ticked seen;
   std::set<int> gpu, cpu; // neither: on its way
   std::vector<int> spaceOf(static_cast<size_t>(n), -1);
@@ -50,12 +50,12 @@ Ticked swapByTicks(int n, int spaces, long compute, long in, long out, int visit
     cpu.erase(layer);
     spaceOf[static_cast<size_t>(layer)] = empty.front();
     empty.pop_front();
-    toGpu = {layer, in};
+    toGpu = {layer, in * 1000};
     seen.swaps.push_back({layer, spaceOf[static_cast<size_t>(layer)], false, now});
   };
   const auto swapOut = [&](int layer) {
     gpu.erase(layer);
-    toCpu = {layer, out};
+    toCpu = {layer, out * 1000};
     seen.swaps.push_back({layer, spaceOf[static_cast<size_t>(layer)], true, now});
   };
   while (true) {
@@ -90,13 +90,14 @@ Ticked swapByTicks(int n, int spaces, long compute, long in, long out, int visit
     ++now;
     if (busy > 0)
       --busy;
-    if (!toCpu.idle() && --toCpu.left == 0) {
+    const long done = toCpu.idle() || toGpu.idle() ? 1000 : both;
+    if (!toCpu.idle() && (toCpu.left -= done) <= 0) {
       cpu.insert(toCpu.layer);
       empty.push_back(spaceOf[static_cast<size_t>(toCpu.layer)]);
       spaceOf[static_cast<size_t>(toCpu.layer)] = -1;
       toCpu = {};
     }
-    if (!toGpu.idle() && --toGpu.left == 0) {
+    if (!toGpu.idle() && (toGpu.left -= done) <= 0) {
       gpu.insert(toGpu.layer);
       toGpu = {};
     }

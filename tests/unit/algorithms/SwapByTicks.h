@@ -24,6 +24,7 @@ struct Ticked {
 };
 
 // n layers, spaces for so many; ticks that a layer computes and that it takes in and out; so many layers are computed.
-Ticked swapByTicks(int n, int spaces, long compute, long in, long out, int visits);
+// In a tick in which both directions are at work each gets on by `both` thousandths of a tick.
+Ticked swapByTicks(int n, int spaces, long compute, long in, long out, int visits, long both = 1000);
 
 } // namespace headrace::test
