@@ -55,6 +55,7 @@ std::vector<Violation> findViolations(const Plan &plan, size_t limit) {
   verifyPlaces(plan, caches, report);
   for (uint32_t schedule = 0; schedule < plan.schedules.size() && !report.full(); ++schedule) {
     verifyOperands(plan, layout, buffers, caches, schedule, report);
+    verifyRowsAppended(plan, schedule, report);
     verifyPlaces(plan, caches, schedule, report);
     if (verifyCachesApart(plan, caches, schedule, report))
       verifyMovement(plan, caches, schedule, report);

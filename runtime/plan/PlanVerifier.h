@@ -28,7 +28,8 @@ namespace headrace::plan {
 enum class Rule : uint8_t {
   // Indices, counts, sizes, enumerators, tiling of extents; the split of caches, and that a block has one place in all
   // placements; residuals of some mini-batches only, or with another home than one on the host; a cycle without one of
-  // its phases; operands that are not the op's, or smaller than what it touches.
+  // its phases; operands that are not the op's, or smaller than what it touches; attention that does not follow the
+  // append of its rows.
   Structure,
   // 1: a read is not ordered after the write (prefetch) of bytes that it reads.
   ReadBeforeReady,

@@ -1,10 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// That the range of the device which caches that are split share out among them is theirs alone.
+// That the range of the device which caches that are split share out among them is theirs alone, and that attention
+// finds the rows of its own iteration.
+#include <vector>
+
 #include "absl/strings/str_cat.h"
+#include "kernels/Kernels.h"
 #include "runtime/plan/VerifyParts.h"
 
 namespace headrace::plan {
+
+// Appends and attention are of the compute lane, whose order is theirs.
+void verifyRowsAppended(const Plan &plan, uint32_t index, Report &report) {
+  const Schedule &schedule = plan.schedules[index];
+  std::vector<bool> appended(plan.kvCaches());
+  for (uint32_t number = 0; number < schedule.steps.size(); ++number) {
+    const Step &step = schedule.steps[number];
+    const bool append = step.op == kernels::Op::RopeAppend, attention = step.op == kernels::Op::Attention;
+    if (step.kind != StepKind::Compute || step.layer < 0 || !(append || attention))
+      continue;
+    const uint64_t cache = static_cast<uint64_t>(step.layer) * plan.miniBatches + step.miniBatch;
+    if (append)
+      appended[cache] = true;
+    else if (!appended[cache])
+      report.add(Rule::Structure, index, number,
+                 absl::StrCat("attention: no step before it appends the iteration's rows to the cache of layer ",
+                              step.layer,
+                              plan.miniBatches > 1 ? absl::StrCat(" for mini-batch ", step.miniBatch) : ""));
+  }
+}
 
 bool verifyCachesApart(const Plan &plan, const CacheHomes &caches, uint32_t index, Report &report) {
   const Schedule &schedule = plan.schedules[index];

@@ -20,8 +20,9 @@ public:
   std::set<Rule> run() {
     if (!structureIsRight())
       return {Rule::Structure};
+    breaks(!ioIsRight(plan_), Rule::Structure);
     for (const Schedule &s : plan_.schedules) {
-      breaks(!publishesAll(plan_, s), Rule::Structure);
+      breaks(!publishesAll(plan_, s) || !attendsToItsRows(s), Rule::Structure);
       for (const Step &step : s.steps)
         operandSizes(s, step);
     }

@@ -71,8 +71,10 @@ void addBrokenCacheRules(const Plan &plan, const Caches &caches, const Schedule 
 
 // Some content of it is ahead of its home.
 bool isDirtyState(const State &state);
-// How many there are, their caches and buffers, and whose each step and local is.
+// How many there are, their caches, and whose each step and local is.
 bool miniBatchesAreRight(const Plan &plan);
+// Sizes of what is exchanged with the host, of all mini-batches.
+bool ioIsRight(const Plan &plan);
 // Residuals that leave the device: whether there are any; of which mini-batches, and where they and their copies are;
 // how large. Whether an operand is a step's own, as the ops have it, and whether a step adds to it where it is.
 bool isResidual(const Plan &plan, uint32_t buffer);
@@ -81,6 +83,8 @@ bool residualsAreRight(const Plan &plan);
 void addBrokenResidualRules(const Plan &plan, std::set<Rule> &rules);
 bool isStream(const Plan &plan, const Step &step, const Operand &operand);
 bool addsInPlace(const Plan &plan, const Schedule &s, const Step &step, const Operand &y);
+// A layer attends to what it has appended to its cache.
+bool attendsToItsRows(const Schedule &s);
 // What is published was sampled before, of every mini-batch.
 bool publishesAll(const Plan &plan, const Schedule &s);
 // Phases of cycles, and the order of variants.

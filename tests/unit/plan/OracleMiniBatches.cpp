@@ -14,21 +14,12 @@ bool miniBatchesAreRight(const Plan &plan) {
   if (count < 1 || count > 64 || plan.goal.miniBatches != count)
     return false;
   std::map<std::pair<int32_t, uint32_t>, int> caches;
-  std::map<uint32_t, uint64_t> io; // bytes
-  for (const Buffer &buffer : plan.buffers) {
+  for (const Buffer &buffer : plan.buffers)
     if (buffer.kind == BufferKind::Kv)
       ++caches[{buffer.layer, buffer.index}];
-    if (buffer.kind == BufferKind::Io)
-      io[buffer.index] = buffer.bytes;
-  }
   bool ok = caches.size() == static_cast<size_t>(plan.model->layers) * count;
   for (const auto &[which, times] : caches)
     ok &= times == 1 && which.second < count;
-  const auto sequences = static_cast<uint64_t>(plan.metaLayout.maxSequences);
-  const auto slots = static_cast<uint64_t>(plan.kvBlocks * plan.blockTokens);
-  ok &= io[0] == count * kernels::metaBytes(plan.metaLayout) && io[2] >= count * sequences * 4;
-  for (const auto &[index, least] : {std::pair(1u, sequences * 4), std::pair(3u, slots * 4)})
-    ok &= io[index] / count >= least && (count == 1 || io[index] % (count * model::kAlign) == 0);
   for (const Schedule &s : plan.schedules) {
     for (const Local &local : s.locals)
       ok &= local.buffer.index < count;
@@ -42,6 +33,32 @@ bool miniBatchesAreRight(const Plan &plan) {
     }
   }
   return ok;
+}
+
+bool ioIsRight(const Plan &plan) {
+  std::map<uint32_t, uint64_t> io; // bytes
+  for (const Buffer &buffer : plan.buffers)
+    if (buffer.kind == BufferKind::Io)
+      io[buffer.index] = buffer.bytes;
+  const uint64_t count = plan.miniBatches, sequences = static_cast<uint64_t>(plan.metaLayout.maxSequences);
+  const auto slots = static_cast<uint64_t>(plan.kvBlocks * plan.blockTokens);
+  bool ok = io[0] == count * kernels::metaBytes(plan.metaLayout) && io[2] >= count * sequences * 4;
+  for (const auto &[index, least] : {std::pair(1u, sequences * 4), std::pair(3u, slots * 4)})
+    ok &= io[index] / count >= least && (count == 1 || io[index] % (count * model::kAlign) == 0);
+  return ok;
+}
+
+bool attendsToItsRows(const Schedule &s) {
+  std::set<std::pair<int32_t, uint32_t>> appended; // layer, mini-batch
+  for (const Step &step : s.steps) {
+    if (step.kind != StepKind::Compute)
+      continue;
+    if (step.op == kernels::Op::RopeAppend)
+      appended.insert({step.layer, step.miniBatch});
+    if (step.op == kernels::Op::Attention && !appended.contains({step.layer, step.miniBatch}))
+      return false;
+  }
+  return true;
 }
 
 bool publishesAll(const Plan &plan, const Schedule &s) {

@@ -160,6 +160,17 @@ TEST(PlanVerifier, NormsOfHeadsAreWholeAndOfTheStepsLayer) {
               testing::HasSubstr("rope_append: operand norm is layers.0.qkv, the step is of layer 1"));
 }
 
+TEST(PlanVerifier, RefusesAttentionBeforeItsRowsAreAppended) {
+  expectRefused({"attention first", Rule::Structure,
+                 "attention: no step before it appends the iteration's rows to the cache of layer 2", [](Plan &p) {
+                   std::vector<Step> &steps = schedule(p).steps;
+                   const auto append = std::find_if(steps.begin(), steps.end(), [](const Step &step) {
+                     return step.kind == StepKind::Compute && step.op == kernels::Op::RopeAppend && step.layer == 2;
+                   });
+                   std::swap(*append, *std::next(append)); // layer 2 is on the device: nothing between
+                 }});
+}
+
 TEST(PlanVerifier, RefusesOrderThatIsLeftToChance) {
   for (const Broken &broken : std::vector<Broken>{
            {"no wait for a prefetch", Rule::ReadBeforeReady, "and may start before step",
