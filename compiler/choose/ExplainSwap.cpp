@@ -24,12 +24,20 @@ std::optional<uint64_t> periodOf(const model::ModelSpec &model, int64_t places) 
 }
 
 // Of the paper's protocol, in which swaps go on over the edges of iterations.
-std::string protocolText(int64_t layers, int64_t places, algorithms::SwapVisits visits) {
+std::string protocolText(int64_t layers, int64_t places, const SwapTimes &times) {
+  const algorithms::SwapVisits visits = times.visits();
+  const bool shared = times.both < 1000;
+  const auto whole = [](uint64_t ns) { return std::max<int64_t>(1, static_cast<int64_t>(ns)); };
   const algorithms::KvSwapProblem problem = {
-      static_cast<int32_t>(layers), static_cast<int32_t>(places), {1, visits.in, visits.out}};
+      static_cast<int32_t>(layers), static_cast<int32_t>(places),
+      shared
+          ? algorithms::KvSwapTimes{whole(times.computeNs), whole(times.inAloneNs), whole(times.outAloneNs), times.both}
+          : algorithms::KvSwapTimes{1, visits.in, visits.out}};
   const bool waits = algorithms::kvSwapWaits(problem);
   std::string text = absl::StrCat("the protocol ", waits ? "waits" : "never waits");
-  if (visits.in == visits.out)
+  if (shared)
+    absl::StrAppend(&text, ", played on the link that both directions share");
+  else if (visits.in == visits.out)
     absl::StrAppend(&text, ", ", visits.in, " x (", layers - places, " + 2) ", waits ? "> " : "<= ", layers - 1);
   return text;
 }
@@ -63,7 +71,7 @@ std::string explainSwap(const model::ModelSpec &model, const algorithms::Residen
                       absl::StrFormat("%.2f", static_cast<double>(n + 4) / static_cast<double>(places + 2)),
                       "). A swap takes ", visits.in, visits.in == 1 ? " layer's" : " layers'", " compute in and ",
                       visits.out, " out (", msText(times.inNs), " and ", msText(times.outNs), " of ",
-                      msText(times.computeNs), "): ", protocolText(n, places, visits), "; the link alone would do for ",
+                      msText(times.computeNs), "): ", protocolText(n, places, times), "; the link alone would do for ",
                       absl::StrFormat("%.1f", std::min(most, static_cast<double>(n))), " away",
                       *residency.kvFifo == visits
                           ? planText(algorithms::kvSwapProblem(residency, n))

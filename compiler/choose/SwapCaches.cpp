@@ -2,6 +2,7 @@
 #include "compiler/choose/SwapCaches.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "passes/algorithms/RotationOf.h"
 #include "runtime/model/ModelSpec.h"
@@ -68,7 +69,10 @@ SwapTimes swapTimes(const PolicyInputs &inputs, const std::vector<PricedStep> &s
       layers += prices.computeNs(step.site, bucket, /*direct=*/false);
   const uint64_t bytes = placeBytes(inputs.target), in = prices.copyNs(bytes, true), out = prices.copyNs(bytes, false);
   const auto both = static_cast<uint64_t>(static_cast<double>(in + out) / prices.duplexShare());
-  return {layers / static_cast<uint64_t>(inputs.request.model->layers), std::max(in, both), std::max(out, both)};
+  const double share = prices.duplexShare() / 2; // of each direction's rate
+  return {
+      layers / static_cast<uint64_t>(inputs.request.model->layers), std::max(in, both), std::max(out, both), in, out,
+      std::clamp<int64_t>(std::llround(share * 1000), 1, 1000)};
 }
 
 SwappedCaches swappedCaches(const PolicyInputs &inputs, const std::vector<Candidate> &candidates,

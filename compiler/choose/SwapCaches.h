@@ -16,6 +16,9 @@ namespace headrace::compiler {
 // direction as it is while the other is busy too. Nanoseconds.
 struct SwapTimes {
   uint64_t computeNs = 0, inNs = 0, outNs = 0;
+  // Each direction alone, and of its rate what it has while the other is busy too, in thousandths.
+  uint64_t inAloneNs = 0, outAloneNs = 0;
+  int64_t both = 1000;
   // In layers' compute, whole ones: swaps begin when a layer does.
   algorithms::SwapVisits visits() const;
 };
