@@ -53,7 +53,7 @@ struct StepTime {
 struct DeviceCounters {
   uint64_t launches = 0;
   uint64_t h2dBytes = 0, d2hBytes = 0;
-  int64_t stallNs = 0;          // compute lane waiting for another lane
+  int64_t stallNs = 0;          // compute lane waiting for another lane, of its launch or of the one before
   uint64_t peakDeviceBytes = 0; // of the arena: what open() took
   uint64_t hostBytes = 0;       // pinned slab
   uint64_t graphBytes = 0;      // device memory that graphs took beside the arena; 0 where they take none

@@ -87,6 +87,8 @@ void BusPlayer::begin(Device &device) {
   const Launch &launch = device.queue[device.first];
   const TimedSchedule &schedule = *launch.schedule;
   const int64_t startNs = std::max(launch.madeNs, device.lastEndNs);
+  const int64_t computeFreeNs = device.lanes[kCompute].freeNs; // since then for copies of the launch before
+  device.stallNs += std::max<int64_t>(0, device.lastEndNs - std::max(launch.madeNs, computeFreeNs));
   device.playing = true;
   device.lastEndNs = startNs;
   device.left = schedule.steps.size();

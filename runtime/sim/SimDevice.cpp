@@ -93,7 +93,7 @@ public:
     rows_.reset();
     if (options.pricing == core::Pricing::Rows)
       rows_.emplace(plan, options.linkBandwidth);
-    now_ = free_ = stallNs_ = besideNs_ = 0;
+    now_ = free_ = computeFree_ = stallNs_ = besideNs_ = 0;
     beside_.clear();
     lastTimes_.clear();
     if (options.trace)
@@ -139,6 +139,8 @@ private:
     auto &own = static_cast<LoneGraph &>(graph);
     const Timeline &timeline = beside_.idle() ? own.timeline(launch.inUse, launch.meta)
                                               : own.timeline(launch.inUse, launch.meta, beside_, start);
+    stallNs_ += std::max<int64_t>(0, free_ - std::max(now_, computeFree_)); // for copies of the launch before
+    computeFree_ = start + static_cast<int64_t>(timeline.computeEndNs);
     besideNs_ = free_ = start + static_cast<int64_t>(timeline.iterationNs);
     if (launch.times != nullptr)
       *launch.times = {start + static_cast<int64_t>(timeline.publishNs), free_};
@@ -181,9 +183,9 @@ private:
 
   std::optional<RowPricing> rows_; // with core::Pricing::Rows
   std::vector<core::StepTime> lastTimes_;
-  int64_t now_ = 0;  // the caller's time
-  int64_t free_ = 0; // when the last launch ends
-  int64_t stallNs_ = 0;
+  int64_t now_ = 0;                       // the caller's time
+  int64_t free_ = 0;                      // when the last launch ends
+  int64_t stallNs_ = 0, computeFree_ = 0; // the latter: the end of the last launch's compute
   BesideCopies beside_;
   int64_t besideNs_ = 0; // they are played up to here
   uint64_t bothRate_ = kFullRate;

@@ -181,6 +181,7 @@ void Simulator::account(Timeline &out) const {
     }
     computeFree = t.endNs;
   }
+  out.computeEndNs = computeFree;
   out.computeBusyNs = busy[kCompute];
   out.h2dBusyNs = busy[kH2D];
   out.d2hBusyNs = busy[kD2H];

@@ -32,6 +32,7 @@ struct StepTime {
 struct Timeline {
   std::vector<StepTime> steps; // one a step of the schedule
   uint64_t iterationNs = 0;    // the end of the last step
+  uint64_t computeEndNs = 0;   // of the compute lane's last step
   uint64_t publishNs = 0;      // when the tokens are visible; iterationNs without a Publish step
   uint64_t computeBusyNs = 0;
   uint64_t h2dBusyNs = 0, d2hBusyNs = 0; // of the lane's copies, slowed by each other where they share the link
