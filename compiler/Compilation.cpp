@@ -40,7 +40,7 @@ Compilation::Compilation(const CompileRequest &request, const Policy &policy, Ta
 
 absl::StatusOr<plan::Plan> Compilation::choose() {
   std::vector<Attempt> choices;
-  for (const Candidate &candidate : request_.placements)
+  for (const Candidate &candidate : together_.empty() ? request_.placements : together_)
     choices.push_back({{candidate}, 0});
   if (choices.empty()) {
     if (LatencyChoice::applies(request_, policy_)) {
@@ -201,10 +201,12 @@ absl::StatusOr<plan::Plan> Compilation::tryPlan(const std::vector<Attempt> &choi
   if (latency_)
     latency_->record(plan);
   else
-    explain(choices.front(), plan);
+    explain(together_.empty() ? choices.front() : choices.back(), // of several expansions the largest
+            together_.empty() ? 0 : static_cast<uint32_t>(choices.size() - 1), plan);
   if (swap_)
-    absl::StrAppend(&plan.reason, ". ",
-                    explainSwap(*request_.model, chosen.front()->residency, *swap_, placeBytes(target_)));
+    absl::StrAppend(
+        &plan.reason, ". ",
+        explainSwap(*request_.model, chosen.front()->residency, *swap_, placeBytes(target_, target_.kvBlocks)));
   if (const std::string cycle = explainCycle(plan); !cycle.empty())
     absl::StrAppend(&plan.reason, ". ", cycle);
   return plan;
@@ -285,11 +287,12 @@ size_t Compilation::mostDemanding(const std::vector<Attempt> &choices, Together 
   return most;
 }
 
-void Compilation::explain(const Attempt &choice, plan::Plan &plan) const {
-  // The numbers of the largest decode bucket of the chosen placement, the first in the plan.
+void Compilation::explain(const Attempt &choice, uint32_t placement, plan::Plan &plan) const {
+  // The numbers of the largest decode bucket of the chosen placement.
   const plan::Variant *decisive = nullptr;
   for (const plan::Variant &variant : plan.variants)
-    if (variant.placement == 0 && plan.schedules[variant.schedule].iterationClass == plan::IterationClass::Decode &&
+    if (variant.placement == placement &&
+        plan.schedules[variant.schedule].iterationClass == plan::IterationClass::Decode &&
         (decisive == nullptr || plan.schedules[variant.schedule].phase == 0 ||
          variant.predictedNs > decisive->predictedNs)) // of a cycle the slowest
       decisive = &variant;

@@ -50,6 +50,7 @@ private:
   absl::StatusOr<plan::Plan> splitCaches(const absl::Status &whole);
   // As many layers' caches on the device as there is room for, which take turns.
   absl::StatusOr<plan::Plan> swapCaches();
+  absl::StatusOr<plan::Plan> swapByExpansion();
   plan::Plan filledUp(plan::Plan plan);
   // Of what there is to choose from all that could fit, in whatever way it is packed: that may take less than
   // arithmetic says. `refused` where nothing could.
@@ -84,7 +85,7 @@ private:
   // ResourceExhausted where the host has less memory than the plan pins.
   absl::Status checkHost(const HostLayout &host) const;
   plan::Plan emptyPlan() const;
-  void explain(const Attempt &choice, plan::Plan &plan) const;
+  void explain(const Attempt &choice, uint32_t placement, plan::Plan &plan) const;
   void advance(); // reports to CompileRequest::progress
 
   const CompileRequest &request_;
@@ -98,6 +99,7 @@ private:
   PolicyInputs inputs_;
   SplitCaches caches_;
   std::optional<std::vector<Candidate>> split_; // what there is to choose from once caches are split
+  std::vector<Candidate> together_;             // placements of the plan, whatever it is chosen by; empty: chosen
   bool packsAll_ = false;                       // each of them is packed, whatever arithmetic says
   bool nested_ = false;                         // the range was asked for nested
   std::optional<SwapTimes> swap_;               // where layers' caches are swapped

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Of Compilation, Pie: caches that the device does not hold are swapped layer by layer, first in, first out.
+#include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "compiler/Compilation.h"
@@ -13,8 +15,10 @@
 namespace headrace::compiler {
 
 absl::StatusOr<plan::Plan> Compilation::swapCaches() {
-  const uint64_t place = placeBytes(target_);
+  const uint64_t place = placeBytes(target_, target_.kvBlocks);
   const std::optional<uint64_t> memory = placesMemory(inputs_);
+  if (request_.goal.expansion == model::kAutoExpansion && request_.model->layers > model::kLeastKvPlaces)
+    return swapByExpansion();
   if (memory && *memory / place >= static_cast<uint64_t>(request_.model->layers) && !request_.policy.kvPlaces)
     return choose(); // all of it may be there
   if (memory && *memory / place < 2)
@@ -37,7 +41,7 @@ absl::StatusOr<plan::Plan> Compilation::swapCaches() {
     if (!lacksDeviceMemory(plan.status()))
       return plan;
   }
-  swap_ = swapTimes(inputs_, candidates_.pricedSteps(), prices_);
+  swap_ = swapTimes(inputs_, candidates_.pricedSteps(), prices_, target_.kvBlocks);
   SwappedCaches swapped = swappedCaches(inputs_, all, swap_->visits());
   if (swapped.candidates.empty() && swapped.most > 0)
     return absl::InvalidArgumentError(explainNoCycle(*request_.model, swapped.most));
@@ -46,6 +50,48 @@ absl::StatusOr<plan::Plan> Compilation::swapCaches() {
   latency_.reset();
   nested_ = false;
   return choose();
+}
+
+// One placement for each of several expansions, all with the same bytes of the device for KV.
+absl::StatusOr<plan::Plan> Compilation::swapByExpansion() {
+  const std::vector<Candidate> all = policy_.candidates(inputs_);
+  const std::vector<PricedStep> steps = candidates_.pricedSteps();
+  const auto visitsOf = [&](int64_t blocks) { return swapTimes(inputs_, steps, prices_, blocks).visits(); };
+  const int64_t layers = request_.model->layers;
+  std::optional<uint64_t> memory = placesMemory(inputs_);
+  if (!memory) { // as many places of all the KV there may be as fit beside as many weights as there may be
+    const SwappedCaches most = swappedCaches(inputs_, all, visitsOf(target_.kvBlocks));
+    memory = static_cast<uint64_t>(std::max<int64_t>(2, most.most)) * placeBytes(target_, target_.kvBlocks);
+  }
+  absl::Status refused = absl::ResourceExhaustedError("");
+  for (const Candidate &weights : all) {
+    if (weights.residency.start != algorithms::kEager)
+      continue;
+    for (const uint64_t lessIn256ths : {0, 1, 4, 16}) { // packing may take a little more than arithmetic says
+      together_ = swapsByExpansion(inputs_, weights, *memory / 256 * (256 - lessIn256ths), visitsOf);
+      if (together_.size() < 2)
+        return absl::InvalidArgumentError(
+            absl::StrCat("goal.kv_device_memory = ", *memory, ": expected at least ",
+                         placeBytes(target_, target_.meta.maxBlocksPerSequence + 1) * static_cast<uint64_t>(layers),
+                         " bytes where policy ", std::string(policy_.name), " finds the expansion: ", layers,
+                         " layers' caches of one sequence of context ", target_.context));
+      const bool mayFit = std::all_of(together_.begin(), together_.end(), [&](const Candidate &candidate) {
+        return family_.held(candidate).bytes <= target_.deviceMemory;
+      });
+      if (!mayFit)
+        break; // with more weights away
+      latency_.reset();
+      absl::StatusOr<plan::Plan> plan = choose();
+      if (plan.ok()) {
+        absl::StrAppend(&plan->reason, ". ", explainExpansions(together_, layers));
+        return plan;
+      }
+      if (!lacksDeviceMemory(plan.status()))
+        return plan;
+      refused = plan.status();
+    }
+  }
+  return refused;
 }
 
 } // namespace headrace::compiler

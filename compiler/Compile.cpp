@@ -59,10 +59,6 @@ absl::Status checkSwapped(const CompileRequest &request, const Policy &policy) {
     return absl::InvalidArgumentError(absl::StrCat(
         "policy.kv_write_back = \"", std::string(model::kvWriteBackName(asked.kvWriteBack)),
         "\": expected \"auto\" or \"all\": policy ", name, " swaps out what is in use of a layer's cache"));
-  if (request.goal.expansion == model::kAutoExpansion)
-    return absl::InvalidArgumentError(
-        absl::StrCat("goal.expansion = \"auto\": expected a number: the places of policy ", name,
-                     " are the plan's, and do not change while it runs"));
   if (request.goal.miniBatches > 1)
     return absl::InvalidArgumentError(absl::StrCat("goal.mini_batches = ", request.goal.miniBatches,
                                                    ": expected 1: policy ", name, " swaps the caches of whole layers"));

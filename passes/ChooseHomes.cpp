@@ -43,7 +43,9 @@ void offload(ir::MovableInterface movable) {
 // the tail's home where nothing else does.
 class SplitCache {
 public:
-  SplitCache(ir::KvOp cache, uint64_t blockBytes) : cache_(cache), blockBytes_(blockBytes), builder_(cache) {
+  // Of `all` blocks.
+  SplitCache(ir::KvOp cache, int64_t all, uint64_t blockBytes)
+      : cache_(cache), all_(all), blockBytes_(blockBytes), builder_(cache) {
     builder_.setInsertionPointAfter(cache);
     for (mlir::Operation *user : cache.getBuffer().getUsers())
       append_ = llvm::cast<ir::RopeAppendOp>(user);
@@ -52,7 +54,8 @@ public:
   }
 
   // Blocks [0, resident) stay, [resident, blocks) are at home on the host; [mirror, resident) are there as well, mirror
-  // below 0: none. `brings`: the tail is used; `appendsHome`: rows of it are appended at home as well.
+  // below 0: none. There are no others. `brings`: the tail is used; `appendsHome`: rows of it are appended at home as
+  // well.
   void split(int64_t resident, int64_t blocks, int64_t mirror, bool brings, bool appendsHome) {
     const ir::BufferType whole = ir::bufferType(cache_.getBuffer());
     mlir::Value mirrored, tail, onDevice;
@@ -60,7 +63,7 @@ public:
       mirrored = home(ir::KvPart::Mirror, resident - mirror, whole);
     if (resident < blocks)
       tail = home(ir::KvPart::Tail, blocks - resident, whole);
-    if (resident > 0 && resident < blocks)
+    if (resident > 0 && (resident < blocks || blocks < all_))
       cache_.getBuffer().setType(type(ir::MemorySpace::Device, resident, whole));
     if (tail && brings)
       onDevice = ir::OnDeviceOp::create(builder_, append_.getLoc(),
@@ -115,6 +118,7 @@ private:
   }
 
   ir::KvOp cache_;
+  const int64_t all_;
   const uint64_t blockBytes_;
   mlir::OpBuilder builder_;
   ir::RopeAppendOp append_;
@@ -159,30 +163,38 @@ struct ChooseHomes : impl::ChooseHomesBase<ChooseHomes> {
     iteration.setPhase(ir::Phase::Homes);
   }
 
+  // Of each cache: of all that there are, or as the residency has it.
+  int64_t blocksOfCaches() const {
+    const algorithms::Residency &chosen = residency;
+    return chosen.kvBlocks > 0 ? chosen.kvBlocks : kvBlocks;
+  }
+
   void splitCaches(ir::IterationOp iteration) {
     const algorithms::Residency &chosen = residency;
-    const int64_t resident = chosen.firstKvBlockAway().value_or(kvBlocks);
-    if (resident == kvBlocks && (kvMirror < 0 || kvMirror >= resident))
+    const int64_t blocks = blocksOfCaches(), resident = chosen.firstKvBlockAway().value_or(blocks);
+    if (resident == blocks && blocks == kvBlocks && (kvMirror < 0 || kvMirror >= resident))
       return;
     const bool brings = iteration.getKvBlocks() == 0;
     const bool appendsHome = writeBackOf(chosen, iteration.getIterationClass()) == algorithms::WriteBack::Mirror;
     llvm::SmallVector<ir::KvOp> caches(iteration.block().getOps<ir::KvOp>());
     for (ir::KvOp cache : caches)
-      SplitCache(cache, kvBlockBytes).split(resident, kvBlocks, kvMirror, brings, appendsHome);
+      SplitCache(cache, kvBlocks, kvBlockBytes).split(resident, blocks, kvMirror, brings, appendsHome);
   }
 
   // What can be at home elsewhere today, on the host and as it is read: whole weights, and caches from a block on.
   mlir::LogicalResult check(ir::IterationOp iteration) {
     const algorithms::Residency &chosen = residency;
+    if (chosen.kvBlocks > kvBlocks)
+      return iteration.emitError() << "has " << chosen.kvBlocks << " blocks of each cache, there are "
+                                   << kvBlocks.getValue();
     for (const algorithms::Extent &extent : chosen.away) {
       if (extent.of.kind == algorithms::MovableKind::Act)
         return iteration.emitError() << nameOf(extent.of.kind) << " " << extent.of.index
                                      << " cannot be at home off the device: nothing brings it back yet";
       if (extent.of.kind == algorithms::MovableKind::Kv) {
-        if (const auto begin = static_cast<int64_t>(extent.begin); begin < 0 || begin >= kvBlocks)
+        if (const auto begin = static_cast<int64_t>(extent.begin); begin < 0 || begin >= blocksOfCaches())
           return iteration.emitError() << nameOf(extent.of.kind) << " " << extent.of.index
-                                       << " cannot be split at block " << begin << ": there are "
-                                       << kvBlocks.getValue();
+                                       << " cannot be split at block " << begin << ": there are " << blocksOfCaches();
         if (extent.begin == 0 && iteration.getKvBlocks() > 0)
           return iteration.emitError() << "brings no tail, and no block of " << nameOf(extent.of.kind) << " "
                                        << extent.of.index << " is at home on the device";

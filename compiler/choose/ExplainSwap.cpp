@@ -79,6 +79,20 @@ std::string explainSwap(const model::ModelSpec &model, const algorithms::Residen
                                          residency.kvFifo->out, ": places come back to where they were in time"));
 }
 
+std::string explainExpansions(const std::vector<Candidate> &swaps, int64_t layers) {
+  std::vector<std::string> each;
+  each.reserve(swaps.size());
+  for (const Candidate &swap : swaps) {
+    const algorithms::Residency &residency = swap.residency;
+    const int64_t places = residency.kvFifo ? residency.kvPlaces : layers;
+    each.push_back(absl::StrCat(absl::StrFormat("%.2f", static_cast<double>(layers) / static_cast<double>(places)),
+                                " (",
+                                residency.kvFifo ? absl::StrCat(places, " places") : std::string("all on the device"),
+                                ", ", residency.kvBlocks, each.empty() ? " blocks a layer)" : ")"));
+  }
+  return absl::StrCat("Expansion is found while the plan runs, among ", absl::StrJoin(each, ", "));
+}
+
 std::string explainNoCycle(const model::ModelSpec &model, int64_t places) {
   const auto text = [](const std::optional<uint64_t> &period) {
     return period ? absl::StrCat(*period) : std::string("more than a hundred");

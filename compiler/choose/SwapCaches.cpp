@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "absl/strings/str_cat.h"
 #include "passes/algorithms/RotationOf.h"
 #include "runtime/model/ModelSpec.h"
 #include "runtime/plan/Plan.h"
@@ -51,23 +52,25 @@ Candidate swapped(Candidate candidate, int64_t layers, int64_t places, algorithm
 
 algorithms::SwapVisits SwapTimes::visits() const { return {ceilOf(inNs, computeNs), ceilOf(outNs, computeNs)}; }
 
-uint64_t placeBytes(const Target &target) {
-  return model::alignUp(static_cast<uint64_t>(target.kvBlocks) * target.kvBlockBytes);
+uint64_t placeBytes(const Target &target, int64_t blocks) {
+  return model::alignUp(static_cast<uint64_t>(blocks) * target.kvBlockBytes);
 }
 
 std::optional<uint64_t> placesMemory(const PolicyInputs &inputs) {
   return inputs.target.kvDeviceBytes ? inputs.target.kvDeviceBytes : inputs.request.goal.kvDeviceMemory;
 }
 
-SwapTimes swapTimes(const PolicyInputs &inputs, const std::vector<PricedStep> &steps, Prices &prices) {
+SwapTimes swapTimes(const PolicyInputs &inputs, const std::vector<PricedStep> &steps, Prices &prices, int64_t blocks) {
   // Of as many sequences as there may be, with no more tokens than there is KV.
   cost::Bucket bucket = Target::limits(inputs.target.decode);
-  bucket.context = std::clamp<int64_t>(inputs.target.kvTokens / bucket.sequences, 1, bucket.context);
+  const int64_t tokens = (blocks - 1) * inputs.target.blockTokens;
+  bucket.context = std::clamp<int64_t>(tokens / bucket.sequences, 1, bucket.context);
   uint64_t layers = 0;
   for (const PricedStep &step : steps)
     if (step.inLayer)
       layers += prices.computeNs(step.site, bucket, /*direct=*/false);
-  const uint64_t bytes = placeBytes(inputs.target), in = prices.copyNs(bytes, true), out = prices.copyNs(bytes, false);
+  const uint64_t bytes = placeBytes(inputs.target, blocks), in = prices.copyNs(bytes, true),
+                 out = prices.copyNs(bytes, false);
   const auto both = static_cast<uint64_t>(static_cast<double>(in + out) / prices.duplexShare());
   const double share = prices.duplexShare() / 2; // of each direction's rate
   return {
@@ -81,7 +84,8 @@ SwappedCaches swappedCaches(const PolicyInputs &inputs, const std::vector<Candid
   const std::optional<int64_t> stated = inputs.request.policy.kvPlaces;
   int64_t most = stated.value_or(layers - 1);
   if (const std::optional<uint64_t> memory = placesMemory(inputs))
-    most = static_cast<int64_t>(std::min<uint64_t>(static_cast<uint64_t>(most), *memory / placeBytes(inputs.target)));
+    most = static_cast<int64_t>(
+        std::min<uint64_t>(static_cast<uint64_t>(most), *memory / placeBytes(inputs.target, inputs.target.kvBlocks)));
   SwappedCaches found;
   for (const Candidate &candidate : candidates) {
     if (candidate.residency.start != algorithms::kEager)
@@ -99,6 +103,42 @@ SwappedCaches swappedCaches(const PolicyInputs &inputs, const std::vector<Candid
     if (!found.candidates.empty())
       break;
     found.least.push_back(swapped(candidate, layers, stated.value_or(2), visits));
+  }
+  return found;
+}
+
+std::vector<Candidate> swapsByExpansion(const PolicyInputs &inputs, const Candidate &weights, uint64_t bytes,
+                                        const std::function<algorithms::SwapVisits(int64_t blocks)> &visitsOf) {
+  const Target &target = inputs.target;
+  const int64_t layers = inputs.request.model->layers, least = target.meta.maxBlocksPerSequence + 1;
+  // A place holds whole blocks, and begins where one may.
+  const auto blocksOf = [&](int64_t places) {
+    const uint64_t each = bytes / static_cast<uint64_t>(places) / model::kAlign * model::kAlign;
+    return std::min(target.kvBlocks, static_cast<int64_t>(each / target.kvBlockBytes));
+  };
+  std::vector<Candidate> found;
+  if (const int64_t blocks = blocksOf(layers); blocks >= least) {
+    found.push_back(weights);
+    found.back().name += ", all KV on the device";
+    found.back().residency.kvBlocks = blocks;
+  }
+  // From this number on a placement is worth having.
+  double wanted = static_cast<double>(std::max(least, blocksOf(layers)));
+  const double ratio =
+      std::pow(static_cast<double>(target.kvBlocks) / std::max(1., wanted), 1. / (kMostExpansions - 1));
+  for (int64_t places = layers - 1; places >= 2; --places) {
+    const int64_t blocks = blocksOf(places);
+    const bool last = blocks == target.kvBlocks || places == 2;
+    if (blocks < least || (static_cast<double>(blocks) < wanted * ratio && !last))
+      continue;
+    if (const std::optional<algorithms::SwapVisits> begun = shortCycle(layers, places, visitsOf(blocks))) {
+      found.push_back(swapped(weights, layers, places, *begun));
+      found.back().name += absl::StrCat(", ", places, " places");
+      found.back().residency.kvBlocks = blocks;
+      wanted = static_cast<double>(blocks);
+    }
+    if (last && !found.empty())
+      break;
   }
   return found;
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -22,10 +23,12 @@ struct SwapTimes {
   // In layers' compute, whole ones: swaps begin when a layer does.
   algorithms::SwapVisits visits() const;
 };
-SwapTimes swapTimes(const PolicyInputs &inputs, const std::vector<PricedStep> &steps, Prices &prices);
+// Of caches of so many blocks.
+SwapTimes swapTimes(const PolicyInputs &inputs, const std::vector<PricedStep> &steps, Prices &prices, int64_t blocks);
 
-// A layer's cache: the bytes of a place. And what places may take of the device, where that is stated.
-uint64_t placeBytes(const Target &target);
+// A layer's cache of so many blocks: the bytes of a place. And what places may take of the device, where that is
+// stated.
+uint64_t placeBytes(const Target &target, int64_t blocks);
 std::optional<uint64_t> placesMemory(const PolicyInputs &inputs);
 
 // Of these candidates, the first of which offloads least, the first that leaves room for two places: with the most
@@ -37,5 +40,17 @@ struct SwappedCaches {
 };
 SwappedCaches swappedCaches(const PolicyInputs &inputs, const std::vector<Candidate> &candidates,
                             algorithms::SwapVisits visits);
+
+// Where the expansion is found while the plan runs (Pie, sections 3.4 and 4.1): what there is of the device for KV is
+// shared out among ever fewer places, which are ever larger, and so are all layers' caches.
+//
+//   of 40 layers, 4,000 blocks     40 at home   36 places   31      20
+//   blocks of each layer's cache       100          111     129     200      expansion 1, 1.1, 1.3, 2
+//
+// With these weights away, fewest blocks first, each as much larger than the one before: at most kMostExpansions, none
+// whose cycle is too long, or that has not got the blocks of one sequence. Empty: `bytes` do not hold one.
+inline constexpr size_t kMostExpansions = 8;
+std::vector<Candidate> swapsByExpansion(const PolicyInputs &inputs, const Candidate &weights, uint64_t bytes,
+                                        const std::function<algorithms::SwapVisits(int64_t blocks)> &visitsOf);
 
 } // namespace headrace::compiler

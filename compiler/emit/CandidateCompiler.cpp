@@ -134,6 +134,7 @@ absl::Status CandidateCompiler::addTo(plan::Plan &plan, PlanEmitter &emitter, Pl
   plan::Placement described;
   described.name = candidate.name;
   described.interval = candidate.interval;
+  described.kvBlocks = candidate.residency.kvBlocks;
   const Away away = awayOf(candidate.residency, request_.model);
   described.offloadedLayers = static_cast<int32_t>(away.layers);
   described.offloadsEmbedding = away.embedding;

@@ -20,9 +20,9 @@ using plan::Operand;
 
 plan::Space spaceOf(mlir::Value value) { return toPlan(ir::bufferType(value).getSpace()); }
 
-// Where a part of a cache begins in it, in bytes: before what of it lies behind, to the cache's end.
-uint64_t kvPartOffset(ir::KvOp kv, const plan::Plan &plan, uint64_t behind) {
-  return static_cast<uint64_t>(plan.kvBlocks) * plan.kvBlockBytes() - behind - kv.sizeInBytes();
+// Where a part of a cache of so many blocks begins in it, in bytes: before what of it lies behind, to the cache's end.
+uint64_t kvPartOffset(ir::KvOp kv, const plan::Plan &plan, int64_t blocks, uint64_t behind) {
+  return static_cast<uint64_t>(blocks) * plan.kvBlockBytes() - behind - kv.sizeInBytes();
 }
 
 // Of each layer's tail, where the iteration has such.
@@ -90,7 +90,8 @@ private:
     buffers_[kv.getBuffer()] = index_.kv(kv.getLayer(), static_cast<uint32_t>(kv.getMiniBatch()));
     if (kv.getPart() != ir::KvPart::Cache)
       firstByte_[kv.getBuffer()] =
-          kvPartOffset(kv, plan_, kv.getPart() == ir::KvPart::Mirror ? tailBytes_.lookup(kv.getLayer()) : 0);
+          kvPartOffset(kv, plan_, plan_.placements[schedule_.placement].kvBlocks,
+                       kv.getPart() == ir::KvPart::Mirror ? tailBytes_.lookup(kv.getLayer()) : 0);
   }
   // The ranges of all mini-batches are one buffer.
   void addIo(ir::IoOp io) {
@@ -293,7 +294,8 @@ PlanEmitter::PlanEmitter(const model::WeightLayout &layout, const Target &target
 
 uint32_t PlanEmitter::addPlacement(ir::IterationOp iteration, plan::Placement placement) {
   const plan::BufferIndex index(plan_);
-  placement.kvBlocks = plan_.kvBlocks;
+  if (placement.kvBlocks == 0)
+    placement.kvBlocks = plan_.kvBlocks;
   const auto home = [&](uint32_t buffer, mlir::Value value, uint64_t offset = 0, bool tail = false) {
     const ir::BufferType type = ir::bufferType(value);
     placement.extents.push_back({buffer, spaceOf(value), toPlan(type.getEncoding()), tail, offset, type.getBytes(),
@@ -305,7 +307,8 @@ uint32_t PlanEmitter::addPlacement(ir::IterationOp iteration, plan::Placement pl
       home(index.weight(static_cast<size_t>(weight.getUnit())), weight.getBuffer());
     else if (auto kv = llvm::dyn_cast<ir::KvOp>(op); kv && kv.getPart() != ir::KvPart::Mirror)
       home(index.kv(kv.getLayer(), static_cast<uint32_t>(kv.getMiniBatch())), kv.getBuffer(),
-           kv.getPart() == ir::KvPart::Tail ? kvPartOffset(kv, plan_, 0) : 0, kv.getPart() == ir::KvPart::Tail);
+           kv.getPart() == ir::KvPart::Tail ? kvPartOffset(kv, plan_, placement.kvBlocks, 0) : 0,
+           kv.getPart() == ir::KvPart::Tail);
     else if (auto io = llvm::dyn_cast<ir::IoOp>(op))
       addIoHome(placement, io);
     else if (auto residual = llvm::dyn_cast<ir::ResidualOp>(op))

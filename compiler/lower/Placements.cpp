@@ -61,7 +61,6 @@ std::string MemoryNeed::describe() const {
 PlacementFamily::PlacementFamily(const model::ModelSpec &spec, const model::WeightLayout &layout, const Target &target,
                                  std::vector<MemoryUse> uses)
     : spec_(spec), layout_(layout), uses_(std::move(uses)) {
-  kvBytes_ = target.kvBytes;
   kvBlockBytes_ = target.kvBlockBytes;
   kvBlocks_ = target.kvBlocks;
   const auto ids = [](int64_t count) { return model::alignUp(static_cast<uint64_t>(count) * sizeof(int32_t)); };
@@ -102,7 +101,8 @@ std::vector<PlacementFamily::Item> PlacementFamily::itemsOf(const algorithms::Re
 
 uint64_t PlacementFamily::kvOf(const algorithms::Residency &residency) const {
   const std::optional<int64_t> away = residency.firstKvBlockAway();
-  return caches_ * (away ? model::alignUp(static_cast<uint64_t>(*away) * kvBlockBytes_) : kvBytes_);
+  const int64_t onDevice = away.value_or(blocksOf(residency));
+  return caches_ * model::alignUp(static_cast<uint64_t>(onDevice) * kvBlockBytes_);
 }
 
 uint64_t PlacementFamily::tailsOf(const algorithms::Residency &residency) const {
@@ -110,7 +110,7 @@ uint64_t PlacementFamily::tailsOf(const algorithms::Residency &residency) const 
   if (!away)
     return 0;
   const std::vector<uint64_t> tails(static_cast<size_t>(caches_),
-                                    model::alignUp(static_cast<uint64_t>(kvBlocks_ - *away) * kvBlockBytes_));
+                                    model::alignUp(static_cast<uint64_t>(blocksOf(residency) - *away) * kvBlockBytes_));
   if (residency.rotates())
     return static_cast<uint64_t>(residency.kvPlaces) * tails.front();
   uint64_t bytes = 0;
@@ -124,7 +124,7 @@ uint64_t PlacementFamily::hostBytes(const Candidate &candidate) const {
   for (const int32_t unit : candidate.residency.weightsAway())
     bytes += layout_.units[static_cast<size_t>(unit)].bytes;
   if (const std::optional<int64_t> away = candidate.residency.firstKvBlockAway())
-    bytes += caches_ * model::alignUp(static_cast<uint64_t>(kvBlocks_ - *away) * kvBlockBytes_);
+    bytes += caches_ * model::alignUp(static_cast<uint64_t>(blocksOf(candidate.residency) - *away) * kvBlockBytes_);
   return bytes;
 }
 

@@ -66,11 +66,14 @@ private:
 
   const model::ModelSpec &spec_;
   const model::WeightLayout &layout_;
-  uint64_t kvOf(const algorithms::Residency &residency) const;    // at home on the device
-  uint64_t tailsOf(const algorithms::Residency &residency) const; // their slots
-  uint64_t kvBytes_ = 0, kvBlockBytes_ = 0, io_ = 0;              // of a layer's cache
-  uint64_t residualSlots_ = 0, residualHomes_ = 0;                // of residual streams that leave the device
-  uint64_t caches_ = 0;                                           // one a layer and mini-batch
+  uint64_t kvOf(const algorithms::Residency &residency) const;     // at home on the device
+  uint64_t tailsOf(const algorithms::Residency &residency) const;  // their slots
+  int64_t blocksOf(const algorithms::Residency &residency) const { // of a layer's cache
+    return residency.kvBlocks > 0 ? residency.kvBlocks : kvBlocks_;
+  }
+  uint64_t kvBlockBytes_ = 0, io_ = 0;
+  uint64_t residualSlots_ = 0, residualHomes_ = 0; // of residual streams that leave the device
+  uint64_t caches_ = 0;                            // one a layer and mini-batch
   int64_t kvBlocks_ = 0;
   std::vector<MemoryUse> uses_; // by iteration class
   uint64_t transientsPeak_ = 0; // of all classes, sharing nothing with slots

@@ -207,9 +207,9 @@ void Residency::setKvAway(int64_t layers, int64_t firstBlock) {
 
 bool Residency::operator==(const Residency &other) const {
   return start == other.start && slots == other.slots && ringBytes == other.ringBytes && kvSlots == other.kvSlots &&
-         kvPlaces == other.kvPlaces && kvFifo == other.kvFifo && residualSlots == other.residualSlots &&
-         decodeWriteBack == other.decodeWriteBack && mixedWriteBack == other.mixedWriteBack && wrap == other.wrap &&
-         away == other.away;
+         kvPlaces == other.kvPlaces && kvBlocks == other.kvBlocks && kvFifo == other.kvFifo &&
+         residualSlots == other.residualSlots && decodeWriteBack == other.decodeWriteBack &&
+         mixedWriteBack == other.mixedWriteBack && wrap == other.wrap && away == other.away;
 }
 
 std::string toText(const Residency &residency) {
@@ -231,6 +231,8 @@ std::string toText(const Residency &residency) {
     add("kv-slots", std::to_string(residency.kvSlots));
   if (residency.kvPlaces != 0)
     add("kv-places", std::to_string(residency.kvPlaces));
+  if (residency.kvBlocks != 0)
+    add("kv-blocks", std::to_string(residency.kvBlocks));
   if (residency.kvFifo)
     add("kv-fifo", std::to_string(residency.kvFifo->in) + "/" + std::to_string(residency.kvFifo->out));
   if (residency.residualSlots != 0)
@@ -280,6 +282,8 @@ std::optional<Residency> residencyFromText(std::string_view text, std::string &e
       good = parseNumber(value, residency.kvSlots);
     else if (key == "kv-places")
       good = parseNumber(value, residency.kvPlaces);
+    else if (key == "kv-blocks")
+      good = parseNumber(value, residency.kvBlocks);
     else if (key == "kv-fifo")
       good = parseVisits(value, residency.kvFifo);
     else if (key == "residual-slots")
@@ -301,7 +305,8 @@ std::optional<Residency> residencyFromText(std::string_view text, std::string &e
     if (!good) {
       error = "has '" + std::string(entry) +
               "', expected weights=, kv= or act= with ascending numbers and ranges (0,4-7; of kv from a block on: "
-              "0-3@33), start=paper, eager or ahead-N, slots=N, ring=BYTES, kv-slots=N or kv-places=N, kv-fifo=IN/OUT, "
+              "0-3@33), start=paper, eager or ahead-N, slots=N, ring=BYTES, kv-slots=N or kv-places=N, kv-blocks=N, "
+              "kv-fifo=IN/OUT, "
               "residual-slots=N, "
               "decode-write-back= or mixed-write-back=mirror, all or dirty, decode-cut= or mixed-cut=N or N+BYTES, "
               "wrap, one-cut";
@@ -324,6 +329,9 @@ std::string contradictionIn(const Residency &residency) {
       if (extent.of.kind == MovableKind::Kv && static_cast<int64_t>(extent.begin) != *block)
         return "splits all caches at one block, got " + std::to_string(*block) + " and " + std::to_string(extent.begin);
   }
+  if (const int64_t blocks = residency.kvBlocks; blocks < 0 || (blocks > 0 && residency.firstKvBlockAway() >= blocks))
+    return "has more blocks of a cache than are away from one on, got " + std::to_string(blocks) + " and block " +
+           std::to_string(residency.firstKvBlockAway().value_or(0));
   if (residency.kvPlaces != 0)
     if (std::string wrong = contradictionInPlaces(residency); !wrong.empty())
       return wrong;

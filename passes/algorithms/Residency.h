@@ -34,6 +34,7 @@
 //   kv-slots=3                   slots for tails of caches, apart from the others; without: two
 //   kv-places=5                  or places for fewer tails than there are, which stay there over iterations as long as
 //                                may be (RotatePlaces.h)
+//   kv-blocks=150                of each layer's cache there are so many blocks; without: all that the plan has
 //   kv-fifo=3/2                  and are swapped first in, first out, as Pie does, where a swap takes so many layers'
 //                                compute in and out (ScheduleKvSwap.h)
 //   residual-slots=3             the residual stream of each mini-batch leaves the device between layers, and goes
@@ -133,6 +134,7 @@ struct Residency {
   uint64_t ringBytes = 0;           // above 0: one ring of at most so many bytes instead of slots; rule eager
   int64_t kvSlots = 0;              // of the tails of caches, a slot each; 0: kKvSlots
   int64_t kvPlaces = 0;             // above 0: so many slots for tails of caches, which rotate through them
+  int64_t kvBlocks = 0;             // of each cache, whether away or not; 0: as many as there are
   std::optional<SwapVisits> kvFifo; // of places: swapped first in, first out
   int64_t residualSlots = 0;        // above 0: residual streams leave the device between layers, through so many slots
   // By class of the iteration; unset: Mirror. Who compiles a plan decides what is unset.

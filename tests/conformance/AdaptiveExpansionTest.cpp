@@ -27,6 +27,7 @@ struct Case {
   std::string name, model, lengths;
   uint64_t kvBytes = 0; // of the device
   int64_t requests = 0; // enough for all of the time
+  std::string policy = "interval";
 };
 
 constexpr int64_t kFilledNs = 20'000'000'000, kEndNs = 50'000'000'000;
@@ -44,7 +45,7 @@ plan::Plan planOf(const Case &one) {
   request.goal.kvDeviceMemory = one.kvBytes;
   request.goal.expansion = model::kAutoExpansion;
   request.policy.none = true;
-  request.policy.name = "interval";
+  request.policy.name = one.policy;
   auto plan = compiler::compile(request);
   EXPECT_TRUE(plan.ok()) << plan.status();
   return plan.ok() ? *std::move(plan) : plan::Plan();
@@ -55,8 +56,12 @@ struct Found {
   TrafficResult traffic;
 };
 
-// All requests at once. `fixed`: so many blocks; else the engine finds them.
-Found play(const plan::Plan &plan, const Case &one, std::optional<int64_t> fixed) {
+// All requests at once. `fixed`: so many blocks, in this placement; else the engine finds them.
+struct Fixed {
+  int64_t blocks = 0;
+  uint32_t placement = 0;
+};
+Found play(const plan::Plan &plan, const Case &one, std::optional<Fixed> fixed) {
   const auto device = sim::makeSimDevice();
   auto runtime = core::Runtime::load(plan, *device, {.pricing = core::Pricing::Rows}, nullptr, {});
   EXPECT_TRUE(runtime.ok()) << runtime.status();
@@ -71,8 +76,10 @@ Found play(const plan::Plan &plan, const Case &one, std::optional<int64_t> fixed
     tokens += ns >= kFilledNs && ns < kEndNs;
     later += ns >= kEndNs;
   };
-  if (fixed)
-    (*runtime)->kvBlocks().setOffered(*fixed);
+  if (fixed) {
+    (*runtime)->kvBlocks().setOffered(fixed->blocks);
+    options.engine.placementOf = [fixed](const ComposedIteration &) { return fixed->placement; };
+  }
   auto traffic = runTraffic(**runtime, makeRequests(arrivals, *lengths), options);
   EXPECT_TRUE(traffic.ok()) << traffic.status();
   EXPECT_EQ((*runtime)->kvBlocks().used(), 0);
@@ -90,7 +97,7 @@ TEST_P(AdaptiveExpansion, ServesAsTheBestFixedExpansionDoes) {
   double best = 0, alone = 0; // the latter: with the blocks at home on the device
   const int64_t steps = longRun() ? 100 : 10;
   for (int64_t step = 0; step <= steps; ++step) {
-    const double rate = play(plan, GetParam(), resident + (most - resident) * step / steps).tokensPerS;
+    const double rate = play(plan, GetParam(), Fixed{resident + (most - resident) * step / steps}).tokensPerS;
     best = std::max(best, rate);
     alone = step == 0 ? rate : alone;
   }
@@ -113,6 +120,32 @@ INSTANTIATE_TEST_SUITE_P(Models, AdaptiveExpansion,
                                          Case{"Opt13bSharegpt7", "opt-13b", "sharegpt", 7'000'000'000, 900},
                                          Case{"Opt30bAlpaca3", "opt-30b", "alpaca", 3'000'000'000, 4000},
                                          Case{"Llama13bAlpaca3", "llama-13b", "alpaca", 3'000'000'000, 8000}),
+                         [](const auto &info) { return info.param.name; });
+
+// Pie's layers swapped whole: each placement has an expansion of its own, and the engine goes from one to the next.
+class AdaptivePlaces : public testing::TestWithParam<Case> {};
+
+TEST_P(AdaptivePlaces, ServeAsTheBestOfThemDoes) {
+  const plan::Plan plan = planOf(GetParam());
+  ASSERT_GT(plan.placements.size(), 3u);
+  const Found adaptive = play(plan, GetParam(), std::nullopt);
+  double best = 0, alone = 0; // the latter: with all of fewer blocks on the device
+  for (uint32_t p = 0; p < plan.placements.size(); ++p) {
+    const double rate = play(plan, GetParam(), Fixed{plan.placements[p].kvBlocks - 1, p}).tokensPerS;
+    best = std::max(best, rate);
+    alone = p == 0 ? rate : alone;
+  }
+  EXPECT_GE(adaptive.tokensPerS, 0.94 * best); // levels that are a few percent apart cannot be told apart for long
+  EXPECT_GT(adaptive.tokensPerS, 1.1 * alone);
+  std::printf("%s: %.0f tokens/s, the best placement %.0f, all on the device %.0f\n", GetParam().name.c_str(),
+              adaptive.tokensPerS, best, alone);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, AdaptivePlaces,
+                         testing::Values(Case{"Opt13bSharegpt3", "opt-13b", "sharegpt", 3'000'000'000, 500, "pie"},
+                                         Case{"Opt30bSharegpt3", "opt-30b", "sharegpt", 3'000'000'000, 300, "pie"},
+                                         Case{"Opt30bAlpaca3", "opt-30b", "alpaca", 3'000'000'000, 3000, "pie"},
+                                         Case{"Llama13bAlpaca3", "llama-13b", "alpaca", 3'000'000'000, 6000, "pie"}),
                          [](const auto &info) { return info.param.name; });
 
 } // namespace

@@ -30,6 +30,27 @@ TEST_P(EngineOnDevices, RequestsGetTheTokensThatTheyGetAlone) {
     expectAll(sum);
 }
 
+// Pie's places: ever fewer and larger, and back, as the engine finds what they are worth.
+TEST_P(EngineOnDevices, TokensAreTheSameWhileTheExpansionChanges) {
+  const bool emulated = GetParam().plansFor != model::DeviceKind::Host;
+  const uint64_t fast = emulated ? 20 : 2000;
+  const uint64_t iterations = longRun() ? (emulated ? 500 : 10000) : fast;
+  Seen sum;
+  for (uint64_t seed = std::strlen(GetParam().name) * 2000000; sum.iterations < iterations; ++seed) {
+    SCOPED_TRACE(testing::Message() << "case " << seed);
+    Draw draw(seed);
+    Traffic traffic(draw, anyPlaces(draw, GetParam().plansFor), GetParam().make());
+    ASSERT_NO_FATAL_FAILURE(traffic.run(emulated ? 6 : 20));
+    ASSERT_NO_FATAL_FAILURE(traffic.check(GetParam().make()));
+    add(sum, traffic.seen);
+  }
+  if (emulated)
+    return;
+  EXPECT_GT(sum.grown, sum.iterations / 200);
+  EXPECT_GT(sum.shrunk, sum.iterations / 1000);
+  EXPECT_GT(sum.preemptions, sum.iterations / 400);
+}
+
 INSTANTIATE_TEST_SUITE_P(Devices, EngineOnDevices, testing::ValuesIn(core::devicesWithData()),
                          [](const auto &info) { return std::string(info.param.name); });
 

@@ -87,7 +87,7 @@ inline std::vector<int32_t> alone(Loaded &on, const EngineRequest &request) {
 struct Seen {
   uint64_t iterations = 0, requests = 0, cancelled = 0, preemptions = 0, thrownAway = 0, padded = 0, changes = 0,
            chunked = 0, rowsChecked = 0, continued = 0, reused = 0, swapsOut = 0, swapsIn = 0, swapFallbacks = 0,
-           withEmpty = 0, uneven = 0, offers = 0, compacted = 0;
+           withEmpty = 0, uneven = 0, offers = 0, compacted = 0, grown = 0, shrunk = 0;
 };
 
 // A random plan with few KV blocks, in one to three placements.
@@ -106,6 +106,24 @@ inline compiler::CompileRequest anyPlan(Draw &draw, model::DeviceKind kind) {
               : compiler::stated(asked.model, {left == 1 ? compiler::none() : compiler::interval(left - 1)}).front());
     asked.placements.back().name += " " + std::to_string(left);
   }
+  return asked;
+}
+
+// Layers' caches swapped whole through places, few and large ones or many and small ones: the engine goes from some to
+// others as it runs.
+inline compiler::CompileRequest anyPlaces(Draw &draw, model::DeviceKind kind) {
+  compiler::CompileRequest asked = core::anyModel(draw, kind);
+  model::ModelSpec spec = asked.model;
+  spec.layers = draw.between(4, 6);
+  asked.model = spec;
+  asked.policy.name = "pie";
+  asked.policy.none = true;
+  asked.goal.expansion = model::kAutoExpansion;
+  const int64_t sequence = (*asked.goal.context + asked.goal.blockTokens - 1) / asked.goal.blockTokens + 1;
+  const uint64_t element = kind == model::DeviceKind::Host ? sizeof(float) : model::dtypeBytes(spec.dtype);
+  const uint64_t block = static_cast<uint64_t>(2 * spec.kvRows() * asked.goal.blockTokens) * element;
+  asked.goal.kvDeviceMemory =
+      static_cast<uint64_t>(spec.layers) * model::alignUp(static_cast<uint64_t>(sequence + draw.between(0, 3)) * block);
   return asked;
 }
 
@@ -167,7 +185,11 @@ public:
     const bool inBatches = batching_ == serve::Batching::Static;
     const int64_t context = std::max<int64_t>(2, *asked_.goal.context / (inBatches ? 2 : 1));
     const int64_t longest = options.prefill == serve::Prefill::Whole ? budget_ : context;
-    options.placementOf = [&](const plan::IterationSize &) { return anyPlacement(); };
+    adapts_ = asked_.goal.expansion.has_value() && !inBatches;
+    if (adapts_)
+      options.expansion = {.window = 2, .judgedWindows = 1, .lookAgain = 2};
+    else
+      options.placementOf = [&](const plan::IterationSize &) { return anyPlacement(); };
     options.onToken = [&](const serve::EngineToken &token) { asked(token.request).tokens.push_back(token.token); };
     options.onEnd = [&](const serve::EngineEnd &end) {
       Asked &one = asked(end.request);
@@ -214,6 +236,8 @@ public:
     seen.withEmpty = shadow_->launchesWithEmpty();
     seen.uneven = shadow_->unevenLaunches();
     seen.compacted = engine_->counters().compactedBlocks;
+    seen.grown = engine_->counters().expansionsGrown;
+    seen.shrunk = engine_->counters().expansionsShrunk;
     seen.swapsOut = engine_->counters().swapsOut;
     seen.swapsIn = engine_->counters().swapsIn;
     seen.swapFallbacks = engine_->counters().swapFallbacks;
@@ -224,7 +248,13 @@ public:
     compiler::CompileRequest resident = asked_;
     resident.placements = compiler::stated(resident.model, {compiler::none()});
     resident.goal.batch = *asked_.goal.batch / asked_.goal.miniBatches;
-    resident.goal.kvTokens = *asked_.goal.kvTokens / asked_.goal.miniBatches;
+    if (asked_.goal.expansion) {
+      resident.policy = {};
+      resident.goal.expansion.reset();
+      resident.goal.kvDeviceMemory.reset();
+    } else {
+      resident.goal.kvTokens = *asked_.goal.kvTokens / asked_.goal.miniBatches;
+    }
     resident.goal.miniBatches = 1;
     const auto by = Loaded::load(resident, std::move(device));
     ASSERT_NE(by, nullptr);
@@ -270,7 +300,7 @@ private:
 
   // Of the blocks any number may be in use, now more, now less than there are: adaptive expansion, at random.
   void anyOffer() {
-    if (batching_ == serve::Batching::Static || !offers_.oneIn(25))
+    if (batching_ == serve::Batching::Static || adapts_ || !offers_.oneIn(25))
       return;
     for (uint32_t i = 0; i < served_->plan.miniBatches; ++i) {
       core::KvBlocks &pool = served_->runtime->kvBlocks(i);
@@ -352,16 +382,18 @@ private:
   serve::Engine *engine_ = nullptr;
   std::map<uint64_t, Asked> all_;
   int64_t live_ = 0, budget_ = 0, longest_ = 0;
-  bool talks_ = false; // there are blocks for a conversation that stays
-  uint64_t talk_ = 0;  // the last request that keeps its blocks
+  bool adapts_ = false; // the engine finds the expansion
+  bool talks_ = false;  // there are blocks for a conversation that stays
+  uint64_t talk_ = 0;   // the last request that keeps its blocks
   serve::Batching batching_ = serve::Batching::Continuous;
 };
 
 inline void add(Seen &sum, const Seen &one) {
   for (uint64_t Seen::*count :
-       {&Seen::iterations, &Seen::requests, &Seen::cancelled, &Seen::preemptions, &Seen::thrownAway, &Seen::padded,
-        &Seen::changes, &Seen::chunked, &Seen::rowsChecked, &Seen::continued, &Seen::reused, &Seen::swapsOut,
-        &Seen::swapsIn, &Seen::swapFallbacks, &Seen::withEmpty, &Seen::uneven, &Seen::offers, &Seen::compacted})
+       {&Seen::iterations, &Seen::requests, &Seen::cancelled, &Seen::preemptions,   &Seen::thrownAway,
+        &Seen::padded,     &Seen::changes,  &Seen::chunked,   &Seen::rowsChecked,   &Seen::continued,
+        &Seen::reused,     &Seen::swapsOut, &Seen::swapsIn,   &Seen::swapFallbacks, &Seen::withEmpty,
+        &Seen::uneven,     &Seen::offers,   &Seen::compacted, &Seen::grown,         &Seen::shrunk})
     sum.*count += one.*count;
 }
 

@@ -13,10 +13,14 @@
 // RUN: headrace-opt %s -headrace-choose-homes="residency={kv=0@2} kv-blocks=4 kv-block-bytes=256 kv-mirror=0" -headrace-verify-phase=phase=homes | FileCheck %s --check-prefix=FROM0
 // RUN: headrace-opt %s -headrace-choose-homes="residency={kv=0@0 decode-write-back=all} kv-blocks=4 kv-block-bytes=256 kv-mirror=0" -headrace-insert-movement="residency={decode-write-back=all}" -headrace-verify-phase=phase=movement -headrace-assign-lanes -headrace-insert-waits -headrace-elide-waits -headrace-verify-phase=phase=lanes -headrace-place-on-host -headrace-place-buffers -headrace-verify-phase=phase=offsets | FileCheck %s --check-prefix=ALLBACK
 // RUN: sed 's/limits(8, 8, 64)/limits(8, 8, 64) kv(2)/' %s | %not headrace-opt -headrace-choose-homes="residency={kv=0@0} kv-blocks=4 kv-block-bytes=256 kv-mirror=0" 2>&1 | FileCheck %s --check-prefix=NONE
+// RUN: headrace-opt %s -headrace-choose-homes="residency={kv=0@0 kv-blocks=3} kv-blocks=4 kv-block-bytes=256 kv-mirror=0" -headrace-verify-phase=phase=homes | FileCheck %s --check-prefix=THREE
+// RUN: headrace-opt %s -headrace-choose-homes="residency={kv-blocks=3} kv-blocks=4 kv-block-bytes=256 kv-mirror=0" -headrace-verify-phase=phase=homes | FileCheck %s --check-prefix=THREEHERE
+// RUN: %not headrace-opt %s -headrace-choose-homes="residency={kv=0@0 kv-blocks=5} kv-blocks=4 kv-block-bytes=256" 2>&1 | FileCheck %s --check-prefix=FIVE
 // RUN: %not headrace-opt %s -headrace-choose-homes="residency={kv=0@4} kv-blocks=4 kv-block-bytes=256" 2>&1 | FileCheck %s --check-prefix=BEYOND
 // RUN: %not headrace-opt %s -headrace-choose-homes="residency={kv=0@2 start=paper} kv-blocks=4 kv-block-bytes=256" -headrace-insert-movement="residency={kv=0@2 start=paper}" 2>&1 | FileCheck %s --check-prefix=PAPER
 // RUN: %not headrace-opt %s -headrace-choose-homes="residency={kv=0@2} kv-blocks=4 kv-block-bytes=256 kv-mirror=2" -headrace-insert-movement="residency={decode-cut=0+256}" 2>&1 | FileCheck %s --check-prefix=PART
 
+// FIVE: error: has 5 blocks of each cache, there are 4
 // BEYOND: error: kv 0 cannot be split at block 4: there are 4
 // PAPER: error: moves caches under the rule eager only, not under paper
 // PART: error: cannot wrap a part of 'kv.0.tail' around: how much of it is in use is not known before
@@ -38,6 +42,13 @@
 // ALL-NOT: tail
 // ALL: headrace.kv 0 mirror : <host, 768, f32>
 // ALL: headrace.rope_append tokens(%meta) %output, %kv.0 home %kv.0.mirror step<attention 0, direct>
+
+// Of 4 blocks this placement has 3: all of them on the host, or all on the device and mirrored.
+// THREE: %kv.0.tail = headrace.kv 0 tail : <host, 768, f32>
+// THREE: headrace.on_device %kv.0.tail : <host, 768, f32> -> <768, f32>
+// THREEHERE: %kv.0 = headrace.kv 0 : <768, f32>
+// THREEHERE-NOT: tail
+// THREEHERE: headrace.kv 0 mirror : <host, 768, f32>
 
 // With blocks below 2 in use, no tail is brought, and block 1 is still mirrored.
 // FEW: limits(8, 8, 64) kv(2)

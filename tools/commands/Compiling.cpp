@@ -109,9 +109,10 @@ std::string expansionWord(double expansion) {
 void addKvMemory(const plan::Plan &plan, bool stated, Words &words) {
   const plan::HomeBytes kv = plan::kvBytesByHome(plan, 0);
   const bool found = stated && kv.host > 0 && (plan.goal.expansion || !plan.goal.kvDeviceMemory);
-  if (!found || plan.goal.kvTokens)
+  const bool bothSay = plan.goal.expansion && plan.goal.kvDeviceMemory; // how much there is
+  if (found ? plan.goal.kvTokens.has_value() : !bothSay)
     words.addIf("--kv-tokens", plan.goal.kvTokens);
-  else if (plan.goal.expansion) // it may have said how much there is
+  else if (found && plan.goal.expansion) // it may have said how much there is
     words.add("--kv-tokens", model::cat((plan.kvBlocks - 1) * plan.blockTokens * plan.miniBatches));
   if (found)
     words.add("--kv-device-memory", model::bytesText(kv.device));

@@ -51,6 +51,8 @@
 #include "runtime/plan/PlacementTable.h"
 #include "runtime/serve/engine/BatchEngine.h"
 #include "runtime/serve/engine/BlockMover.h"
+#include "runtime/serve/engine/Expansion.h"
+#include "runtime/serve/engine/ExpansionLevels.h"
 #include "runtime/serve/engine/KeepLogits.h"
 #include "runtime/serve/engine/PaddedRows.h"
 #include "runtime/serve/engine/Scheduler.h"
@@ -58,8 +60,6 @@
 #include "runtime/serve/engine/SwapSpace.h"
 
 namespace headrace::serve {
-
-class Expansion;
 
 struct EngineRequest {
   std::vector<int32_t> prompt;
@@ -132,8 +132,9 @@ struct EngineOptions {
   // Of a plan that leaves it to who runs it (Goal::expansion auto): as many KV blocks serve as compute does not wait
   // for (Expansion.h). False: all of them, as in static batches.
   bool adaptsExpansion = true;
-  bool logits = false;   // requests may keep them
-  bool tellRows = false; // EngineIteration::rows
+  ExpansionTuning expansion; // how
+  bool logits = false;       // requests may keep them
+  bool tellRows = false;     // EngineIteration::rows
   // Which placement the next iteration runs in; null: the runtime's. A change costs the plan's transition. One with
   // fewer KV blocks than those in use is not taken, and counted: the iteration runs where the runtime is.
   std::function<uint32_t(const ComposedIteration &)> placementOf;
@@ -365,6 +366,8 @@ private:
 
   // Expansion (EngineExpansion.cpp).
   void beginExpansion();
+  int64_t offeredBlocks() const { return levels_ ? levels_->offered() : expansion_->offered(); }
+  uint32_t placementForBlocks() const;
   void adapt(const EngineIteration &iteration);
   bool offerMore(const MiniBatch &of);
 
@@ -393,8 +396,11 @@ private:
   SwapSpace swap_;
   const SwapPrice swapPrice_;
   BlockMover mover_;
-  std::unique_ptr<Expansion> expansion_; // null: it does not adapt
-  struct Counted {                       // of the device, as the last iteration was read
+  // One of them, or neither: it does not adapt.
+  std::unique_ptr<Expansion> expansion_;
+  std::unique_ptr<ExpansionLevels> levels_;
+  std::vector<uint32_t> byBlocks_; // placements that are chosen among, by their blocks; empty without levels_
+  struct Counted {                 // of the device, as the last iteration was read
     uint64_t h2dBytes = 0, d2hBytes = 0;
     int64_t stallNs = 0, endNs = 0;
   };

@@ -8,6 +8,9 @@
 //            | device's        | host's        |
 //
 // What a joined prompt will take at once is left free for it.
+//
+// Where fewer are offered than a placement has (Pie's places), those above the ones of a smaller placement are moved
+// for it to be taken.
 #include <algorithm>
 
 #include "runtime/base/StatusMacros.h"
@@ -21,8 +24,11 @@ constexpr int64_t kApartShare = 64;                   // one part of so many of 
 
 } // namespace
 
-// Free blocks among those that are brought or below them, as many as blocks that could be moved.
+// Free blocks among those that are brought or below them, as many as blocks that could be moved. Where placements have
+// different numbers of blocks: those in use that the smallest with as many as are offered has not.
 int64_t Engine::apart(const MiniBatch &of) const {
+  if (levels_)
+    return of.blocks->used() <= levels_->offered() ? of.blocks->blocksInUseAbove(levels_->offered() + 1) : 0;
   const int64_t end = of.blocks->endOfUse(), brought = end - resident();
   if (brought <= 0)
     return 0;
@@ -34,7 +40,8 @@ int64_t Engine::apart(const MiniBatch &of) const {
 }
 
 bool Engine::wantsCompaction() const {
-  return compacts_[runtime_.placement()] && !isStatic() && !swapping() &&
+  const bool compacts = compacts_[runtime_.placement()] || (levels_ && resident() == 0);
+  return compacts && !isStatic() && !swapping() &&
          std::any_of(miniBatches_.begin(), miniBatches_.end(), [this](const MiniBatch &one) { return apart(one) > 0; });
 }
 

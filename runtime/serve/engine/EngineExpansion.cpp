@@ -2,6 +2,9 @@
 //
 // The engine's part of adaptive expansion: what it sees of an iteration, and the blocks that are offered for it.
 #include <algorithm>
+#include <numeric>
+#include <utility>
+#include <vector>
 
 #include "runtime/model/ModelSpec.h"
 #include "runtime/serve/engine/Engine.h"
@@ -17,6 +20,15 @@ ExpansionBounds boundsOf(const plan::Plan &plan, uint32_t placement, int64_t res
   return {std::min(most, std::max(resident - 1, plan.metaLayout.maxBlocksPerSequence)), most};
 }
 
+// By the number of their blocks, where placements differ in that (Pie's places); else empty.
+std::vector<uint32_t> placementsByBlocks(const plan::Plan &plan) {
+  std::vector<uint32_t> order(plan.placements.size());
+  std::iota(order.begin(), order.end(), 0);
+  const auto blocksOf = [&](uint32_t placement) { return plan.placements[placement].kvBlocks; };
+  std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return blocksOf(a) < blocksOf(b); });
+  return blocksOf(order.front()) == blocksOf(order.back()) ? std::vector<uint32_t>() : order;
+}
+
 int64_t nsOf(uint64_t bytes, double bytesPerSecond) {
   return static_cast<int64_t>(static_cast<double>(bytes) / bytesPerSecond * 1e9);
 }
@@ -26,11 +38,19 @@ int64_t nsOf(uint64_t bytes, double bytesPerSecond) {
 void Engine::beginExpansion() {
   if (!options_.adaptsExpansion || isStatic() || plan_.goal.expansion != model::kAutoExpansion)
     return;
-  const ExpansionBounds bounds = boundsOf(plan_, runtime_.placement(), resident());
-  expansion_ = std::make_unique<Expansion>(bounds);
+  byBlocks_ = placementsByBlocks(plan_);
+  std::vector<int64_t> levels; // a sequence fits into each
+  for (const uint32_t placement : byBlocks_)
+    if (const int64_t blocks = plan_.placements[placement].kvBlocks - 1;
+        blocks >= plan_.metaLayout.maxBlocksPerSequence && (levels.empty() || blocks > levels.back()))
+      levels.push_back(blocks);
+  if (!levels.empty())
+    levels_ = std::make_unique<ExpansionLevels>(std::move(levels), options_.expansion);
+  else
+    expansion_ = std::make_unique<Expansion>(boundsOf(plan_, runtime_.placement(), resident()), options_.expansion);
   for (MiniBatch &one : miniBatches_)
-    one.blocks->setOffered(expansion_->offered());
-  counters_.blocksOffered = expansion_->offered();
+    one.blocks->setOffered(offeredBlocks());
+  counters_.blocksOffered = offeredBlocks();
   const core::DeviceCounters counters = device_.counters();
   counted_ = {counters.h2dBytes, counters.d2hBytes, counters.stallNs, device_.nowNs()};
 }
@@ -38,7 +58,7 @@ void Engine::beginExpansion() {
 // Once tokens have been read. The device may have counted some of the next iteration, too: over a window that evens
 // out.
 void Engine::adapt(const EngineIteration &iteration) {
-  if (!expansion_)
+  if (!expansion_ && !levels_)
     return;
   const core::DeviceCounters now = device_.counters();
   const model::Hardware &hardware = plan_.hardware;
@@ -54,17 +74,32 @@ void Engine::adapt(const EngineIteration &iteration) {
     seen.away = std::max(seen.away, one.blocks->endOfUse() - resident());
     seen.settled &= one.blocks->used() <= one.blocks->offered();
   }
-  seen.settled &= !wantsCompaction();
+  seen.settled &= !wantsCompaction() && (!levels_ || iteration.placement == placementForBlocks());
   seen.wanted = !waiting_.empty() && static_cast<int64_t>(running()) < maxNumSeqs_;
   counted_ = {now.h2dBytes, now.d2hBytes, now.stallNs, iteration.visibleNs};
-  expansion_->setBounds(boundsOf(plan_, runtime_.placement(), resident()));
-  expansion_->saw(seen);
-  counters_.blocksOffered = expansion_->offered();
-  counters_.expansionsGrown = expansion_->grown();
-  counters_.expansionsShrunk = expansion_->shrunk();
+  if (levels_) {
+    levels_->saw(seen);
+  } else {
+    expansion_->setBounds(boundsOf(plan_, runtime_.placement(), resident()));
+    expansion_->saw(seen);
+  }
+  counters_.blocksOffered = offeredBlocks();
+  counters_.expansionsGrown = levels_ ? levels_->grown() : expansion_->grown();
+  counters_.expansionsShrunk = levels_ ? levels_->shrunk() : expansion_->shrunk();
   for (MiniBatch &one : miniBatches_)
-    if (one.blocks->offered() != expansion_->offered())
-      one.blocks->setOffered(expansion_->offered());
+    if (one.blocks->offered() != offeredBlocks())
+      one.blocks->setOffered(offeredBlocks());
+}
+
+// The placement with the fewest blocks that has those that are offered, and those that are in use.
+uint32_t Engine::placementForBlocks() const {
+  int64_t most = levels_->offered();
+  for (const MiniBatch &one : miniBatches_)
+    most = std::max(most, one.blocks->endOfUse() - 1);
+  for (const uint32_t placement : byBlocks_)
+    if (plan_.placements[placement].kvBlocks - 1 >= most)
+      return placement;
+  return byBlocks_.back();
 }
 
 // The oldest has all blocks that are offered and needs one more: it goes on, as it would alone. False: there is none.

@@ -148,8 +148,10 @@ absl::StatusOr<bool> Engine::launchNext() {
   EngineEdge edge{.placement = runtime_.placement(), .prefill = options_.prefill};
   if (!composed(edge))
     return false;
-  if (const Composition all = composedTogether(); options_.placementOf && all.tokens > 0) {
-    edge.placement = options_.placementOf({{all.tokens, all.sequences, all.context}, all.prefill});
+  const bool byBlocks = !options_.placementOf && levels_;
+  if (const Composition all = composedTogether(); (options_.placementOf || byBlocks) && all.tokens > 0) {
+    edge.placement =
+        byBlocks ? placementForBlocks() : options_.placementOf({{all.tokens, all.sequences, all.context}, all.prefill});
     if (edge.placement >= plan_.placements.size())
       return absl::InvalidArgumentError(
           absl::StrCat("placement ", edge.placement, " asked for, the plan has ", plan_.placements.size()));
@@ -318,7 +320,7 @@ absl::Status Engine::launchIn(uint32_t placement) {
                    .sequences = sequences,
                    .prefill = all.prefill};
   ++newest_;
-  if (resident() < plan_.placements[placement].kvBlocks)
+  if (compacts_[placement]) // each brings all of its tails
     for (const MiniBatch &one : miniBatches_)
       counters_.leastBroughtBytes += static_cast<uint64_t>(std::max<int64_t>(0, one.blocks->used() + 1 - resident())) *
                                      static_cast<uint64_t>(plan_.model->layers) * plan_.kvBlockBytes();

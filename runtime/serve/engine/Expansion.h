@@ -48,6 +48,10 @@ struct ExpansionTuning {
   int64_t judgedWindows = 4;  // in so many windows
   int64_t lookAgain = 512;    // iterations until more are tried again, at first
   int64_t longestPause = 16;  // times that, at last
+  // Of levels (ExpansionLevels.h), parts of the best's tokens/s: what a larger level may lose for a still larger one to
+  // be tried; what one that serves may before it is left; and what it may not lose in most iterations of a window.
+  int64_t longestClimbPause = 4; // times lookAgain, until a level that was left is tried again, at last
+  double loses = 0.02, drifts = 0.05, falls = 0.2;
 };
 
 // Blocks of a pool, of one mini-batch.

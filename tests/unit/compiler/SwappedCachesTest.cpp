@@ -134,6 +134,38 @@ TEST(SwappedCaches, WeightsAreOffloadedAsStated) {
   EXPECT_GT(plan->placements[0].slots.size(), 4u);
 }
 
+// The device has 9 x 33 = 297 blocks for 9 layers of 65: 33 of each with all of them there, and in p places 297 / p: 37
+// in 8, 42 in 7, 49, 59, and all 65 in 4.
+TEST(SwappedCaches, APlacementForEachExpansion) {
+  CompileRequest r = fast(pie(9));
+  r.goal.kvDeviceMemory = 9 * 33 * 4096;
+  r.goal.expansion = model::kAutoExpansion;
+  const auto plan = compile(r);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  std::vector<int64_t> blocks;
+  std::vector<size_t> places;
+  for (const plan::Placement &placement : plan->placements) {
+    blocks.push_back(placement.kvBlocks);
+    places.push_back(placement.slots.size());
+    for (const plan::Slot &slot : placement.slots)
+      EXPECT_EQ(slot.bytes, static_cast<uint64_t>(placement.kvBlocks) * 4096);
+    EXPECT_LE(placement.slots.size() * static_cast<size_t>(placement.kvBlocks), 297u);
+  }
+  EXPECT_THAT(blocks, testing::ElementsAre(33, 37, 42, 49, 59, 65));
+  EXPECT_THAT(places, testing::ElementsAre(0u, 8u, 7u, 6u, 5u, 4u));
+  EXPECT_EQ(plan->kvBlocks, 65);
+  EXPECT_THAT(plan->reason,
+              HasSubstr("Expansion is found while the plan runs, among 1.00 (all on the device, 33 blocks "
+                        "a layer), 1.12 (8 places, 37), 1.29 (7 places, 42), 1.50 (6 places, 49), 1.80 (5 "
+                        "places, 59), 2.25 (4 places, 65)"));
+  // A home on the host is a layer's own in all of them.
+  for (const plan::Placement &placement : plan->placements)
+    for (const plan::Extent &e : placement.extents)
+      if (plan->buffers[e.buffer].kind == plan::BufferKind::Kv && e.space == plan::Space::Host) {
+        EXPECT_EQ(e.address - e.bufferOffset, plan->placements.back().extents[e.buffer].address);
+      }
+}
+
 TEST(SwappedCaches, WhatIsRefused) {
   const auto refusal = [](CompileRequest r) { return std::string(compile(r).status().message()); };
   CompileRequest r = pie(9);
@@ -158,6 +190,11 @@ TEST(SwappedCaches, WhatIsRefused) {
   r = pie(9);
   r.policy.kvWriteBack = model::KvWriteBack::Dirty;
   EXPECT_THAT(refusal(r), StartsWith("policy.kv_write_back = \"dirty\": expected \"auto\" or \"all\": policy pie "));
+  r = pie(9);
+  r.goal.expansion = model::kAutoExpansion;
+  r.goal.kvDeviceMemory = 9 * 20 * 4096; // a sequence takes 32 blocks
+  EXPECT_EQ(refusal(r), "goal.kv_device_memory = 737280: expected at least 1216512 bytes where policy pie finds the "
+                        "expansion: 9 layers' caches of one sequence of context 512"); // 9 x 33 x 4096
   r = pie(9);
   r.policy.kvPlaces = 6;
   r.goal.kvDeviceMemory = 5 * kPlace;
