@@ -28,6 +28,7 @@ struct Case {
   uint64_t kvBytes = 0; // of the device
   int64_t requests = 0; // enough for all of the time
   std::string policy = "interval";
+  std::optional<uint64_t> deviceMemory = std::nullopt; // what weights have to leave for
 };
 
 constexpr int64_t kFilledNs = 20'000'000'000, kEndNs = 50'000'000'000;
@@ -44,7 +45,8 @@ plan::Plan planOf(const Case &one) {
   request.goal.context = 2048;
   request.goal.kvDeviceMemory = one.kvBytes;
   request.goal.expansion = model::kAutoExpansion;
-  request.policy.none = true;
+  request.policy.none = !one.deviceMemory;
+  request.goal.deviceMemory = one.deviceMemory;
   request.policy.name = one.policy;
   auto plan = compiler::compile(request);
   EXPECT_TRUE(plan.ok()) << plan.status();
@@ -121,6 +123,27 @@ INSTANTIATE_TEST_SUITE_P(Models, AdaptiveExpansion,
                                          Case{"Opt30bAlpaca3", "opt-30b", "alpaca", 3'000'000'000, 4000},
                                          Case{"Llama13bAlpaca3", "llama-13b", "alpaca", 3'000'000'000, 8000}),
                          [](const auto &info) { return info.param.name; });
+
+// Of 30 GB OPT-13B's weights take 25.7. With 3.4 GB for KV all of them stay; with more of it weights leave for it, and
+// are brought in every iteration, while a block is only where it is in use.
+TEST(AdaptiveExpansion, KvLeavesTheDeviceBeforeWeightsDo) {
+  std::vector<double> rates;
+  std::vector<int32_t> offloaded;
+  for (const uint64_t kvBytes : {3'400'000'000, 6'000'000'000, 10'000'000'000}) {
+    Case one{"Opt13bSharegpt", "opt-13b", "sharegpt", kvBytes, 1000};
+    one.deviceMemory = 30'000'000'000;
+    const plan::Plan plan = planOf(one);
+    offloaded.push_back(plan.placements[0].offloadedLayers);
+    rates.push_back(play(plan, one, std::nullopt).tokensPerS);
+  }
+  EXPECT_EQ(offloaded[0], 0);
+  EXPECT_GT(offloaded[1], 0);
+  EXPECT_GT(offloaded[2], offloaded[1]);
+  EXPECT_GT(rates[0], rates[1]);
+  EXPECT_GT(rates[0], rates[2]);
+  std::printf("3.4, 6 and 10 GB of 30 GB for KV: %.0f, %.0f, %.0f tokens/s; %d, %d, %d layers away\n", rates[0],
+              rates[1], rates[2], offloaded[0], offloaded[1], offloaded[2]);
+}
 
 // Pie's layers swapped whole: each placement has an expansion of its own, and the engine goes from one to the next.
 class AdaptivePlaces : public testing::TestWithParam<Case> {};

@@ -285,6 +285,35 @@ TEST_P(EngineOfMiniBatches, RequestsGetTheTokensThatTheyGetAlone) {
   expectAll(sum);
 }
 
+#ifndef HEADRACE_EMULATED_TESTS
+// Of a static batch one mini-batch has a prompt of 20 tokens and 4 more, the other one of 4 and 20 more: the first is
+// over after 24 rows, all that the context has, and has no rows while the other goes on.
+TEST(StaticMiniBatches, OneThatIsOverRestsUntilTheOthersAre) {
+  Draw draw(1);
+  compiler::CompileRequest asked = core::anyModel(draw, model::DeviceKind::Host);
+  asked.goal.batch = asked.goal.miniBatches = 2;
+  asked.goal.context = 24;
+  asked.buckets = {.newTokens = {1, 8}, .sequences = {1}, .contexts = {24}};
+  asked.placements = compiler::stated(asked.model, {compiler::none()});
+  const auto served = Loaded::load(asked, sim::makeSimDevice());
+  ASSERT_NE(served, nullptr);
+  std::map<uint64_t, int64_t> tokens;
+  EngineOptions options{.batching = serve::Batching::Static};
+  options.onToken = [&](const serve::EngineToken &token) { ++tokens[token.request]; };
+  options.onEnd = [](const serve::EngineEnd &end) { EXPECT_TRUE(end.why.ok()) << end.why; };
+  const auto engine = serve::Engine::create(*served->runtime, std::move(options));
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  ASSERT_TRUE((*engine)->submit({.prompt = std::vector<int32_t>(20, 1), .maxNewTokens = 4}).ok());
+  ASSERT_TRUE((*engine)->submit({.prompt = std::vector<int32_t>(4, 1), .maxNewTokens = 20}).ok());
+  for (bool more = true; more;) {
+    const auto stepped = (*engine)->step();
+    ASSERT_TRUE(stepped.ok()) << stepped.status();
+    more = *stepped;
+  }
+  EXPECT_EQ(tokens, (std::map<uint64_t, int64_t>{{1, 4}, {2, 20}}));
+}
+#endif
+
 INSTANTIATE_TEST_SUITE_P(Devices, EngineOfMiniBatches, testing::ValuesIn(core::devicesWithData()),
                          [](const auto &info) { return std::string(info.param.name); });
 

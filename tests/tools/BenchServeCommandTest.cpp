@@ -187,6 +187,20 @@ TEST_F(BenchServe, TheExpansionIsFoundWhileItRuns) {
   EXPECT_LT(one["results"][0]["output_tokens_per_second"].get<double>(), r["output_tokens_per_second"].get<double>());
 }
 
+// Of whole layers: from one placement of the plan to another.
+TEST_F(BenchServe, TheExpansionOfWholeLayersIsFoundToo) {
+  const std::vector<std::string> words = opt({"--policy", "pie", "--kv-device-memory", "3GB", "--expansion", "auto",
+                                              "--dataset-name", "sharegpt", "--num-prompts", "100"});
+  const nlohmann::json run = json(words), &r = run["results"][0];
+  EXPECT_GT(r["expansions_grown"].get<int64_t>(), 0);
+  EXPECT_GT(r["blocks_offered"].get<int64_t>(), 100);
+  EXPECT_LE(r["peak_kv_blocks"].get<int64_t>(), r["kv_blocks"].get<int64_t>());
+  EXPECT_EQ(r["least_brought_bytes"], 0); // it swaps whenever the link is free
+  const nlohmann::json one = json(opt({"--policy", "pie", "--kv-device-memory", "3GB", "--expansion", "1",
+                                       "--dataset-name", "sharegpt", "--num-prompts", "100"}));
+  EXPECT_LT(one["results"][0]["output_tokens_per_second"].get<double>(), r["output_tokens_per_second"].get<double>());
+}
+
 TEST_F(BenchServe, RatesAreARowEachAndAPictureAgainstThem) {
   const std::vector<std::string> words = opt({"--dataset-name", "sharegpt", "--num-prompts", "200", "--request-rate",
                                               "16,2,inf", "--max-num-seqs", "16", "--svg", path("rates.svg")});

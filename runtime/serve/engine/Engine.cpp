@@ -430,12 +430,15 @@ void Engine::leave(Sequence &sequence) {
   leaving_.splice(leaving_.end(), of.running, sequence.self);
 }
 
-// A static batch is over once all tokens of all of it are there, or on their way.
+// Of a static batch: all tokens of all of it are there, or on their way.
+bool Engine::isOver(const MiniBatch &of) const {
+  return isStatic() && std::all_of(of.running.begin(), of.running.end(),
+                                   [](const Sequence &s) { return s.ended || s.sampled >= s.maxNewTokens; });
+}
+
+// A static batch leaves once all of its mini-batches are over.
 void Engine::leaveTogether() {
-  const auto over = [](const Sequence &s) { return s.ended || s.sampled >= s.maxNewTokens; };
-  if (!isStatic() || !std::all_of(miniBatches_.begin(), miniBatches_.end(), [&](const MiniBatch &one) {
-        return std::all_of(one.running.begin(), one.running.end(), over);
-      }))
+  if (!std::all_of(miniBatches_.begin(), miniBatches_.end(), [this](const MiniBatch &one) { return isOver(one); }))
     return;
   for (MiniBatch &one : miniBatches_)
     while (!one.running.empty()) {

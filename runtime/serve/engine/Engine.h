@@ -378,6 +378,7 @@ private:
   void reportWrong();
   void end(Sequence &sequence, EndReason reason, int64_t ns, absl::Status why = absl::OkStatus());
   void leave(Sequence &sequence);
+  bool isOver(const MiniBatch &of) const;
   void leaveTogether();
   void settle(Sequence &sequence);
 

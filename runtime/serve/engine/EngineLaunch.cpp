@@ -105,6 +105,11 @@ bool Engine::composed(const EngineEdge &edge) {
   bool wants = false; // blocks that it has not got
   for (MiniBatch &one : miniBatches_) {
     Composition &made = one.composition;
+    if (isOver(one)) { // others are not: no rows beyond what it has room for
+      made = {.rows = std::move(made.rows)};
+      made.rows.assign(one.running.size(), 0);
+      continue;
+    }
     do
       Scheduler(limits).compose(one.views, edge.budget == 0 ? most : std::min(edge.budget, most),
                                 one.blocks->freeBlocks(), made, comingBlocks(one.number));
@@ -118,7 +123,7 @@ bool Engine::composed(const EngineEdge &edge) {
 // It runs, and nothing that is under way would let it go on.
 bool Engine::stuck(const MiniBatch &one) const {
   const auto moves = [&](const Sequence *sequence) { return sequence->miniBatch == one.number; };
-  return !one.running.empty() && one.composition.tokens == 0 && one.composition.preempted == 0 &&
+  return !one.running.empty() && !isOver(one) && one.composition.tokens == 0 && one.composition.preempted == 0 &&
          std::none_of(moving_.begin(), moving_.end(), moves);
 }
 

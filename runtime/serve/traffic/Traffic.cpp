@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "runtime/base/StatusMacros.h"
+#include "runtime/job/JobFile.h"
 #include "runtime/model/ModelSpec.h"
 #include "runtime/serve/traffic/Random.h"
 
@@ -59,6 +60,8 @@ public:
     engine_ = engine.get();
     const core::DeviceCounters before = device_.counters();
     startNs_ = device_.nowNs();
+    if (plan_.goal.expansion == model::kAutoExpansion) // whichever placements it comes to
+      out_.kvBlocks = plan_.miniBatches * (plan_.kvBlocks - 1);
     for (bool more = true; more || next_ < requests_.size();) {
       if (!more)
         RETURN_IF_ERROR(device_.waitUntil(startNs_ + requests_[next_].arrivalNs));

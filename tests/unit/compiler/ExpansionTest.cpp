@@ -161,7 +161,7 @@ TEST(KvExpansion, RefusesByName) {
   r.goal.expansion = model::kAutoExpansion;
   EXPECT_THAT(refused(r), HasSubstr("goal.expansion = \"auto\": policy none keeps caches on the device"));
   r.policy.name = "pie";
-  EXPECT_THAT(refused(r), HasSubstr("goal.expansion = \"auto\": expected a number: the places of policy pie"));
+  EXPECT_EQ(refused(r), "");
   r = expanded(1.5);
   r.policy.kvPlaces = 3;
   EXPECT_THAT(refused(r), HasSubstr("policy.kv_places = 3: expected no goal.expansion beside it"));

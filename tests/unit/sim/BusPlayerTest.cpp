@@ -24,6 +24,15 @@ LinkRates withLatency(int64_t latencyNs) {
   return link;
 }
 
+// When the compute lane has nothing left to do, from the schedule's start.
+int64_t computeEndNs(const plan::Schedule &schedule, const Timeline &timeline) {
+  uint64_t end = 0;
+  for (size_t i = 0; i < schedule.steps.size(); ++i)
+    if (schedule.steps[i].lane == plan::Lane::Compute)
+      end = std::max(end, timeline.steps[i].endNs);
+  return static_cast<int64_t>(end);
+}
+
 RC_GTEST_PROP(BusPlayerProperty, ADeviceAloneHasTheSimulatorsTimes, ()) {
   const int64_t latencyNs = below(20);
   const double duplexShare = 1 + below(11) / 10.0;
@@ -31,7 +40,7 @@ RC_GTEST_PROP(BusPlayerProperty, ADeviceAloneHasTheSimulatorsTimes, ()) {
   player.open(0, 16, true);
   std::vector<std::unique_ptr<HandMade>> made;
   std::vector<std::unique_ptr<TimedSchedule>> timed;
-  int64_t freeNs = 0;
+  int64_t freeNs = 0, computeFreeNs = 0;
   int64_t stallNs = 0;
   const int launches = 1 + below(4);
   std::vector<LaunchTimes> times(static_cast<size_t>(launches));
@@ -44,7 +53,8 @@ RC_GTEST_PROP(BusPlayerProperty, ADeviceAloneHasTheSimulatorsTimes, ()) {
     const int64_t startNs = std::max(madeNs, freeNs);
     player.launch(0, *timed.back(), &times[static_cast<size_t>(n)]);
     freeNs = startNs + static_cast<int64_t>(alone.iterationNs);
-    stallNs += static_cast<int64_t>(alone.stallNs);
+    stallNs += static_cast<int64_t>(alone.stallNs) + std::max<int64_t>(0, startNs - std::max(madeNs, computeFreeNs));
+    computeFreeNs = startNs + computeEndNs(made.back()->schedule, alone);
     if (below(2) == 0)
       continue;
     LaunchTimes &last = times[static_cast<size_t>(n)];
