@@ -196,9 +196,6 @@ TEST_F(BenchServe, TheExpansionOfWholeLayersIsFoundToo) {
   EXPECT_GT(r["blocks_offered"].get<int64_t>(), 100);
   EXPECT_LE(r["peak_kv_blocks"].get<int64_t>(), r["kv_blocks"].get<int64_t>());
   EXPECT_EQ(r["least_brought_bytes"], 0); // it swaps whenever the link is free
-  const nlohmann::json one = json(opt({"--policy", "pie", "--kv-device-memory", "3GB", "--expansion", "1",
-                                       "--dataset-name", "sharegpt", "--num-prompts", "100"}));
-  EXPECT_LT(one["results"][0]["output_tokens_per_second"].get<double>(), r["output_tokens_per_second"].get<double>());
 }
 
 TEST_F(BenchServe, RatesAreARowEachAndAPictureAgainstThem) {

@@ -248,8 +248,11 @@ TEST_F(Run, SaysWhatLimitsAndWhichCopiesComputeWaitedFor) {
   double waited = 0;
   for (const auto &copy : j["waited_for"]["copies"])
     waited += copy["ms"].get<double>();
-  // Those of one iteration are a share of all: 8 iterations, the first starts with what transitions brought.
-  EXPECT_NEAR(waited, j["stall_ms"].get<double>() / 8, 0.15 * waited);
+  // Those within one iteration are a share of all: 8 iterations, the first starts with what transitions brought. What
+  // compute waits for from one to the next is all of what copies take that the next one needs first.
+  const double stalled = j["stall_ms"].get<double>() / 8;
+  EXPECT_LE(waited, 1.15 * stalled);
+  EXPECT_GE(waited, 0.5 * stalled);
   // Nothing to wait for, nothing said.
   const Outcome resident = headrace({"simulate", golden(kModel), "--prompt-ids", "1,2,3", "--max-new-tokens", "4"});
   EXPECT_THAT(resident.out, HasSubstr("limited by       compute in decode"));
