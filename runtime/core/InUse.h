@@ -3,7 +3,7 @@
 // How much of the KV cache a launch may use, and what its resizable copies (plan::Step::resizable) copy of it. Size and
 // start belong to their launch: of two launches of one graph in flight each keeps its own.
 //
-//   blocks      | 4    5    6    7    8    9    10   11 |     what the plan lets it copy, in 64 shares
+//   blocks      | 4    5    6    7    8    9    10   11 |     what the plan lets it copy, in 256 shares
 //   in use      | - - - - - - - - - -|                        blocks below 6.5, say
 //   is copied   | = = = = = = = = = = =|                      the first shares that hold them, at least one
 //   written     |         - - -|                              dirtyOnly: blocks that the launch's own rows are in
@@ -52,17 +52,17 @@ private:
 struct SizedCopy {
   int64_t firstBlock = 0;
   uint64_t blockBytes = 0;  // above 0
-  uint64_t bytes = 0;       // of all its blocks: the most that is copied; below 2^57
+  uint64_t bytes = 0;       // of all its blocks: the most that is copied; below 2^55
   bool wholeBlocks = false; // rounded to blocks, else to kSizeAlign bytes
   bool dirtyOnly = false;   // the blocks written; else those in use from the first on
   uint32_t miniBatch = 0;   // whose blocks they are
   bool ofRows = false;      // the launch's; else the blocks in use, or written
 };
 
-inline constexpr uint32_t kShares = 64;     // a copy's part is a number of 64ths of it
+inline constexpr uint32_t kShares = 256;    // a copy's part is a number of 256ths of it
 inline constexpr uint64_t kSizeAlign = 256; // and a multiple of this, but where it goes to the end
 
-// 64ths [begin, end) of a copy: begin < end, there is no copy of nothing.
+// 256ths [begin, end) of a copy: begin < end, there is no copy of nothing.
 struct Shares {
   uint32_t begin = 0, end = kShares;
   bool operator==(const Shares &) const = default;
@@ -79,7 +79,7 @@ struct CopyRun {
   uint64_t offset = 0, bytes = 0;
   bool operator==(const CopyRun &) const = default;
 };
-// The bytes of so many 64ths: at most all, at least those of the blocks they were asked for.
+// The bytes of so many 256ths: at most all, at least those of the blocks they were asked for.
 CopyRun runOf(const SizedCopy &copy, Shares shares);
 
 inline CopyRun runInUse(const SizedCopy &copy, const LaunchInUse &inUse) {

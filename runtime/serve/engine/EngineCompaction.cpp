@@ -19,8 +19,8 @@
 namespace headrace::serve {
 namespace {
 
-constexpr uint64_t kMovedAtOnce = uint64_t{32} << 20; // bytes at an edge, one block at least
-constexpr int64_t kApartShare = 64;                   // one part of so many of what is brought may lie apart
+constexpr uint64_t kMovedAtOnce = uint64_t{128} << 20; // bytes at an edge, one block at least
+constexpr int64_t kApartShare = 64;                    // one part of so many of what is brought may lie apart
 
 } // namespace
 

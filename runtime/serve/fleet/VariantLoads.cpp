@@ -95,11 +95,10 @@ const VariantLoads::Loads &VariantLoads::with(int64_t kvBlocks) const {
   int64_t most = 1;
   for (const plan::Placement &placement : plan_.placements)
     most = std::max(most, placement.kvBlocks);
-  constexpr int64_t kShares = core::kShares;
-  const int64_t share = std::clamp<int64_t>((kvBlocks * kShares + most - 1) / most, 0, kShares);
+  const int64_t share = std::clamp<int64_t>((kvBlocks * kLoadShares + most - 1) / most, 0, kLoadShares);
   std::unique_ptr<const Loads> &loads = shares_[static_cast<size_t>(share)];
   if (!loads)
-    loads = std::make_unique<const Loads>(loadsOf((share * most + kShares - 1) / kShares));
+    loads = std::make_unique<const Loads>(loadsOf((share * most + kLoadShares - 1) / kLoadShares));
   return *loads;
 }
 

@@ -79,8 +79,9 @@ private:
   bool split_ = false;
   uint64_t mostCopies_ = 0;
   Loads all_;
-  std::vector<std::vector<uint32_t>> of_, phases_;                             // by placement, by variant
-  mutable std::array<std::unique_ptr<const Loads>, core::kShares + 1> shares_; // by 64ths in use
+  std::vector<std::vector<uint32_t>> of_, phases_; // by placement, by variant
+  static constexpr int64_t kLoadShares = 64;       // of all blocks that may be in use
+  mutable std::array<std::unique_ptr<const Loads>, kLoadShares + 1> shares_;
 };
 
 } // namespace headrace::serve
