@@ -32,8 +32,8 @@ struct CudaLaunch {
 // y[t, n] = epilogue(y[t, n] + bias[n]) in place, rows [0, *count)
 struct BiasActivateArgs {
   const int32_t *count;
-  void *y;           // [capacity, n], result
-  const float *bias; // [n] or null
+  void *y;          // [capacity, n], result
+  const void *bias; // [n] or null, result
   int64_t n, capacity;
   Epilogue epilogue;
   Elem result;

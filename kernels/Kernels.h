@@ -125,7 +125,7 @@ struct LinearArgs {
   const int32_t *count;
   const void *x;         // [rows, k], activation
   const void *w;         // [n rounded up to 16, k], elem, order
-  const float *bias;     // [n] or null
+  const void *bias;      // [n rounded up to 16], biasElem, or null
   const float *residual; // [rows, n] or null; then `result` is F32
   void *y;               // [rows, n], result
   void *workspace;       // linearWorkspaceBytes(...) bytes, or null when that is 0
@@ -134,6 +134,7 @@ struct LinearArgs {
   Order order;
   Epilogue epilogue;
   Elem activation, result;
+  Elem biasElem;
 
   template <typename F> void pointers(F f) const {
     f("count", count);

@@ -55,7 +55,7 @@ template <Elem kElem> __global__ void biasActivateKernel(const BiasActivateArgs 
       float y[8], bias[8] = {};
       loadEight<kElem>(args.y, i * 8, y);
       if (args.bias != nullptr)
-        loadEight<Elem::F32>(args.bias, i % groups * 8, bias);
+        loadEight<kElem>(args.bias, i % groups * 8, bias);
       HEADRACE_LOOP
       for (int j = 0; j < 8; ++j)
         y[j] = epilogueOf(args.epilogue, y[j] + bias[j]);
@@ -64,7 +64,7 @@ template <Elem kElem> __global__ void biasActivateKernel(const BiasActivateArgs 
     return;
   }
   for (int64_t i = first; i < rows * n; i += step) {
-    const float bias = args.bias != nullptr ? args.bias[i % n] : 0.0f;
+    const float bias = args.bias != nullptr ? loadOne<kElem>(args.bias, i % n) : 0.0f;
     storeOne<kElem>(args.y, i, epilogueOf(args.epilogue, loadOne<kElem>(args.y, i) + bias));
   }
 }

@@ -271,18 +271,24 @@ private:
   void finish(int64_t row, int64_t first, int64_t columns, const float *sums) const {
     columns = least(columns, args.n - first);
     float *y = static_cast<float *>(args.y) + row * args.n + first;
-    const float *bias = args.bias != nullptr ? args.bias + first : nullptr;
     const float *residual = args.residual != nullptr ? args.residual + row * args.n + first : nullptr;
     for (int64_t i = 0; i < columns; i += V::kLanes) {
       const int64_t rest = least(V::kLanes, columns - i);
       V v = V::loadPartial(sums + i, rest);
-      if (bias != nullptr)
-        v = v + V::loadPartial(bias + i, rest);
+      if (args.bias != nullptr)
+        v = v + biasOf(first + i, rest);
       v = apply(v);
       if (residual != nullptr)
         v = V::loadPartial(residual + i, rest) + v;
       v.storePartial(y + i, rest);
     }
+  }
+
+  // A bias of 16 bits ends with a whole panel.
+  V biasOf(int64_t at, int64_t count) const {
+    if (args.biasElem == Elem::F32)
+      return V::loadPartial(static_cast<const float *>(args.bias) + at, count);
+    return loadElems<V>(args.bias, at, args.biasElem);
   }
 
   V apply(V v) const {

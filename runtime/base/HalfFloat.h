@@ -71,4 +71,18 @@ inline void widenToF32(DType type, const std::byte *source, size_t count, float 
   }
 }
 
+// `count` F32 numbers as elements of `type` at `target` (any alignment), rounded to nearest, ties to even.
+inline void narrowFromF32(DType type, const float *source, size_t count, std::byte *target) {
+  if (count == 0)
+    return;
+  if (type == DType::F32) {
+    std::memcpy(target, source, count * sizeof(float));
+    return;
+  }
+  for (size_t i = 0; i < count; ++i) {
+    const uint16_t bits = type == DType::F16 ? f32ToF16(source[i]) : f32ToBf16(source[i]);
+    std::memcpy(target + 2 * i, &bits, sizeof(bits));
+  }
+}
+
 } // namespace headrace::model

@@ -268,7 +268,8 @@ private:
       return operands_.refuse(absl::StrCat("unit ", unit->name, " has no matrix for a linear op"));
     ASSIGN_OR_RETURN(weightPointer, operands_.tensor(*unit, layout_, *matrix, Arg::Weight));
     std::byte *biasPointer = nullptr;
-    if (const model::Tensor *bias = unit->find(TensorRole::Bias)) {
+    const model::Tensor *bias = unit->find(TensorRole::Bias);
+    if (bias != nullptr) {
       ASSIGN_OR_RETURN(p, operands_.tensor(*unit, layout_, *bias, Arg::Bias));
       biasPointer = p;
     }
@@ -287,7 +288,7 @@ private:
     return kernels::LinearArgs{.count = countOf(meta, sampledRows),
                                .x = x,
                                .w = weightPointer,
-                               .bias = floats(biasPointer),
+                               .bias = biasPointer,
                                .residual = floats(residual),
                                .y = y,
                                .workspace = workspace,
@@ -298,7 +299,8 @@ private:
                                .order = orderOf(*matrix),
                                .epilogue = epilogueOf(unit->role),
                                .activation = activation(),
-                               .result = toF32 ? kernels::Elem::F32 : activation()};
+                               .result = toF32 ? kernels::Elem::F32 : activation(),
+                               .biasElem = bias == nullptr ? kernels::Elem::F32 : elemOf(bias->dtype)};
   }
 
   kernels::Epilogue epilogueOf(UnitRole role) const {

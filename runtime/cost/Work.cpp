@@ -7,7 +7,7 @@
 //   op          flops                            device bytes
 //   Embed       T h with learned positions       T h (w, once more with learned positions) + 4 T h
 //   Norm        rows h x (LayerNorm 7, RMS 4)    rows h (4 + a) + 4 h (LayerNorm 8 h)
-//   Linear      2 n k rows                       n16 k w (+ 4 n bias) + rows k a + rows n a (residual: 8 rows n)
+//   Linear      2 n k rows                       n16 k w (+ n b bias) + rows k a + rows n a (residual: 8 rows n)
 //   RopeAppend  3 T (q + kv) where rotated,      T (2 (q + kv) + kv) a, neither rotated nor normalised T 2 kv a;
 //               + 4 T (q + kv) where normalised  + T 2 kv c; normalised + 8 headDim
 //   Attention   4 headDim heads pairs            contexts 2 kv c + 2 T q a
@@ -137,7 +137,7 @@ Work workOf(const model::ModelSpec &spec, const OpSite &site, const Rows &runnin
     const Amount n(linear.n), k(linear.k);
     flops = Amount(2) * n * k * rows;
     weights = Amount((linear.n + model::kPanelRows - 1) / model::kPanelRows * model::kPanelRows) * k * w +
-              (linear.bias ? n * Amount(4) : Amount(0));
+              (linear.bias ? n * Amount(model::dtypeBytes(model::biasType(site.unit, spec.dtype))) : Amount(0));
     device = rows * k * a + rows * n * (head ? Amount(4) : linear.residual ? Amount(2) * stream : a);
     break;
   }

@@ -136,8 +136,8 @@ private:
     RETURN_IF_ERROR(set(text, out.desc, CUBLASLT_MATMUL_DESC_TRANSB, plain));
     RETURN_IF_ERROR(set(text, out.desc, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue));
     if (shape.bias) {
-      const int32_t f32 = CUDA_R_32F;
-      RETURN_IF_ERROR(set(text, out.desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, f32));
+      const auto type = static_cast<int32_t>(result);
+      RETURN_IF_ERROR(set(text, out.desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type));
     }
     return absl::OkStatus();
   }

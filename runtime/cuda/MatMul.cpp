@@ -53,6 +53,9 @@ absl::StatusOr<LinearCalls> splitLinear(const kernels::LinearArgs &args, uint64_
   if (args.result != Elem::F32 && args.result != args.activation)
     return absl::InvalidArgumentError(absl::StrCat("a result of ", elemName(args.result), " from ",
                                                    elemName(args.activation), ": expected f32 or the same type"));
+  if (args.bias != nullptr && args.biasElem != args.result)
+    return absl::InvalidArgumentError(absl::StrCat("a bias of ", elemName(args.biasElem), " with a result of ",
+                                                   elemName(args.result), ": expected the same type"));
   LinearCalls calls;
   calls.bias = args.bias;
   calls.epilogue = args.epilogue;
@@ -69,15 +72,11 @@ absl::StatusOr<LinearCalls> splitLinear(const kernels::LinearArgs &args, uint64_
             .y = args.y,
             .workspace = args.workspace,
             .workspaceBytes = args.workspace == nullptr ? 0 : workspaceBytes};
-  // The activation comes after the bias, so it can be fused only where the bias can be. The library's GELU is the tanh
-  // form; the exact one is ours.
-  const bool biasFits = args.bias == nullptr || args.result == Elem::F32;
-  const bool epilogueFits = args.epilogue != Epilogue::Gelu;
-  if (fuse == FusePolicy::Library && biasFits) {
+  if (fuse == FusePolicy::Library) {
     matmul.bias = args.bias;
     matmul.shape.bias = args.bias != nullptr;
     calls.bias = nullptr;
-    if (epilogueFits) {
+    if (args.epilogue != Epilogue::Gelu) { // the library's is the tanh form; the exact one is ours
       matmul.shape.epilogue = args.epilogue;
       calls.epilogue = Epilogue::None;
     }

@@ -5,8 +5,8 @@
 // m is the bucket's capacity: the library does not read the number of rows from the device. Rows beyond the
 // iteration's hold what earlier iterations left; rows are independent, so nothing of theirs reaches a row in use.
 //
-// cublasLt adds a bias or applies an activation on the way out where it has the types for it. Biases are F32, which it
-// takes only with F32 results; for 16-bit results a kernel of our own (BiasActivate) follows.
+// cublasLt adds a bias of the result's type on the way out, which is how weights are laid out (model::biasType), and
+// applies an activation that it has. What it does not do is left to a kernel of our own (BiasActivate).
 #pragma once
 
 #include <cstdint>
@@ -37,7 +37,8 @@ struct MatMulShape {
 struct MatMul {
   MatMulShape shape;
   const void *x = nullptr, *w = nullptr;
-  const float *bias = nullptr, *residual = nullptr;
+  const void *bias = nullptr; // [n], shape.result
+  const float *residual = nullptr;
   void *y = nullptr;
   void *workspace = nullptr;
   uint64_t workspaceBytes = 0;
@@ -56,7 +57,7 @@ struct MatMul {
 struct LinearCalls {
   MatMul matmul;
   bool after = false;
-  const float *bias = nullptr;
+  const void *bias = nullptr; // [n], the result's type
   kernels::Epilogue epilogue = kernels::Epilogue::None;
 };
 

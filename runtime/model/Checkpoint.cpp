@@ -81,8 +81,8 @@ private:
       widenToF32(source.dtype(), source.data().data(), count, widened.data());
       for (const float value : widened)
         finite &= value - value == 0.0f;
-      std::memcpy(target + at, widened.data(), count * sizeof(float));
-      at += count * sizeof(float);
+      narrowFromF32(tensor.dtype, widened.data(), count, target + at); // back again where it is of that type
+      at += count * dtypeBytes(tensor.dtype);
     }
     std::memset(target + at, 0, tensor.bytes - at);
     return finite;

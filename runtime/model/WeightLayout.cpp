@@ -34,8 +34,8 @@ public:
     add(role, sources, cols, spec_.dtype, linearOperand);
     return *this;
   }
-  UnitBuilder &vector(TensorRole role, const std::vector<Source> &sources) {
-    add(role, sources, 1, DType::F32, false);
+  UnitBuilder &vector(TensorRole role, const std::vector<Source> &sources, DType dtype = DType::F32) {
+    add(role, sources, 1, dtype, false);
     return *this;
   }
   // The normalisation `name`: its weight, and for LayerNorm its bias.
@@ -55,7 +55,7 @@ public:
     };
     matrix(TensorRole::Matrix, suffixed(".weight"), cols, true);
     if (bias)
-      vector(TensorRole::Bias, suffixed(".bias"));
+      vector(TensorRole::Bias, suffixed(".bias"), biasType(unit_.role, spec_.dtype));
     return *this;
   }
   // The norms of each head of q and of k.

@@ -16,10 +16,12 @@
 // follow each other, so a layer is one contiguous slab of unit bytes.
 //
 // Matrices are [rows, cols] = [out features, in features] as in Hugging Face checkpoints, kept in the checkpoint's
-// element type. Vectors (norm weights, biases) are F32 and have one column. The rows of both are padded to a multiple
-// of kPanelRows with zeros, so that a kernel may read whole panels of a matrix and of its bias. A device's kernels
-// choose the order of the elements (MatrixOrder); the bytes are the same for all orders, so a plan does not depend on
-// it. Tensors and units start at multiples of kAlign bytes.
+// element type. Vectors (norm weights, biases) are F32 and have one column; but the biases of qkv and up are of the
+// matrices' type, which is that of their results on a GPU: matrix libraries add a bias of the result's type on the way.
+// Those of out and down go onto the F32 residual stream. The rows of both are padded to a multiple of kPanelRows with
+// zeros, so that a kernel may read whole panels of a matrix and of its bias. A device's kernels choose the order of the
+// elements (MatrixOrder); the bytes are the same for all orders, so a plan does not depend on it. Tensors and units
+// start at multiples of kAlign bytes.
 #pragma once
 
 #include <cstdint>
@@ -78,6 +80,11 @@ struct Unit {
   std::vector<Tensor> tensors;
   const Tensor *find(TensorRole role) const; // null if the unit has none
 };
+
+// Of the bias of a unit's linear op, whose matrix is of type `matrix`.
+constexpr DType biasType(UnitRole unit, DType matrix) {
+  return unit == UnitRole::Qkv || unit == UnitRole::Up ? matrix : DType::F32;
+}
 
 struct WeightLayout {
   std::vector<Unit> units;

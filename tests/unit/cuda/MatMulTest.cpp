@@ -26,7 +26,8 @@ kernels::LinearArgs linear(Elem elem, Elem out, bool withBias, Epilogue epilogue
           .order = kernels::Order::RowMajor,
           .epilogue = epilogue,
           .activation = elem,
-          .result = out};
+          .result = out,
+          .biasElem = out};
 }
 
 LinearCalls split(const kernels::LinearArgs &args, FusePolicy fuse = FusePolicy::Library) {
@@ -50,12 +51,11 @@ TEST(MatMul, F32ResultsTakeTheBiasAndTheActivationOnTheWay) {
   EXPECT_EQ(toText(relu.matmul.shape), "m 8 n 96 k 64 f32 -> f32 bias relu");
 }
 
-TEST(MatMul, A16BitResultLeavesTheBiasAndWhatFollowsItToASecondNode) {
+TEST(MatMul, SoDo16BitResultsWhoseBiasIsOfTheirType) {
   const LinearCalls calls = split(linear(Elem::BF16, Elem::BF16, true, Epilogue::Relu));
-  EXPECT_TRUE(calls.after);
-  EXPECT_EQ(calls.bias, bias);
-  EXPECT_EQ(calls.epilogue, Epilogue::Relu);
-  EXPECT_EQ(toText(calls.matmul.shape), "m 8 n 96 k 64 bf16 -> bf16");
+  EXPECT_FALSE(calls.after);
+  EXPECT_EQ(calls.matmul.bias, bias);
+  EXPECT_EQ(toText(calls.matmul.shape), "m 8 n 96 k 64 bf16 -> bf16 bias relu");
 }
 
 TEST(MatMul, ActivationsWithoutBiasAreFusedForAnyResult) {
@@ -87,6 +87,9 @@ TEST(MatMul, RefusesTypesNoLibraryCallTakes) {
   kernels::LinearArgs args = linear(Elem::BF16, Elem::F32, false, Epilogue::None);
   args.activation = Elem::F32;
   EXPECT_THAT(refusal(args), HasSubstr("a matrix of bf16 times activations of f32"));
+  args = linear(Elem::BF16, Elem::BF16, true, Epilogue::None);
+  args.biasElem = Elem::F32;
+  EXPECT_THAT(refusal(args), HasSubstr("a bias of f32 with a result of bf16"));
   args = linear(Elem::BF16, Elem::BF16, false, Epilogue::None);
   args.order = kernels::Order::Panel16;
   EXPECT_THAT(refusal(args), HasSubstr("in panels"));

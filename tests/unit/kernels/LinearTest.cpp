@@ -22,6 +22,7 @@ struct Case {
 struct Problem {
   Case c;
   Floats x, bias, residual;
+  Matrix *bias16 = nullptr; // in the place of `bias`
   Matrix w;
 
   explicit Problem(const Case &given)
@@ -42,6 +43,8 @@ struct Problem {
     args.x = x.data() + first * c.k;
     args.w = w.stored.data();
     args.bias = c.withBias ? bias.data() : nullptr;
+    if (bias16 != nullptr)
+      args.bias = bias16->stored.data(), args.biasElem = bias16->stored.elem;
     args.residual = !c.withResidual ? nullptr : inPlace ? y.data() : residual.data() + first * n;
     args.y = y.data();
     args.workspace = workspace.data();
@@ -110,6 +113,21 @@ TEST_P(LinearTest, ExactSmallIntegers) {
   args.epilogue = Epilogue::Relu;
   call(Op::Linear, &args);
   EXPECT_EQ(y, (Floats{17, 0}));
+}
+
+// 16 bits are exact in F32. The bias is as long as the matrix has rows with padding.
+TEST_P(LinearTest, ABiasOf16BitsIsItsValuesInF32) {
+  for (Elem elem : {Elem::F16, Elem::BF16})
+    for (int64_t n : {1, 8, 21, 33}) {
+      Problem p({.rows = 3, .n = n, .k = 40, .capacity = 3, .epilogue = Epilogue::Relu});
+      Matrix bias(p.bias, n, 1, elem, Order::RowMajor);
+      for (int64_t i = 0; i < n; ++i)
+        p.bias[i] = static_cast<float>(bias.values[i]);
+      const Floats wide = p.run(GetParam());
+      p.bias16 = &bias;
+      const Floats y = p.run(GetParam());
+      EXPECT_TRUE(sameBits(y.data(), wide.data(), y.size())) << n;
+    }
 }
 
 TEST_P(LinearTest, ResidualMayBeTheOutput) {

@@ -152,16 +152,16 @@ TEST(CudaBiasActivate, AddsTheBiasAndAppliesTheFunctionInPlace) {
           Floats padded = x;
           padded.resize(capacity * n, kPoison);
           const Stored stored(elem, x);
-          const Floats biasValues = randomFloats(n, 9);
+          const Stored biasValues(elem, randomFloats(n, 9));
           DeviceStored y(elem, padded);
-          DeviceArray<float> bias(biasValues);
+          DeviceStored bias(elem, randomFloats(n, 9));
           DeviceArray<int32_t> count(1, static_cast<int32_t>(rows));
-          const BiasActivateArgs args{count.get(), y.data(), biased ? bias.get() : nullptr, n, capacity,
+          const BiasActivateArgs args{count.get(), y.data(), biased ? bias.data() : nullptr, n, capacity,
                                       epilogue,    elem};
           runKernel(cudaLaunch(args), args);
           const Floats values = y.values();
           for (int64_t i = 0; i < rows * n; ++i) {
-            const float sum = stored.value(i) + (biased ? biasValues[i % n] : 0.0f);
+            const float sum = stored.value(i) + (biased ? biasValues.value(i % n) : 0.0f);
             const double expected = reference::activation(epilogue, sum);
             ASSERT_NEAR(values[i], expected, 2e-6 + roundingOf(elem) * std::abs(expected));
           }

@@ -100,6 +100,19 @@ TEST(WeightLayout, CutsAnOptIntoUnits) {
   EXPECT_THAT(head.find(TensorRole::NormBias)->sources, ElementsAre("model.decoder.final_layer_norm.bias"));
 }
 
+// Of the matrix's type where the result is an activation, F32 where it goes onto the residual stream.
+TEST(WeightLayout, BiasesOfActivationsAreOfTheMatrixsType) {
+  ModelSpec spec = tinyOpt();
+  spec.dtype = DType::BF16;
+  const WeightLayout layout = layoutWeights(spec);
+  for (const auto &[unit, dtype] :
+       {std::pair(1u, DType::BF16), {2u, DType::F32}, {3u, DType::BF16}, {4u, DType::F32}}) {
+    const Tensor &bias = *layout.units[unit].find(TensorRole::Bias);
+    EXPECT_EQ(bias.dtype, dtype) << unit;
+    EXPECT_EQ(bias.bytes, static_cast<uint64_t>(bias.paddedRows) * dtypeBytes(dtype)) << unit;
+  }
+}
+
 TEST(WeightLayout, CountsParametersWithoutPadding) {
   // Tiny llama: per layer 20*12 + 12*12 + 40*12 + 12*20 + 2*12 = 1128; 2 layers, 2 * 35*12 + 12: 2256 + 852
   EXPECT_EQ(parameterCount(layoutWeights(tinyLlama())), 3108u);
@@ -149,7 +162,9 @@ RC_GTEST_PROP(WeightLayout, KeepsTheInvariantsOfItsHeader, ()) {
       RC_ASSERT(tensor.paddedRows >= tensor.rows);
       RC_ASSERT(tensor.paddedRows < tensor.rows + kPanelRows);
       RC_ASSERT(tensor.bytes == static_cast<uint64_t>(tensor.paddedRows * tensor.cols) * dtypeBytes(tensor.dtype));
-      RC_ASSERT(tensor.dtype == (isMatrix(tensor.role) ? spec.dtype : DType::F32));
+      RC_ASSERT(tensor.dtype == (isMatrix(tensor.role)             ? spec.dtype
+                                 : tensor.role == TensorRole::Bias ? biasType(unit.role, spec.dtype)
+                                                                   : DType::F32));
       RC_ASSERT(isMatrix(tensor.role) || (tensor.cols == 1 && !tensor.linearOperand));
       RC_ASSERT(tensor.linearOperand ==
                 (tensor.role == TensorRole::Matrix || (tensor.role == TensorRole::TokenTable && spec.tiedEmbeddings)));
