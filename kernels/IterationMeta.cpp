@@ -20,7 +20,6 @@ template <typename Place> static uint64_t walkArrays(const MetaLayout &layout, P
   add(&IterationMeta::kvSlot, tokens, 4);
   add(&IterationMeta::queryStart, sequences + 1, 4);
   add(&IterationMeta::contextLength, sequences, 4);
-  add(&IterationMeta::blockTable, sequences * layout.maxBlocksPerSequence, 4);
   add(&IterationMeta::sampleRow, sequences, 4);
   add(&IterationMeta::requestSlot, sequences, 4);
   add(&IterationMeta::samplePosition, sequences, 4);
@@ -33,11 +32,17 @@ template <typename Place> static uint64_t walkArrays(const MetaLayout &layout, P
   add(&IterationMeta::presence, sequences, 4);
   add(&IterationMeta::frequency, sequences, 4);
   add(&IterationMeta::promptTokens, sequences, 4);
+  add(&IterationMeta::blockTable, sequences * layout.maxBlocksPerSequence, 4); // last: see metaBytesInUse
   return (offset + 255) / 256 * 256;
 }
 
 uint64_t metaBytes(const MetaLayout &layout) {
   return walkArrays(layout, [](uint32_t IterationMeta::*, uint64_t) {});
+}
+
+uint64_t metaBytesInUse(const IterationMeta &meta) {
+  return meta.blockTable +
+         static_cast<uint64_t>(meta.numSequences) * static_cast<uint64_t>(meta.maxBlocksPerSequence) * 4;
 }
 
 void initMeta(const MetaLayout &layout, IterationMeta *meta) {

@@ -4,7 +4,8 @@
 //
 // The host writes it (core/MetaWriter.h), one copy brings it to the device before the launch, kernels read it there.
 // Its arrays lie behind the header at byte offsets that depend only on the plan's limits (MetaLayout), never on the
-// variant, so that every graph of a plan reads the same addresses.
+// variant, so that every graph of a plan reads the same addresses. Block tables, the most of it, are last: what an
+// iteration uses is a prefix, and that is what is copied.
 //
 // Rows (tokens) of one sequence follow each other; sequence s owns rows [queryStart[s], queryStart[s + 1]).
 //
@@ -66,6 +67,8 @@ inline constexpr uint32_t kMostMiniBatches = 64;
 
 // Bytes of one mini-batch's, a multiple of 256.
 uint64_t metaBytes(const MetaLayout &layout);
+// Bytes that an iteration uses: all arrays, and of the block tables its sequences'.
+uint64_t metaBytesInUse(const IterationMeta &meta);
 // Fills in the header's offsets and maxBlocksPerSequence; counts are zero.
 void initMeta(const MetaLayout &layout, IterationMeta *meta);
 // Of so many mini-batches, the first one's at `meta`.

@@ -105,7 +105,8 @@ public:
 
   // The staging copy of the iteration buffer that the next launch will read; filled by the caller before launch().
   // Its offsets are set (initMeta); arrays keep what was written two iterations ago. At most two iterations are in
-  // flight, each with a staging copy of its own: with two in flight, meta() and launch() wait for the older one to end.
+  // flight, each with a staging copy of its own: with two in flight, meta() waits until the older one's was taken, or
+  // has ended where a device cannot tell, and launch() waits for it to end.
   virtual kernels::IterationMeta *meta() = 0;
   // Appends a launch; returns without waiting for it to run. A variant's launch numbers its iteration (from 1, into
   // IterationMeta::iteration) and takes the staging copy; a transition's does neither. Resizable copies copy what is in

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -19,6 +20,19 @@ absl::string_view view(std::string_view text) { return {text.data(), text.size()
 
 Metas metasOf(const plan::Plan &plan, const kernels::IterationMeta *first) {
   return {first, kernels::metaBytes(plan.metaLayout), plan.miniBatches};
+}
+
+uint64_t bytesInUse(const Metas &metas) {
+  uint64_t bytes = 0;
+  for (uint32_t i = 0; i < metas.count; ++i)
+    bytes = std::max(bytes, kernels::metaBytesInUse(metas.of(i)));
+  return bytes;
+}
+
+void copyInUse(const Metas &metas, std::byte *to) {
+  const uint64_t bytes = bytesInUse(metas);
+  for (uint32_t i = 0; i < metas.count; ++i)
+    std::memcpy(to + i * metas.bytes, &metas.of(i), bytes);
 }
 
 absl::Status checkFits(std::string_view device, const Bucket &bucket, const Metas &metas) {

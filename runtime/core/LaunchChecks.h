@@ -3,6 +3,7 @@
 // What every device asks of a launch and of a wait for tokens, in the same words. `device` begins the message.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 
@@ -27,6 +28,8 @@ struct Metas {
   const kernels::IterationMeta &of(uint32_t miniBatch) const {
     return *reinterpret_cast<const kernels::IterationMeta *>(reinterpret_cast<const char *>(first) + miniBatch * bytes);
   }
+  // As many, of the same size, elsewhere.
+  Metas at(const kernels::IterationMeta *other) const { return {other, bytes, count}; }
   // Rows that are sampled, of all mini-batches.
   int32_t sampled() const {
     const kernels::IterationMeta &last = of(count - 1);
@@ -34,6 +37,10 @@ struct Metas {
   }
 };
 Metas metasOf(const plan::Plan &plan, const kernels::IterationMeta *first);
+// Bytes from the start of each mini-batch's that the iteration uses: the most of any of them.
+uint64_t bytesInUse(const Metas &metas);
+// So many of each to the same place from `to` on: what a launch brings where the caller's thread copies.
+void copyInUse(const Metas &metas, std::byte *to);
 
 // InvalidArgument where the counts of an iteration buffer do not fit the bucket, or do not follow each other.
 absl::Status checkFits(std::string_view device, const Bucket &bucket, const Metas &metas);

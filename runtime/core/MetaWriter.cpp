@@ -63,7 +63,8 @@ absl::Status writeMeta(const kernels::MetaLayout &layout, int64_t blockTokens, a
     if (sequence.requestSlot < 0 || sequence.requestSlot >= layout.maxSequences)
       return refuse(s, absl::StrCat("request slot ", sequence.requestSlot, ", the plan has ", layout.maxSequences));
     const int64_t context = sequence.firstPosition + count;
-    const int64_t blocksNeeded = (context + blockTokens - 1) / blockTokens;
+    // Positions have 32 bits, and such a division takes less.
+    const int64_t blocksNeeded = 1 + static_cast<uint32_t>(context - 1) / static_cast<uint32_t>(blockTokens);
     if (blocksNeeded > layout.maxBlocksPerSequence)
       return refuse(s, absl::StrCat("context ", context, " needs ", blocksNeeded, " KV blocks, the plan's limit is ",
                                     layout.maxBlocksPerSequence));
@@ -75,13 +76,18 @@ absl::Status writeMeta(const kernels::MetaLayout &layout, int64_t blockTokens, a
     contextLength[s] = static_cast<int32_t>(context);
     std::memcpy(blockTable + static_cast<int64_t>(s) * meta->maxBlocksPerSequence, sequence.blocks.data(),
                 static_cast<size_t>(blocksNeeded) * sizeof(int32_t));
+    // A decoded row lies in the last block: one division less a sequence.
+    int64_t block = count == 1 ? blocksNeeded - 1 : sequence.firstPosition / blockTokens;
+    int64_t inBlock = sequence.firstPosition - block * blockTokens;
     for (int64_t i = 0; i < count; ++i, ++row) {
-      const int64_t position = sequence.firstPosition + i;
       tokenIds[row] = i < known ? sequence.tokens[static_cast<size_t>(i)] : 0;
-      positions[row] = static_cast<int32_t>(position);
+      positions[row] = static_cast<int32_t>(sequence.firstPosition + i);
       tokenSequence[row] = static_cast<int32_t>(s);
-      const int64_t block = sequence.blocks[static_cast<size_t>(position / blockTokens)];
-      kvSlot[row] = static_cast<int32_t>(block * blockTokens + position % blockTokens);
+      kvSlot[row] = static_cast<int32_t>(sequence.blocks[static_cast<size_t>(block)] * blockTokens + inBlock);
+      if (++inBlock == blockTokens) {
+        inBlock = 0;
+        ++block;
+      }
     }
     if (sequence.sample) {
       sampleRow[sampled] = static_cast<int32_t>(row - 1 - sequence.padding);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/cuda/CudaDevice.h"
 
+#include <array>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -69,7 +70,8 @@ private:
     return status;
   }
   absl::Status checkRange(const char *what, uint64_t address, uint64_t bytes) const;
-  absl::Status waitForStaging();
+  absl::Status waitForOlder(const std::array<cudaEvent_t, 2> &events);
+  absl::Status bringMeta(const CudaGraph &graph, const core::Metas &metas);
   absl::Status setSizes(CudaGraph &graph, const core::LaunchInUse &inUse);
   absl::Status launchIteration(CudaGraph &graph);
   absl::Status launchGraph(CudaGraph &graph);
@@ -164,19 +166,19 @@ absl::Status CudaDevice::upload(core::Graph &graph) {
   return absl::OkStatus();
 }
 
-// At most two iterations are in flight, each with a staging copy of its own.
-absl::Status CudaDevice::waitForStaging() {
+// For that event of the iteration before the last, whose staging copy is the next one's.
+absl::Status CudaDevice::waitForOlder(const std::array<cudaEvent_t, 2> &events) {
   const uint64_t next = o_->iterations + 1;
   if (next <= 2)
     return absl::OkStatus();
-  HEADRACE_CUDA("waiting for an iteration", cudaEventSynchronize(o_->ended[next % 2]));
+  HEADRACE_CUDA("waiting for an iteration", cudaEventSynchronize(events[next % 2]));
   return absl::OkStatus();
 }
 
 kernels::IterationMeta *CudaDevice::meta() {
   if (o_ == nullptr)
     return nullptr;
-  (void)keep(waitForStaging()); // launch() reports it
+  (void)keep(waitForOlder(o_->taken)); // launch() reports it
   return reinterpret_cast<kernels::IterationMeta *>(o_->staging[(o_->iterations + 1) % 2].data());
 }
 
@@ -189,6 +191,7 @@ absl::Status CudaDevice::launch(core::Graph &graph, const core::LaunchInUse &inU
     const kernels::IterationMeta *next = meta();
     RETURN_IF_ERROR(o_->failed);
     RETURN_IF_ERROR(core::checkFits("cuda device", own.bucket, core::metasOf(o_->plan, next)));
+    RETURN_IF_ERROR(keep(waitForOlder(o_->ended))); // at most two are in flight
   }
   RETURN_IF_ERROR(keep(setSizes(own, inUse)));
   return keep(own.transition ? launchGraph(own) : launchIteration(own));
@@ -207,13 +210,12 @@ absl::Status CudaDevice::setSizes(CudaGraph &graph, const core::LaunchInUse &inU
 
 absl::Status CudaDevice::launchIteration(CudaGraph &graph) {
   const uint64_t iteration = o_->iterations + 1;
-  std::byte *staging = o_->staging[iteration % 2].data();
-  auto *meta = reinterpret_cast<kernels::IterationMeta *>(staging);
+  auto *meta = reinterpret_cast<kernels::IterationMeta *>(o_->staging[iteration % 2].data());
   meta->iteration = iteration;
-  o_->mailbox.expect(iteration, core::metasOf(o_->plan, meta).sampled());
-  // One packed copy before the graph: inside it, it would wait behind the prefetches.
-  HEADRACE_CUDA(graph.name, cudaMemcpyAsync(o_->arena.data() + o_->metaAddress, staging, o_->metaBytes,
-                                            cudaMemcpyHostToDevice, o_->launch));
+  const core::Metas metas = core::metasOf(o_->plan, meta);
+  o_->mailbox.expect(iteration, metas.sampled());
+  RETURN_IF_ERROR(bringMeta(graph, metas));
+  HEADRACE_CUDA(graph.name, cudaEventRecord(o_->taken[iteration % 2], o_->launch));
   RETURN_IF_ERROR(launchGraph(graph));
   HEADRACE_CUDA(graph.name, cudaEventRecord(o_->ended[iteration % 2], o_->launch));
   o_->iterations = iteration;
@@ -221,6 +223,19 @@ absl::Status CudaDevice::launchIteration(CudaGraph &graph) {
     o_->h2dBytes += direct.read(*meta);
     o_->d2hBytes += direct.written(*meta);
   }
+  return absl::OkStatus();
+}
+
+// One packed copy before the graph: inside it, it would wait behind the prefetches. Of each mini-batch what the
+// iteration uses of it, a row of the copy.
+absl::Status CudaDevice::bringMeta(const CudaGraph &graph, const core::Metas &metas) {
+  std::byte *const to = o_->arena.data() + o_->metaAddress;
+  const uint64_t bytes = core::bytesInUse(metas);
+  if (metas.count == 1)
+    HEADRACE_CUDA(graph.name, cudaMemcpyAsync(to, metas.first, bytes, cudaMemcpyHostToDevice, o_->launch));
+  else
+    HEADRACE_CUDA(graph.name, cudaMemcpy2DAsync(to, metas.bytes, metas.first, metas.bytes, bytes, metas.count,
+                                                cudaMemcpyHostToDevice, o_->launch));
   return absl::OkStatus();
 }
 

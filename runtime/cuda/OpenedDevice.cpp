@@ -37,9 +37,10 @@ template <typename T> absl::Status into(T &target, absl::StatusOr<T> taken) {
 OpenedDevice::~OpenedDevice() {
   if (launch != nullptr)
     (void)cudaStreamSynchronize(launch); // what it runs uses what is given back now
-  for (cudaEvent_t event : ended)
-    if (event != nullptr)
-      (void)cudaEventDestroy(event);
+  for (const auto &events : {taken, ended})
+    for (cudaEvent_t event : events)
+      if (event != nullptr)
+        (void)cudaEventDestroy(event);
   for (cudaStream_t stream : {launch, side})
     if (stream != nullptr)
       (void)cudaStreamDestroy(stream);
@@ -101,8 +102,9 @@ absl::Status OpenedDevice::takeMemory(int numaNode) {
 absl::Status OpenedDevice::createStreams() {
   HEADRACE_CUDA("cuda device", cudaStreamCreateWithFlags(&launch, cudaStreamNonBlocking));
   HEADRACE_CUDA("cuda device", cudaStreamCreateWithFlags(&side, cudaStreamNonBlocking));
-  for (cudaEvent_t &event : ended)
-    HEADRACE_CUDA("cuda device", cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+  for (auto *events : {&taken, &ended})
+    for (cudaEvent_t &event : *events)
+      HEADRACE_CUDA("cuda device", cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
   return absl::OkStatus();
 }
 

@@ -49,7 +49,7 @@ struct OpenedDevice {
   std::optional<core::BindContext> binding;
   BuildStreams buildStreams;
   cudaStream_t launch = nullptr, side = nullptr; // side: uploads
-  std::array<cudaEvent_t, 2> ended{};            // of iteration n: n % 2
+  std::array<cudaEvent_t, 2> taken{}, ended{};   // of iteration n's staging copy, and of its graph: n % 2
 
   uint64_t launches = 0, iterations = 0;
   uint64_t h2dBytes = 0, d2hBytes = 0, sizesSet = 0;

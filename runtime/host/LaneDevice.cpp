@@ -97,7 +97,6 @@ absl::Status LaneDevice::open(const plan::Plan &plan, const core::DeviceOptions 
   shared_ = std::make_unique<Shared>(transfer_.bell(), callerBell_);
   shared_->bases = {arena_.bytes().data(), slab_.bytes().data()};
   shared_->meta = reinterpret_cast<kernels::IterationMeta *>(arena_.bytes().data() + *meta);
-  shared_->metaBytes = metaBytes;
   shared_->metas = core::metasOf(plan, shared_->meta);
   shared_->output = reinterpret_cast<const int32_t *>(arena_.bytes().data() + *output);
   shared_->trace = options.trace;
@@ -342,7 +341,7 @@ absl::StatusOr<std::optional<core::WrongNumber>> LaneDevice::findWrongNumber(uin
   const kernels::IterationMeta *staging = meta();
   RETURN_IF_ERROR(core::checkFits("host device", graph->bucket, core::metasOf(*plan_, staging)));
   // Both threads wait for the next launch, so what they share is this one's.
-  std::memcpy(static_cast<void *>(shared_->meta), staging, shared_->metaBytes);
+  core::copyInUse(core::metasOf(*plan_, staging), reinterpret_cast<std::byte *>(shared_->meta));
   const bool toTheEnd = core::writesBack(*plan_, plan_->schedules[plan_->variants[variant].schedule]);
   std::optional<core::WrongNumber> found;
   auto bound = graph->bound.begin();

@@ -65,7 +65,6 @@ struct Shared {
 
   core::Bases bases;
   kernels::IterationMeta *meta = nullptr; // in the arena
-  uint64_t metaBytes = 0;                 // of all mini-batches
   core::Metas metas;
   const int32_t *output = nullptr; // in the arena
   bool trace = false;

@@ -18,6 +18,7 @@
 #include "runtime/cuda/GraphRules.h"
 #include "runtime/cuda/RecordingBuilder.h"
 #include "runtime/model/ModelSpec.h"
+#include "tests/unit/cuda/EmulatedCalls.h"
 #include "tests/unit/kernels_cuda/TestDevice.h"
 
 namespace headrace::cuda {
@@ -52,35 +53,13 @@ void multiply(const MatMul &matmul) {
       if (s.residual)
         sum += matmul.residual[row * s.n + n];
       if (s.bias)
-        sum += matmul.bias[n];
+        sum += load(matmul.bias, s.result, n);
       if (s.epilogue == Epilogue::Relu)
         sum = std::max(sum, 0.0f);
       if (s.epilogue == Epilogue::GeluTanh)
         sum = 0.5f * sum * (1 + std::tanh(0.7978845608f * (sum + 0.044715f * sum * sum * sum)));
       store(matmul.y, s.result, row * s.n + n, sum);
     }
-}
-
-template <typename Args> void callWith(const void *function, const void *args) {
-  reinterpret_cast<void (*)(const Args)>(const_cast<void *>(function))(*static_cast<const Args *>(args));
-}
-
-// Kernels are called with their own type of arguments, which their name begins with.
-using Call = void (*)(const void *function, const void *args);
-Call callOf(std::string_view kernel) {
-  constexpr std::pair<std::string_view, Call> kCalls[] = {{"embed", callWith<kernels::EmbedArgs>},
-                                                          {"norm", callWith<kernels::NormArgs>},
-                                                          {"rope_append", callWith<kernels::RopeAppendArgs>},
-                                                          {"attention", callWith<kernels::AttentionArgs>},
-                                                          {"activate", callWith<kernels::ActivateArgs>},
-                                                          {"gather_rows", callWith<kernels::GatherRowsArgs>},
-                                                          {"sample", callWith<kernels::SampleArgs>},
-                                                          {"bias_activate", callWith<kernels::BiasActivateArgs>},
-                                                          {"publish", callWith<kernels::PublishArgs>}};
-  for (const auto &[name, call] : kCalls)
-    if (kernel.substr(0, name.size()) == name)
-      return call;
-  return nullptr;
 }
 
 struct AlignedDelete {
@@ -180,8 +159,7 @@ public:
       meta()->iteration = iterations_ + 1;
       for (const plan::Extent &extent : plan_->placements[0].extents)
         if (extent.buffer == plan_->ioBuffer(plan::Io::Meta))
-          std::memcpy(arena_.get() + extent.address, meta(),
-                      plan_->miniBatches * kernels::metaBytes(plan_->metaLayout));
+          copyMeta(arena_.get() + extent.address);
       sampled_[(iterations_ + 1) % kernels::kPublishSlots] = core::metasOf(*plan_, meta()).sampled();
       for (const core::DirectBytes &direct : own.direct) {
         counters_.h2dBytes += direct.read(*meta());
@@ -250,6 +228,12 @@ public:
   absl::Span<const core::StepTime> lastTimes() const override { return {}; }
 
 private:
+  // What is not in use is not read either: it is poison.
+  void copyMeta(std::byte *to) {
+    const core::Metas metas = core::metasOf(*plan_, meta());
+    std::memset(to, 0xff, metas.count * metas.bytes);
+    core::copyInUse(metas, to);
+  }
   void copyUntil(uint64_t ticket) {
     for (; done_ < ticket; ++done_) {
       for (const core::BlockCopy &copy : pending_.front())
@@ -313,13 +297,13 @@ private:
       multiply(node.matmul);
       return absl::OkStatus();
     case RecordedKind::Kernel: {
-      const Call call = callOf(node.kernel.launch.kernel);
-      if (call == nullptr)
+      const EmulatedCall call = callOf(node.kernel.launch.kernel);
+      if (call.call == nullptr)
         return absl::InternalError("a kernel of no known arguments");
       // Arguments are read at their own alignment.
-      alignas(16) std::byte args[256];
+      alignas(16) std::byte args[kMostArgumentBytes];
       std::memcpy(args, node.kernel.args.data(), node.kernel.args.size());
-      kernels::testDevice().run(node.kernel.launch, args, call, random_());
+      kernels::testDevice().run(node.kernel.launch, args, call.call, random_());
       return absl::OkStatus();
     }
     default:

@@ -37,7 +37,6 @@ TEST(IterationMetaLayout, ArraysAreApartAlignedAndInsideTheBuffer) {
                                                     {m.kvSlot, tokens},
                                                     {m.queryStart, sequences + 4},
                                                     {m.contextLength, sequences},
-                                                    {m.blockTable, sequences * layout.maxBlocksPerSequence},
                                                     {m.sampleRow, sequences},
                                                     {m.requestSlot, sequences},
                                                     {m.samplePosition, sequences},
@@ -49,7 +48,8 @@ TEST(IterationMetaLayout, ArraysAreApartAlignedAndInsideTheBuffer) {
                                                     {m.repetition, sequences},
                                                     {m.presence, sequences},
                                                     {m.frequency, sequences},
-                                                    {m.promptTokens, sequences}};
+                                                    {m.promptTokens, sequences},
+                                                    {m.blockTable, sequences * layout.maxBlocksPerSequence}};
     uint64_t end = sizeof(IterationMeta);
     for (const auto &[offset, bytes] : arrays) {
       EXPECT_GE(offset, end);
@@ -60,6 +60,11 @@ TEST(IterationMetaLayout, ArraysAreApartAlignedAndInsideTheBuffer) {
     EXPECT_LT(metaBytes(layout) - end, 256u);
     EXPECT_EQ(metaBytes(layout) % 256, 0u);
     EXPECT_EQ(m.maxBlocksPerSequence, layout.maxBlocksPerSequence);
+    // An iteration without sequences uses no block table; one with all of them all of it.
+    EXPECT_EQ(metaBytesInUse(m), m.blockTable);
+    m.numSequences = static_cast<int32_t>(layout.maxSequences);
+    EXPECT_EQ(metaBytesInUse(m), end);
+    m.numSequences = 0;
     EXPECT_EQ(m.numTokens + m.numSequences + m.numSampled, 0);
     EXPECT_EQ(m.iteration, 0u);
   }
