@@ -99,6 +99,14 @@ public:
     return absl::OkStatus();
   }
 
+  absl::Status stampAfter(uint32_t node, uint32_t event) override {
+    const GraphNode &planned = plan_.nodes[node];
+    RETURN_IF_ERROR(stamp(planned.lane, event));
+    if (planned.signals)
+      HEADRACE_CUDA(during_, cudaEventRecord(events_[node], stream(planned.lane)));
+    return absl::OkStatus();
+  }
+
   absl::Status join(Lane lane) override {
     const cudaEvent_t event = joined_[laneIndex(lane) - 1];
     HEADRACE_CUDA(during_, cudaEventRecord(event, stream(lane)));

@@ -68,6 +68,13 @@ public:
     return newNodes_.find(during_, built_.graph, made, fresh);
   }
 
+  absl::Status stampAfter(uint32_t node, uint32_t event) override {
+    const Lane lane = plan_.nodes[node].lane;
+    RETURN_IF_ERROR(stamp(lane, event));
+    last_[node] = tail(lane);
+    return absl::OkStatus();
+  }
+
   absl::Status join(Lane) override { return absl::OkStatus(); } // a graph ends when all its nodes have
 
 private:

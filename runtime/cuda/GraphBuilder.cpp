@@ -28,7 +28,7 @@ absl::Status walk(const GraphPlan &plan, bool stamps, GraphBuilder &builder) {
       RETURN_IF_ERROR(builder.stamp(node.lane, Stamps::start(node.step)));
     RETURN_IF_ERROR(builder.add(n));
     if (stamps && last)
-      RETURN_IF_ERROR(builder.stamp(node.lane, Stamps::end(node.step)));
+      RETURN_IF_ERROR(builder.stampAfter(n, Stamps::end(node.step)));
   }
   for (Lane lane : {Lane::H2D, Lane::D2H})
     if (used[laneIndex(lane)])

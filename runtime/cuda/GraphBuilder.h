@@ -29,6 +29,9 @@ public:
   virtual absl::Status add(uint32_t node) = 0;
   // Appends to the lane: the time at which all before it has ended, into event number `event`.
   virtual absl::Status stamp(plan::Lane lane, uint32_t event) = 0;
+  // The same behind the plan's node `node`, added last to the lane: what waits for the node waits for this, so that its
+  // own first time stamp is not earlier.
+  virtual absl::Status stampAfter(uint32_t node, uint32_t event) = 0;
   virtual absl::Status join(plan::Lane lane) = 0;
 };
 

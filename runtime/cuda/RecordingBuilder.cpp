@@ -68,6 +68,11 @@ absl::Status RecordingBuilder::stamp(Lane lane, uint32_t event) {
   return absl::OkStatus();
 }
 
+absl::Status RecordingBuilder::stampAfter(uint32_t node, uint32_t event) {
+  recorded_[node] = static_cast<uint32_t>(graph_.nodes.size());
+  return stamp(plan_.nodes[node].lane, event);
+}
+
 absl::Status RecordingBuilder::join(Lane lane) {
   graph_.lanes[laneIndex(lane)].joinedAt = static_cast<uint32_t>(graph_.nodes.size());
   std::vector<uint32_t> &origin = tails_[laneIndex(Lane::Compute)];

@@ -15,6 +15,7 @@ public:
   absl::Status wait(plan::Lane lane, uint32_t node) override;
   absl::Status add(uint32_t node) override;
   absl::Status stamp(plan::Lane lane, uint32_t event) override;
+  absl::Status stampAfter(uint32_t node, uint32_t event) override;
   absl::Status join(plan::Lane lane) override;
 
   const RecordedGraph &graph() const { return graph_; }
