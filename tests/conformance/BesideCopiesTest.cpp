@@ -241,7 +241,7 @@ TEST_P(BesideCopies, OpeningAgainGivesAllUp) {
 INSTANTIATE_TEST_SUITE_P(Devices, BesideCopies, testing::ValuesIn(kDevices),
                          [](const auto &info) { return std::string(info.param.name); });
 
-#ifndef HEADRACE_EMULATED_TESTS
+#if !defined(HEADRACE_EMULATED_TESTS) && !defined(HEADRACE_STAND_IN_TESTS)
 // Times are exact where they are made up: a microsecond of latency, a nanosecond a byte. Layers 1 and 3 are brought by
 // each launch.
 class BesideCopiesInVirtualTime : public BesideCopies {

@@ -11,13 +11,14 @@
 #include "runtime/core/DeviceGroup.h"
 #ifdef HEADRACE_EMULATED_TESTS // in the program that runs recorded graphs
 #include "tests/unit/cuda/EmulatedGraphDevice.h"
-#else
+#elif !defined(HEADRACE_STAND_IN_TESTS)
 #include "runtime/host/HostDevice.h"
 #include "runtime/host/HostGroup.h"
 #include "runtime/sim/SimDevice.h"
 #include "runtime/sim/SimGroup.h"
 #endif
-#ifdef HEADRACE_GPU_TESTS // in the program of tests that need a GPU
+// In the program of tests that need a GPU, and in that of the stand-in of CUDA's runtime.
+#if defined(HEADRACE_GPU_TESTS) || defined(HEADRACE_STAND_IN_TESTS)
 #include "runtime/cuda/CudaDevice.h"
 #endif
 
@@ -42,6 +43,7 @@ inline const DeviceUnderTest kDevices[] = {
      .sizesRows = false},
 };
 #else
+#ifndef HEADRACE_STAND_IN_TESTS
 // The first of a group, which lives as long.
 inline std::shared_ptr<Device> firstOf(absl::StatusOr<std::unique_ptr<DeviceGroup>> made) {
   const std::shared_ptr<DeviceGroup> group = std::move(made).value();
@@ -54,7 +56,9 @@ inline std::shared_ptr<Device> hostWith(const host::HostOptions &options) { retu
 inline std::shared_ptr<Device> firstOfHosts(size_t devices) {
   return firstOf(host::makeHostGroup(std::vector<host::HostOptions>(devices), kNoBus));
 }
+#endif
 inline const DeviceUnderTest kDevices[] = {
+#ifndef HEADRACE_STAND_IN_TESTS
     {"host", [] { return hostWith({}); }},
     {"hostUnpaced", [] { return hostWith({.unpaced = true}); }, /*pacesCopies=*/false},
     {.name = "hostPoison", .make = [] { return hostWith({.poison = true}); }, .pacesCopies = false, .keepsData = false},
@@ -63,7 +67,8 @@ inline const DeviceUnderTest kDevices[] = {
     {.name = "sim", .make = [] { return std::shared_ptr<Device>(sim::makeSimDevice()); }, .holdsData = false},
     {.name = "simGroupOfOne", .make = [] { return firstOf(sim::makeSimGroup(1, {})); }, .holdsData = false},
     {.name = "simFirstOfTwo", .make = [] { return firstOf(sim::makeSimGroup(2, {})); }, .holdsData = false},
-#ifdef HEADRACE_GPU_TESTS
+#endif
+#if defined(HEADRACE_GPU_TESTS) || defined(HEADRACE_STAND_IN_TESTS)
     {.name = "cudaExplicit",
      .make = [] { return std::shared_ptr<Device>(*cuda::makeCudaDevice({.compare = true})); },
      .pacesCopies = false,

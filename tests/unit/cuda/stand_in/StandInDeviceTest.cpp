@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What only the CUDA device does, on the stand-in of CUDA's runtime: when staging copies may be filled again, what is
+// copied of them, and how many iterations are in flight.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <chrono>
+#include <cstdlib>
+#include <future>
+#include <vector>
+
+#include "runtime/core/MetaWriter.h"
+#include "runtime/core/Runtime.h"
+#include "runtime/cuda/CudaDevice.h"
+#include "runtime/model/WeightSource.h"
+#include "tests/unit/cuda/Generate.h"
+#include "tests/unit/cuda/stand_in/StandIn.h"
+
+namespace headrace::cuda {
+namespace {
+
+// Where the device looks for the libraries of products; before any test.
+const int kEnvironment = ::setenv("HEADRACE_CUDA_LIBRARIES", HEADRACE_STAND_IN_LIBRARIES, 1);
+
+// Two sequences that decode, one token each.
+class StandInDevice : public testing::Test {
+protected:
+  void SetUp() override {
+    ASSERT_EQ(kEnvironment, 0);
+    plan_ = planFor(model::DeviceKind::Cuda, {.spec = core::tinyLlama(2), .offloaded = {1}});
+    auto device = makeCudaDevice({});
+    ASSERT_TRUE(device.ok()) << device.status();
+    device_ = *std::move(device);
+    auto runtime = core::Runtime::load(plan_, *device_, {}, model::syntheticWeights(1).get(), {});
+    ASSERT_TRUE(runtime.ok()) << runtime.status();
+    runtime_ = *std::move(runtime);
+  }
+  void TearDown() override { stand_in::release(); }
+
+  absl::Status fill(int64_t sequences) {
+    std::vector<core::SequenceRows> rows;
+    for (int64_t i = 0; i < sequences; ++i)
+      rows.push_back({.tokens = token_, .blocks = {&blocks_[static_cast<size_t>(i)], 1}, .sample = true});
+    return core::writeMeta(plan_.metaLayout, plan_.blockTokens, rows, device_->meta());
+  }
+  absl::Status launch(int64_t sequences) {
+    if (absl::Status status = fill(sequences); !status.ok())
+      return status;
+    const auto variant = runtime_->choose(sequences, sequences, 1);
+    return variant.ok() ? runtime_->launch(*variant) : variant.status();
+  }
+  static bool stillWaits(const std::future<absl::Status> &call) {
+    return call.wait_for(std::chrono::milliseconds(50)) == std::future_status::timeout;
+  }
+
+  plan::Plan plan_;
+  std::unique_ptr<core::Device> device_;
+  std::unique_ptr<core::Runtime> runtime_;
+  std::array<int32_t, 1> token_{5};
+  std::array<int32_t, 3> blocks_{1, 2, 3};
+};
+
+// A table of 2 of 3 sequences is not copied beyond them: as many bytes less as the third has blocks.
+TEST_F(StandInDevice, OfIterationDataWhatIsUsedIsCopied) {
+  ASSERT_TRUE(launch(2).ok());
+  const uint64_t two = stand_in::lastCopyBytes();
+  ASSERT_TRUE(runtime_->awaitTokens().ok());
+  ASSERT_TRUE(launch(1).ok());
+  EXPECT_EQ(two - stand_in::lastCopyBytes(), static_cast<uint64_t>(plan_.metaLayout.maxBlocksPerSequence) * 4);
+  EXPECT_LT(two, kernels::metaBytes(plan_.metaLayout));
+  ASSERT_TRUE(runtime_->awaitTokens().ok());
+}
+
+// With two launched and none begun, the third's staging copy is the first's: it is not given out before that was taken.
+TEST_F(StandInDevice, AStagingCopyIsFilledAgainOnceItWasTaken) {
+  stand_in::hold();
+  ASSERT_TRUE(launch(1).ok());
+  ASSERT_TRUE(launch(1).ok());
+  auto third = std::async(std::launch::async, [this] { return fill(1); });
+  EXPECT_TRUE(stillWaits(third));
+  stand_in::release();
+  EXPECT_TRUE(third.get().ok());
+  ASSERT_TRUE(runtime_->awaitTokens().ok());
+  ASSERT_TRUE(runtime_->awaitTokens().ok());
+}
+
+// With the first one's data taken and its graph held back, the third can be filled, and is launched only once the first
+// has ended.
+TEST_F(StandInDevice, TwoAreInFlight) {
+  ASSERT_TRUE(launch(1).ok());
+  ASSERT_TRUE(runtime_->awaitTokens().ok());
+  ASSERT_TRUE(device_->drain().ok());
+  stand_in::holdGraphs();
+  ASSERT_TRUE(launch(1).ok());
+  ASSERT_TRUE(fill(1).ok());
+  const auto variant = runtime_->choose(1, 1, 1);
+  ASSERT_TRUE(variant.ok()) << variant.status();
+  ASSERT_TRUE(runtime_->launch(*variant).ok());
+  auto filled = std::async(std::launch::async, [this] { return fill(1); });
+  ASSERT_FALSE(stillWaits(filled));
+  EXPECT_TRUE(filled.get().ok());
+  auto launched = std::async(std::launch::async, [&] { return runtime_->launch(*variant); });
+  EXPECT_TRUE(stillWaits(launched));
+  stand_in::release();
+  EXPECT_TRUE(launched.get().ok());
+  EXPECT_TRUE(device_->drain().ok());
+}
+
+} // namespace
+} // namespace headrace::cuda

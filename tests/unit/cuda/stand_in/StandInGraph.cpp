@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/unit/cuda/stand_in/StandInGraph.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <random>
+#include <string>
+#include <unordered_map>
+
+#include "tests/unit/cuda/stand_in/StandInKernels.h"
+#include "tests/unit/kernels_cuda/TestDevice.h"
+
+void StandInCopy::run() const {
+  for (uint64_t row = 0; row < rows; ++row)
+    std::memcpy(to + row * toPitch, from + row * fromPitch, width);
+}
+
+void StandInWork::run(uint64_t order) const {
+  using namespace headrace;
+  switch (type) {
+  case cudaGraphNodeTypeKernel: {
+    const std::string name = stand_in::kernelName(function);
+    const cuda::EmulatedCall call = cuda::callOf(name);
+    const kernels::CudaLaunch launch{.kernel = name.c_str(),
+                                     .grid = {grid.x, grid.y, grid.z},
+                                     .block = {block.x, block.y, block.z},
+                                     .sharedBytes = sharedBytes};
+    kernels::testDevice().run(launch, argument.data(), call.call, order);
+    return;
+  }
+  case cudaGraphNodeTypeMemcpy:
+    return copy.run();
+  case cudaGraphNodeTypeHost:
+    return host(hostData);
+  case cudaGraphNodeTypeEventRecord:
+    event->ns = std::chrono::steady_clock::now().time_since_epoch().count();
+    return;
+  default:
+    std::fprintf(stderr, "stand-in: a node of a kind that it does not run\n");
+    std::abort();
+  }
+}
+
+cudaGraphNode_t CUgraph_st::add(const StandInWork &work, const std::vector<cudaGraphNode_t> &after) {
+  std::vector<cudaGraphNode_t> sorted = after;
+  std::sort(sorted.begin(), sorted.end());
+  if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end())
+    return nullptr;
+  nodes.push_back(std::make_unique<CUgraphNode_st>());
+  const cudaGraphNode_t made = nodes.back().get();
+  made->work = work;
+  made->argumentPointer = made->work.argument.data();
+  for (cudaGraphNode_t before : after)
+    edges.emplace_back(before, made);
+  return made;
+}
+
+StandInRun::StandInRun(const CUgraph_st &graph) {
+  std::unordered_map<cudaGraphNode_t, uint32_t> indexOf;
+  for (const auto &node : graph.nodes) {
+    indexOf[node.get()] = static_cast<uint32_t>(nodes.size());
+    nodes.push_back({.made = node.get(), .work = node->work});
+  }
+  for (const auto &[before, after] : graph.edges) {
+    nodes[indexOf.at(before)].next.push_back(indexOf.at(after));
+    ++nodes[indexOf.at(after)].before;
+  }
+}
+
+void StandInRun::run(uint64_t order) const {
+  std::mt19937_64 random(order);
+  std::vector<uint32_t> missing, ready;
+  for (uint32_t i = 0; i < nodes.size(); ++i) {
+    missing.push_back(nodes[i].before);
+    if (nodes[i].before == 0)
+      ready.push_back(i);
+  }
+  while (!ready.empty()) {
+    std::swap(ready[random() % ready.size()], ready.back());
+    const Node &node = nodes[ready.back()];
+    ready.pop_back();
+    node.work.run(random());
+    for (uint32_t next : node.next)
+      if (--missing[next] == 0)
+        ready.push_back(next);
+  }
+}

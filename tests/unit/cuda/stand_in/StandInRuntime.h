@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Between the stand-in's files.
+#pragma once
+
+#include <cstdint>
+
+#include "tests/unit/cuda/stand_in/StandInGraph.h"
+
+namespace headrace::stand_in {
+
+// Remembers the error for cudaGetLastError.
+cudaError_t failed(cudaError_t error);
+bool instant();
+uint64_t nextOrder();
+const void *lastSource(); // of the copy that lastCopyBytes() is of
+// Whether a copy may read or write host memory there: it was taken or registered.
+bool pinned(const void *memory, uint64_t bytes);
+
+// A node of the stream's capture, or an entry of the queue.
+cudaError_t give(cudaStream_t stream, const StandInWork &work);
+
+} // namespace headrace::stand_in
