@@ -56,6 +56,7 @@ public:
   }
   GraphCosts costs() const;
   absl::StatusOr<std::string> measuredBy() const;
+  absl::StatusOr<std::string> cuptiRefused() const;
   absl::StatusOr<std::vector<CopyChannel>> copyChannels() const;
 
 private:
@@ -336,6 +337,11 @@ absl::StatusOr<std::string> CudaDevice::measuredBy() const {
   return o_->cupti != nullptr ? "CUPTI" : "time stamps";
 }
 
+absl::StatusOr<std::string> CudaDevice::cuptiRefused() const {
+  RETURN_IF_ERROR(measuredBy().status());
+  return o_->cuptiRefused;
+}
+
 absl::StatusOr<std::vector<CopyChannel>> CudaDevice::copyChannels() const {
   if (o_ == nullptr || o_->cupti == nullptr || o_->last == nullptr)
     return absl::FailedPreconditionError("cuda device: channels of copies: nothing was launched and measured by CUPTI");
@@ -360,6 +366,11 @@ absl::StatusOr<GraphCosts> graphCosts(const core::Device &device) {
 absl::StatusOr<std::string> measuredBy(const core::Device &device) {
   const auto *own = dynamic_cast<const CudaDevice *>(&device);
   return own == nullptr ? absl::InvalidArgumentError("not a cuda device") : own->measuredBy();
+}
+
+absl::StatusOr<std::string> cuptiRefused(const core::Device &device) {
+  const auto *own = dynamic_cast<const CudaDevice *>(&device);
+  return own == nullptr ? absl::InvalidArgumentError("not a cuda device") : own->cuptiRefused();
 }
 
 absl::StatusOr<std::vector<CopyChannel>> copyChannels(const core::Device &device) {

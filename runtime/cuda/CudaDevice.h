@@ -50,6 +50,8 @@ absl::StatusOr<GraphCosts> graphCosts(const core::Device &device);
 
 // "CUPTI" or "time stamps": what fills lastTimes(). Unset for other devices and without trace.
 absl::StatusOr<std::string> measuredBy(const core::Device &device);
+// Why time stamps measure although CUPTI might have (TraceBy::Auto); empty where it does or was not to. Unset as above.
+absl::StatusOr<std::string> cuptiRefused(const core::Device &device);
 
 // Which of the GPU's queues a copy of the last launch went through, as CUPTI has it. Copies beside kernels are on the
 // copy engines' queues.

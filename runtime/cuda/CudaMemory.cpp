@@ -90,7 +90,7 @@ absl::StatusOr<PinnedSlab> PinnedSlab::take(uint64_t bytes, int numaNode) {
   PinnedSlab slab;
   if (bytes == 0)
     return slab;
-  const HostMemory memory = readHostMemory();
+  ASSIGN_OR_RETURN(memory, readHostMemory());
   RETURN_IF_ERROR(checkHostMemory(bytes, memory));
   const uint64_t page = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE)), mapped = (bytes + page - 1) / page * page;
   void *data = ::mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -8,8 +8,9 @@
 #include <fstream>
 #include <sstream>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "runtime/base/StatusMacros.h"
+#include "runtime/base/Units.h"
 
 namespace headrace::cuda {
 namespace {
@@ -35,6 +36,14 @@ std::optional<uint64_t> valueOf(const std::string &text, const std::string &key)
   return std::nullopt;
 }
 
+uint64_t systemsAvailable() {
+  const uint64_t available = memAvailable(contents("/proc/meminfo"));
+  const std::optional<uint64_t> left =
+      controlGroupLeft(contents("/sys/fs/cgroup/memory.max"), contents("/sys/fs/cgroup/memory.current"),
+                       contents("/sys/fs/cgroup/memory.stat"));
+  return left ? std::min(available, *left) : available;
+}
+
 } // namespace
 
 uint64_t memAvailable(const std::string &meminfo) { return valueOf(meminfo, "MemAvailable:").value_or(0) * 1024; }
@@ -48,12 +57,14 @@ std::optional<uint64_t> controlGroupLeft(const std::string &max, const std::stri
   return *limit - std::min(*limit, held);
 }
 
-HostMemory readHostMemory() {
-  HostMemory memory{.available = memAvailable(contents("/proc/meminfo"))};
-  if (const std::optional<uint64_t> left =
-          controlGroupLeft(contents("/sys/fs/cgroup/memory.max"), contents("/sys/fs/cgroup/memory.current"),
-                           contents("/sys/fs/cgroup/memory.stat")))
-    memory.available = std::min(memory.available, *left);
+absl::StatusOr<HostMemory> readHostMemory() {
+  HostMemory memory;
+  if (const char *stated = std::getenv(kHostMemoryVariable); stated != nullptr && *stated != '\0') {
+    ASSIGN_OR_RETURN(bytes, model::parseBytes(stated, kHostMemoryVariable));
+    memory.available = bytes;
+  } else {
+    memory.available = systemsAvailable();
+  }
   rlimit limit{};
   if (::getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
     memory.memlockLimit = limit.rlim_cur;
@@ -65,8 +76,9 @@ absl::Status checkHostMemory(uint64_t bytes, const HostMemory &memory) {
     return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat("host slab: the plan pins ", bytes, " bytes of host memory, ",
                                                    memory.available,
-                                                   " are available: free some, or compile the plan for more device "
-                                                   "memory"));
+                                                   " are available: free some, compile the plan for more device "
+                                                   "memory, or where memory grows as it is used say in ",
+                                                   kHostMemoryVariable, " how much there can be"));
 }
 
 std::string pinningRefused(uint64_t bytes, const HostMemory &memory) {

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 
 namespace headrace::cuda {
 
@@ -15,7 +16,10 @@ struct HostMemory {
   uint64_t available = 0;               // of /proc/meminfo, or what the control group leaves if that is less
   std::optional<uint64_t> memlockLimit; // RLIMIT_MEMLOCK; unset: unlimited
 };
-HostMemory readHostMemory();
+// Where kHostMemoryVariable is set ("200GiB") that much is available, whatever the system says: for a container whose
+// memory grows as it is used. InvalidArgument naming the variable where it holds no amount.
+inline constexpr const char *kHostMemoryVariable = "HEADRACE_HOST_MEMORY";
+absl::StatusOr<HostMemory> readHostMemory();
 
 // The bytes of "MemAvailable:", 0 where there is no such line.
 uint64_t memAvailable(const std::string &meminfo);

@@ -12,6 +12,7 @@ absl::StatusOr<std::unique_ptr<core::Device>> makeCudaDevice(const CudaOptions &
 
 absl::StatusOr<GraphCosts> graphCosts(const core::Device &) { return absl::UnavailableError("no cuda device"); }
 absl::StatusOr<std::string> measuredBy(const core::Device &) { return absl::UnavailableError("no cuda device"); }
+absl::StatusOr<std::string> cuptiRefused(const core::Device &) { return absl::UnavailableError("no cuda device"); }
 absl::StatusOr<std::vector<CopyChannel>> copyChannels(const core::Device &) {
   return absl::UnavailableError("no cuda device");
 }

@@ -60,8 +60,12 @@ absl::Status OpenedDevice::startTrace(TraceBy by, const std::string &libraries) 
   if (!options.trace || by == TraceBy::Stamps)
     return absl::OkStatus();
   absl::StatusOr<std::unique_ptr<CuptiTrace>> started = CuptiTrace::start(cuptiSearchPath(libraries));
-  if (!started.ok())
-    return by == TraceBy::Auto ? absl::OkStatus() : started.status();
+  if (!started.ok()) {
+    if (by == TraceBy::Cupti)
+      return started.status();
+    cuptiRefused = std::string(started.status().message());
+    return absl::OkStatus();
+  }
   cupti = *std::move(started);
   return absl::OkStatus();
 }

@@ -56,6 +56,7 @@ struct OpenedDevice {
   CudaGraph *last = nullptr; // launched last
   int64_t lastLaunchNs = 0;
   std::unique_ptr<CuptiTrace> cupti; // null: stamps, where there is a trace
+  std::string cuptiRefused;          // why stamps measure in its place, where it was tried
   uint64_t lastLaunchCupti = 0;      // as lastLaunchNs, on CUPTI's clock
   std::vector<core::StepTime> times;
   NvtxSpan loading;    // weights: from open() to the first graph

@@ -289,6 +289,8 @@ private:
     report_->leftOutVariants = runtime_->leftOutVariants();
     if (!options_.logits.empty())
       RETURN_IF_ERROR(outputs_->write(options_.logits, logitsFile(report_->result.logits, plan_.model->vocab)));
+    if (const absl::StatusOr<std::string> why = cuda::cuptiRefused(*device_); why.ok() && !why->empty())
+      warnOnce(cat("steps are measured by time stamps in the graphs, because CUPTI refused: ", *why));
     if (drawn()) {
       const Trace trace = traceOf(plan_, *device_, *looks_, [](uint32_t) { return true; });
       RETURN_IF_ERROR(writeTimelines(options_, *outputs_, plan_, trace, deviceOptions_.linkBandwidth));

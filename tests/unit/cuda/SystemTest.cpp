@@ -76,7 +76,21 @@ TEST(HostMemory, AvailableIsTheKernelsOwnEstimate) {
   EXPECT_EQ(memAvailable("MemTotal:       1000 kB\nMemFree:  10 kB\nMemAvailable:    500 kB\nBuffers: 1 kB\n"),
             500u * 1024);
   EXPECT_EQ(memAvailable("MemTotal:       1000 kB\n"), 0u);
-  EXPECT_GT(readHostMemory().available, 0u);
+  const absl::StatusOr<HostMemory> read = readHostMemory();
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_GT(read->available, 0u);
+}
+
+TEST(HostMemory, WhatIsStatedReplacesTheEstimate) {
+  ASSERT_EQ(::setenv("HEADRACE_HOST_MEMORY", "4096TiB", 1), 0);
+  const absl::StatusOr<HostMemory> stated = readHostMemory();
+  ASSERT_EQ(::setenv("HEADRACE_HOST_MEMORY", "plenty", 1), 0);
+  const absl::StatusOr<HostMemory> junk = readHostMemory();
+  ::unsetenv("HEADRACE_HOST_MEMORY");
+  ASSERT_TRUE(stated.ok()) << stated.status();
+  EXPECT_EQ(stated->available, uint64_t{4096} << 40);
+  EXPECT_EQ(junk.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(junk.status().message()), HasSubstr("HEADRACE_HOST_MEMORY = \"plenty\": expected bytes"));
 }
 
 TEST(HostMemory, AControlGroupLeavesItsLimitLessWhatItHolds) {
@@ -92,6 +106,7 @@ TEST(HostMemory, TooLittleIsRefusedWithBothNumbers) {
   const absl::Status refused = checkHostMemory(101, {.available = 100});
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(refused.message()), HasSubstr("pins 101 bytes of host memory, 100 are available"));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("say in HEADRACE_HOST_MEMORY how much there can be"));
 }
 
 TEST(HostMemory, RefusedPinningNamesTheLimit) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The GPU that the kernels' tests run on (tests/gpu).
+// The GPU that the kernels' tests run on (tests/gpu). Memory is pinned on the host and mapped: tests and kernels see it
+// at one address, and no page ever moves, as pages of managed memory would.
 #include <cuda_runtime_api.h>
 
 #include <cstdio>
@@ -22,10 +23,10 @@ class GpuDevice : public TestDevice {
 public:
   void *allocate(size_t bytes) override {
     void *memory = nullptr;
-    check(cudaMallocManaged(&memory, bytes, cudaMemAttachGlobal), "cudaMallocManaged");
+    check(cudaHostAlloc(&memory, bytes, cudaHostAllocMapped), "cudaHostAlloc");
     return memory;
   }
-  void release(void *memory) override { check(cudaFree(memory), "cudaFree"); }
+  void release(void *memory) override { check(cudaFreeHost(memory), "cudaFreeHost"); }
   void run(const CudaLaunch &launch, const void *args, void (*)(const void *, const void *), uint64_t) override {
     const void *function = cudaEntry(launch.kernel);
     ASSERT_NE(function, nullptr) << launch.kernel;
