@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# scripts/gpu-check with programs that only say what they were asked: which parts run, that a failed one hides no other, that a
-# second call resumes, and what is refused.
+# scripts/gpu-check with programs that only say what they were asked, and crash, hang, fail or end unfinished where FAULTS says
+# so. Three calls, each on a machine that has nothing of the others but their archive, two of them killed, give it all.
 set -u
 root=$(cd "$(dirname "$0")/../.." && pwd)
 work=$(mktemp -d)
@@ -13,47 +13,228 @@ expect() { # what, command...
   shift
   "$@" || { echo "FAILED: $what" && failures=$((failures + 1)); }
 }
-mkdir -p "$work/bin" "$work/no-gpu" "$work/build/deep"
+export STAND_INS=$work TMPDIR=$work/tmp FAULTS=''
+unset HEADRACE_CUDA_LIBRARIES HEADRACE_HOST_MEMORY LD_LIBRARY_PATH
+mkdir -p "$work"/{tmp,bin,no-gpu,build/deep,toolkit/extras/CUPTI/lib64,wheel/nvidia/cu13/lib}
 printf '#!/bin/sh\nexit 9\n' >"$work/no-gpu/nvidia-smi"
-cat >"$work/bin/nvidia-smi" <<'SH'
+cat >"$work/bin/nvidia-smi" <<'SH2'
 #!/bin/sh
-case "$1" in *=name*) echo 'NVIDIA H200' ;; *driver*) echo 580.1 ;; *) echo '1980 MHz' ;; esac
-SH
-cat >"$work/build/deep/gpu_tests" <<'SH'
+echo "nvidia-smi $1" >>"$STAND_INS/asked"
+case "$1" in
+-q)
+  cat <<'TEXT'
+==============NVSMI LOG==============
+Driver Version                            : 580.1
+GPU 00000000:17:00.0
+    Product Name                          : NVIDIA H200
+        GPU Link Info
+            PCIe Generation
+                Max                       : 5
+                Current                   : 4
+                Device Max                : 5
+            Link Width
+                Max                       : 16x
+                Current                   : 8x
+TEXT
+  ;;
+*) for i in $(seq 60); do echo '2026/01/01 00:00:00.000, 1755, 3201, 99, 600.00, 60, 900, 5, 16' && sleep 0.1; done ;;
+esac
+SH2
+cat >"$work/fault" <<'SH2'
+#!/bin/sh
+# part: what FAULTS says of it
+case " $FAULTS " in
+*" $1=crash "*) kill -SEGV $PPID ;;
+*" $1=hang "*) exit 3 ;;
+*" $1=fail "*) exit 1 ;;
+*" $1=stay "*) exit 4 ;;
+esac
+SH2
+cat >"$work/build/deep/gpu_tests" <<'SH2'
 #!/bin/sh
 case "$*" in
-*Overlap*) echo '[==========] Running 0 tests from 0 test suites.'; exit 0 ;;
-*GpuGolden*) echo '[==========] Running 3 tests from 1 test suite.'; exit ${GOLDEN_STATUS:-1} ;;
-*) echo '[==========] Running 3 tests from 1 test suite.'; exit 0 ;;
+*CudaDevice*BuiltGraph*) part=smoke ;;
+*GpuGolden*/llama*) part=golden-one ;;
+*GpuGolden*) part=golden ;;
+*GpuPlacement*) part=placement ;;
+*Overlap*) part=overlap ;;
+*BuiltGraph*) part=graphs ;;
+*Devices/*) part=conformance ;;
+*) part=kernels ;;
 esac
-SH
-cat >"$work/build/bench_cuda" <<'SH'
+echo "$part" >>"$STAND_INS/asked"
+case " $FAULTS " in *" $part=none "*) echo '[==========] Running 0 tests from 0 test suites.' && exit 0 ;; esac
+echo '[==========] Running 3 tests from 1 test suite.'
+"$STAND_INS/fault" $part
+case $? in
+1) exit 1 ;;
+3) trap '' TERM && while :; do sleep 0.2; done ;;
+4) echo $$ >"$STAND_INS/there" && sleep 60 ;;
+esac
+SH2
+cat >"$work/build/bench_cuda" <<'SH2'
 #!/bin/sh
 [ "$1" = --table ] && echo '## figures' && exit 0
-for last; do :; done; echo "bench $*"; : >"$last"
-SH
-printf '#!/bin/sh\necho "$*"\n' >"$work/build/headrace"
-chmod +x "$work"/build/headrace "$work"/bin/* "$work"/no-gpu/* "$work"/build/bench_cuda "$work"/build/deep/gpu_tests
-check() { PATH=$work/bin:$PATH "$root/scripts/gpu-check" --bin "$work/build" --out "$work/out" "$@" >"$work/log" 2>&1; }
+echo "$2" >>"$STAND_INS/asked"
+for last; do :; done
+echo "bench $*"
+"$STAND_INS/fault" "$2" || exit 1
+echo "$2" >>"$last" # a figure more
+[ "$2" != iterations ] || [ "$(grep -c iterations "$last")" -ge 2 ] || exit 75
+SH2
+cat >"$work/build/headrace" <<'SH2'
+#!/bin/sh
+echo "libraries $HEADRACE_CUDA_LIBRARIES, host memory $HEADRACE_HOST_MEMORY"
+SH2
+printf '#!/bin/sh\necho "$*"\n' >"$work/bin/compute-sanitizer"
+printf '#!/bin/sh\necho "%s"\n' "$work/wheel/nvidia/cu13/lib" >"$work/bin/python3"
+cp "$work/bin/python3" "$work/bin/python"
+: >"$work/wheel/nvidia/cu13/lib/libcublasLt.so.13"
+: >"$work/toolkit/extras/CUPTI/lib64/libcupti.so.13"
+chmod +x "$work"/build/headrace "$work"/bin/* "$work"/no-gpu/* "$work/fault" "$work"/build/bench_cuda "$work"/build/deep/gpu_tests
+export CUDA_HOME=$work/toolkit
+out=$work/out
+check() { PATH=$work/bin:$PATH "$root/scripts/gpu-check" --bin "$work/build" --out "$out" --every 1 "$@" >"$work/log" 2>&1; }
+refused() { # expected words, flags...
+  local words=$1
+  shift
+  expect "refused: $*" test "$(check "$@"; echo $?)" = 2
+  expect "the refusal of $* says $words" grep -q -- "$words" "$work/log"
+}
+held() { tar -xzOf "$out/gpu-check.tar.gz" "gpu-check/$1" 2>/dev/null; } # a file of the archive
+result() { held "parts/$1.status" | cut -d ' ' -f 1; }
+results() { # what, "part=result"...
+  local what=$1 pair
+  shift
+  for pair in "$@"; do
+    expect "$what: $pair, not $(result "${pair%%=*}")" test "$(result "${pair%%=*}")" = "${pair#*=}"
+  done
+}
 
-expect 'an unknown part is refused' test "$(check --part nothing; echo $?)" = 2
-expect 'the refusal names the parts' grep -q 'expected one of device kernels' "$work/log"
-expect 'a time that is none is refused' test "$(check --time soon; echo $?)" = 2
-expect 'a flag without its value is refused' test "$(check --time; echo $?)" = 2
+expect '--help says how' grep -q -- '--host-memory SIZE' <("$root/scripts/gpu-check" --help)
+refused 'gpu-check: --part nothing: expected one of facts smoke' --part nothing
+refused 'gpu-check: --time soon: expected a number of seconds' --time soon
+refused 'gpu-check: --time: expected a value behind it' --time
+refused 'gpu-check: --limit golden: expected a number' --limit golden
+refused 'gpu-check: --limit nothing=3: expected PART=SECONDS' --limit nothing=3
+refused 'gpu-check: --host-memory lots: expected bytes with their unit' --host-memory lots
+refused 'gpu-check: --from .*: expected an archive that gpu-check wrote' --from "$work/fault"
+refused 'gpu-check: --from .*: expected a folder' --from "$work/bin"
+refused 'gpu-check: --frm: expected --part' --frm
 expect 'missing programs are named' test "$(PATH=$work/bin:$PATH "$root/scripts/gpu-check" --bin "$work/none" >"$work/log" 2>&1; echo $?)" = 2
-expect 'missing programs are named' grep -q 'no gpu_tests under' "$work/log"
-expect 'a failed part makes the run fail' test "$(check; echo $?)" = 1
-expect 'the failed part' grep -q '^failed' "$work/out/parts/golden.status"
-expect 'a filter that no test matches fails' grep -q '^failed' "$work/out/parts/overlap.status"
-expect 'parts behind a failed one run' grep -q '^passed' "$work/out/parts/iterations.status"
-expect 'the summary names the device' grep -q '"device": "NVIDIA H200"' "$work/out/gpu-check.json"
-expect 'the summary has the results' grep -q '| golden | failed |' "$work/out/gpu-check.md"
-expect 'the figures are a table too' grep -q '## figures' "$work/out/figures.md"
-GOLDEN_STATUS=0 check --part golden --part kernels
-expect 'what failed runs again' grep -q '^passed' "$work/out/parts/golden.status"
-expect 'what passed does not' grep -q 'kernels passed before' "$work/log"
-expect 'without a GPU it says so' test "$(PATH=$work/no-gpu:$PATH "$root/scripts/gpu-check" --bin "$work/build" --out "$work/out2" >"$work/log" 2>&1; echo $?)" = 1
+expect 'missing programs are named' grep -q "gpu-check: no gpu_tests under $work/none: expected" "$work/log"
+out=$work/nowhere
+expect 'without a GPU it says so' test "$(PATH=$work/no-gpu:$PATH "$root/scripts/gpu-check" --bin "$work/build" --out "$out" >"$work/log" 2>&1; echo $?)" = 1
 expect 'without a GPU it says so' grep -q 'no GPU answers' "$work/log"
-expect 'without a GPU it writes nothing' test ! -e "$work/out2"
+expect 'without a GPU it writes nothing' test ! -e "$out"
+
+# Faults of parts, and a time that is too short for all.
+out=$work/short
+: >"$work/asked"
+FAULTS='kernels=none golden=fail' check --part kernels --part golden --part iterations --host-memory 200GiB
+expect 'a failed part makes the call fail' test $? = 1
+results 'faults' kernels=failed golden=failed iterations=incomplete
+expect 'nvidia-smi is asked once and samples once' test "$(grep -c nvidia-smi "$work/asked")" = 2
+: >"$work/asked"
+check --part kernels --part golden --part iterations
+expect 'all of what was asked passed' test $? = 0
+expect 'what is unfinished goes before what failed' test "$(grep -v nvidia "$work/asked" | tr '\n' ' ')" = 'iterations kernels golden '
+: >"$work/asked"
+check --part golden
+expect 'what passed does not run again' test "$(grep -c golden "$work/asked")" = 0
+FAULTS='overlap=hang' check --part overlap --part link --part golden --again --time 3 --limit overlap=1 --limit link=9 --limit golden=4
+expect 'too short: what hung failed' test $? = 1
+results 'too short' overlap=out-of-time link= golden=passed
+expect 'too short: what is left is said' grep -q 'link: no time left; call again' "$work/log"
+check --part smoke --host-memory 200GiB
+expect 'programs are told the host memory' grep -q 'host memory 200GiB' <(held parts/smoke.1.log)
+expect 'programs are told where CUPTI is' grep -q "libraries .*$CUDA_HOME/extras/CUPTI/lib64" <(held parts/smoke.1.log)
+
+# Call 1: a crash, a hang that no TERM ends, a failure, an unfinished part; then nothing can be said any more.
+call() { # the faults, flags...: in the background; returns once a part stays
+  rm -f "$work/there"
+  : >"$work/asked"
+  FAULTS=$1
+  shift
+  PATH=$work/bin:$PATH "$root/scripts/gpu-check" --bin "$work/build" --out "$out" --every 1 "$@" >"$work/log" 2>&1 &
+  called=$!
+  for _ in $(seq 150); do
+    [ ! -s "$work/there" ] || return 0
+    sleep 0.1
+  done
+  echo 'FAILED: no part stayed' && failures=$((failures + 1))
+}
+out=$work/first
+call 'smoke=crash golden-one=hang graphs=fail conformance=stay' --limit golden-one=1
+sleep 1.5 # the archive's turn
+{ kill -KILL $called && wait $called; } 2>/dev/null
+stayed=$(ps -o pgid= -p "$(cat "$work/there")" | tr -d ' ')
+[ -z "$stayed" ] || kill -KILL -- "-$stayed"
+results 'after the first call' facts=passed smoke=crashed-SEGV golden-one=out-of-time overlap=passed link=passed \
+  graphs-cost=failed kernels-rate=passed iterations=incomplete kernels=passed graphs=failed conformance=cut-off golden= sanitizer=
+expect 'the part that was cut off has its log' grep -q 'Running 3 tests' <(held parts/conformance.1.log)
+expect 'clocks under load are in the summary' grep -q 'kernels .*SM 1755 to 1755 MHz, memory 3201 MHz, PCIe 5 x16' <(held gpu-check.md)
+expect 'facts name the link' grep -q 'PCIe generation 4 of 5, width 8x of 16x' <(held parts/facts.1.log)
+expect 'facts have the memory' grep -q 'MemAvailable' <(held parts/facts.1.log)
+expect "facts name the toolkit's CUPTI" grep -q "^libcupti.so.13 *$CUDA_HOME/extras/CUPTI/lib64" <(held parts/facts.1.log)
+[ -e /usr/local/cuda/lib64/libcublasLt.so.13 ] || ldconfig -p | grep -q libcublasLt.so.13 ||
+  expect "facts name pip's cublasLt" grep -q "^libcublasLt.so.13 *$work/wheel/nvidia/cu13/lib" <(held parts/facts.1.log)
+
+# Call 2, another machine: what was never tried comes first; ended by TERM.
+first=$out/gpu-check.tar.gz
+out=$work/second
+call 'placement=stay' --from "$first"
+kill -TERM $called
+wait $called
+expect 'ended by a signal: some are left' test $? = 75
+results 'after the second call' golden=passed placement=cut-off overlap=passed golden-one=out-of-time iterations=incomplete
+expect 'never tried goes first' test "$(grep -v nvidia "$work/asked" | tr '\n' ' ')" = 'golden placement '
+
+# Call 3, a third machine, the archive unpacked there.
+mkdir "$work/carried"
+tar -xzf "$out/gpu-check.tar.gz" -C "$work/carried"
+out=$work/third
+: >"$work/asked"
+FAULTS='' check --from "$work/carried"
+expect 'nothing is left after the third call' test $? = 0
+all='facts smoke golden-one overlap link graphs-cost kernels-rate iterations kernels graphs conformance golden placement sanitizer'
+for part in $all; do
+  results 'in the end' "$part=passed"
+  expect "a log of $part" test -n "$(held "parts/$part.1.log")"
+done
+expect 'logs of earlier tries are kept' grep -q 'Running 3 tests' <(held parts/golden-one.1.log)
+expect 'and those of later ones' grep -q 'Running 3 tests' <(held parts/golden-one.2.log)
+expect 'figures of all calls are there' test "$(held figures.json | tr '\n' ' ')" = 'link kernels iterations iterations graphs '
+expect 'the summary names the device' grep -q '"device": "NVIDIA H200"' "$out/gpu-check.json"
+expect 'the summary is JSON' /usr/bin/env python3 -m json.tool "$out/gpu-check.json" /dev/null
+expect 'the figures are a table too' grep -q '## figures' "$out/figures.md"
+expect 'what passed before did not run' test "$(grep -cE '^(overlap|link|kernels|golden)$' "$work/asked")" = 0
+for one in first second third; do
+  expect "at most 8 files come back of the $one call" test "$(find "$work/$one" -type f | wc -l)" -le 8
+done
+expect 'nothing is left behind but what was killed' test "$(find "$work/tmp" -mindepth 1 -maxdepth 1 | wc -l)" = 1
+
+# The folder to carry.
+mkdir "$work/programs"
+for program in headrace gpu_tests bench_cuda; do
+  cp "$(type -P true)" "$work/programs/$program"
+done
+pack() { "$root/scripts/gpu-pack" --bin "$work/programs" "$@" >"$work/log" 2>&1; }
+expect 'a folder is packed' pack --from "$out/gpu-check.tar.gz" "$work/pack"
+expect 'it has what gpu-check needs' test -x "$work/pack/scripts/gpu-check" -a -x "$work/pack/bin/gpu_tests" -a \
+  -f "$work/pack/examples/hardware/h200.toml" -a -f "$work/pack/tests/golden/opt-7-tied-f32/model.safetensors" -a -s "$work/pack/commit"
+expect 'it is packed anew' pack "$work/pack"
+expect 'without the archive then' test ! -e "$work/pack/gpu-check.tar.gz"
+expect 'a folder of something else is refused' test "$(pack "$work/bin"; echo $?)" = 2
+expect 'the refusal says what is expected' grep -q 'expected a folder that gpu-pack made' "$work/log"
+expect 'too large a folder is refused' test "$(pack --most 1 "$work/large"; echo $?)" = 2
+expect 'and is not left there' test ! -e "$work/large" -a ! -e "$work/large.part"
+# Elsewhere, without the tree: it goes on from the archive that it carries.
+pack --from "$work/second/gpu-check.tar.gz" "$work/pack"
+cp "$work/build/headrace" "$work/build/bench_cuda" "$work/build/deep/gpu_tests" "$work/pack/bin"
+: >"$work/asked"
+(cd / && PATH=$work/bin:$PATH "$work/pack/scripts/gpu-check" --out "$work/carried-out" --part golden --part conformance) >"$work/log" 2>&1
+expect 'the package goes on' test $? = 0
+expect 'the package goes on' test "$(grep -v nvidia "$work/asked" | tr '\n' ' ')" = 'conformance '
 echo "$failures failures"
 [ $failures -eq 0 ]
