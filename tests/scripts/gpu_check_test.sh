@@ -22,11 +22,11 @@ cat >"$work/bin/nvidia-smi" <<'SH2'
 echo "nvidia-smi $1" >>"$STAND_INS/asked"
 case "$1" in
 -q)
-  cat <<'TEXT'
+  sed "s/@DEVICE@/${DEVICE:-H200}/" <<'TEXT'
 ==============NVSMI LOG==============
 Driver Version                            : 580.1
 GPU 00000000:17:00.0
-    Product Name                          : NVIDIA H200
+    Product Name                          : NVIDIA @DEVICE@
         GPU Link Info
             PCIe Generation
                 Max                       : 5
@@ -213,6 +213,21 @@ for one in first second third; do
   expect "at most 8 files come back of the $one call" test "$(find "$work/$one" -type f | wc -l)" -le 8
 done
 expect 'nothing is left behind but what was killed' test "$(find "$work/tmp" -mindepth 1 -maxdepth 1 | wc -l)" = 1
+
+# Another device measures anew and need not test again; what was measured is kept for its like.
+third=$out/gpu-check.tar.gz
+out=$work/fourth
+: >"$work/asked"
+DEVICE='H100 80GB' check --from "$third" --part link --part golden
+expect 'another device measures' test "$(grep -v nvidia "$work/asked" | tr '\n' ' ')" = 'link '
+expect 'into figures of its own' test "$(held figures.json)" = link
+expect 'beside the others' test "$(held of-h200/figures.json | tr '\n' ' ')" = 'link kernels iterations iterations graphs '
+: >"$work/asked"
+check --part link --part golden
+expect 'what was measured here is not measured again' test "$(grep -cv nvidia "$work/asked")" = 0
+expect 'its figures are there' test "$(held figures.json | tr '\n' ' ')" = 'link kernels iterations iterations graphs '
+expect "and the other device's" test "$(held of-h100-80gb/figures.json)" = link
+out=$work/third
 
 # The folder to carry.
 mkdir "$work/programs"
