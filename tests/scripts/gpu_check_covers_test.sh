@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Every test of gpu_tests is in a part of scripts/gpu-check, but those of other devices than CUDA, which any machine runs; and what
-# a part asks for is there.
+# Every test of gpu_tests is in a part of scripts/gpu-check, but those of other devices than CUDA, which any machine runs; and
+# what a part asks for is there.
 #   gpu_check_covers_test.sh GPU_TESTS
 set -u
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -30,8 +30,8 @@ parts=()
 for part in smoke golden-one overlap kernels graphs conformance golden placement; do
   parts+=(--part "$part")
 done
-PATH=$work/bin:$PATH "$root/scripts/gpu-check" --bin "$work/build" --out "$work/out" --cuda-libraries "$work/libraries" "${parts[@]}" \
-  >"$work/log" 2>&1 || { cat "$work/log" && exit 1; }
+PATH=$work/bin:$PATH "$root/scripts/gpu-check" --bin "$work/build" --out "$work/out" --cuda-libraries "$work/libraries" \
+  "${parts[@]}" >"$work/log" 2>&1 || { cat "$work/log" && exit 1; }
 "$GPU_TESTS" --gtest_list_tests | names | grep -v '^Devices/.*/\(host\|sim\)[^/]*$' | sort -u >"$work/wanted"
 names <"$LISTED" | sort -u >"$work/asked"
 missing=$(comm -23 "$work/wanted" "$work/asked")

@@ -4,6 +4,7 @@
 // at one address, and no page ever moves, as pages of managed memory would.
 #include <cuda_runtime_api.h>
 
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 
@@ -24,6 +25,10 @@ public:
   void *allocate(size_t bytes) override {
     void *memory = nullptr;
     check(cudaHostAlloc(&memory, bytes, cudaHostAllocMapped), "cudaHostAlloc");
+    if (reinterpret_cast<uintptr_t>(memory) % 256 != 0) {
+      std::fprintf(stderr, "cudaHostAlloc: %p is not aligned to 256 bytes, as kernels expect\n", memory);
+      std::exit(1);
+    }
     return memory;
   }
   void release(void *memory) override { check(cudaFreeHost(memory), "cudaFreeHost"); }
