@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "runtime/cuda/GraphOrder.h"
 
 namespace headrace::cuda {
 namespace {
@@ -109,22 +110,48 @@ std::string toText(const RecordedGraph &graph) {
   return text;
 }
 
+namespace {
+
+using NodesByName = std::map<std::string, std::vector<uint32_t>>;
+
+NodesByName nodesByName(const RecordedGraph &graph) {
+  NodesByName nodes;
+  for (uint32_t i = 0; i < graph.nodes.size(); ++i)
+    nodes[nameOf(graph, i)].push_back(i);
+  return nodes;
+}
+
+// Edges of `graph` that no path of `other` stands for, in the order of their nodes' names.
+std::vector<std::string> edgesWithoutPath(const RecordedGraph &graph, const RecordedGraph &other,
+                                          const NodesByName &others) {
+  std::set<std::pair<std::string, std::string>> there, missing; // the edges of `other`; those of `graph`
+  for (uint32_t i = 0; i < other.nodes.size(); ++i)
+    for (const uint32_t before : other.nodes[i].after)
+      there.insert({nameOf(other, before), nameOf(other, i)});
+  const GraphOrder order(other); // says nothing of a graph with a cycle
+  const auto only = [&](const std::string &name) {
+    const auto it = others.find(name);
+    return it != others.end() && it->second.size() == 1 ? it->second[0] : kNoPlanNode;
+  };
+  for (uint32_t i = 0; i < graph.nodes.size(); ++i)
+    for (const uint32_t before : graph.nodes[i].after) {
+      const std::string from = nameOf(graph, before), to = nameOf(graph, i);
+      const uint32_t a = only(from), b = only(to);
+      const bool path = order.acyclic() && a != kNoPlanNode && b != kNoPlanNode && order.before(a, b);
+      if (!path && !there.contains({from, to}))
+        missing.insert({from, to});
+    }
+  std::vector<std::string> text;
+  for (const auto &[from, to] : missing)
+    text.push_back(absl::StrCat("edge ", from, " -> ", to));
+  return text;
+}
+
+} // namespace
+
 std::vector<std::string> differences(const RecordedGraph &recorded, const RecordedGraph &listed) {
   std::vector<std::string> result;
-  const auto byName = [](const RecordedGraph &graph) {
-    std::map<std::string, std::vector<uint32_t>> nodes;
-    for (uint32_t i = 0; i < graph.nodes.size(); ++i)
-      nodes[nameOf(graph, i)].push_back(i);
-    return nodes;
-  };
-  const auto edgesOf = [](const RecordedGraph &graph) {
-    std::set<std::pair<std::string, std::string>> edges;
-    for (uint32_t i = 0; i < graph.nodes.size(); ++i)
-      for (uint32_t before : graph.nodes[i].after)
-        edges.insert({nameOf(graph, before), nameOf(graph, i)});
-    return edges;
-  };
-  const auto wanted = byName(recorded), found = byName(listed);
+  const NodesByName wanted = nodesByName(recorded), found = nodesByName(listed);
   for (const auto &[name, nodes] : wanted) {
     const auto it = found.find(name);
     if (it == found.end() || it->second.size() != nodes.size()) {
@@ -143,13 +170,10 @@ std::vector<std::string> differences(const RecordedGraph &recorded, const Record
   for (const auto &[name, nodes] : found)
     if (!wanted.contains(name))
       result.push_back(absl::StrCat(name, ": not recorded, ", nodes.size(), " listed"));
-  const auto wantedEdges = edgesOf(recorded), foundEdges = edgesOf(listed);
-  for (const auto &edge : wantedEdges)
-    if (!foundEdges.contains(edge))
-      result.push_back(absl::StrCat("edge ", edge.first, " -> ", edge.second, ": recorded, not listed"));
-  for (const auto &edge : foundEdges)
-    if (!wantedEdges.contains(edge))
-      result.push_back(absl::StrCat("edge ", edge.first, " -> ", edge.second, ": listed, not recorded"));
+  for (const std::string &edge : edgesWithoutPath(recorded, listed, found))
+    result.push_back(edge + ": recorded, not listed");
+  for (const std::string &edge : edgesWithoutPath(listed, recorded, wanted))
+    result.push_back(edge + ": listed, not recorded");
   return result;
 }
 

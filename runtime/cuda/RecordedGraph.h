@@ -49,8 +49,9 @@ struct RecordedGraph {
 // where that is.
 std::string toText(const RecordedGraph &graph);
 
-// What differs, one line each; empty where nodes, parameters and edges are the same. The order of nodes does not
-// matter, library nodes count as one a call.
+// What differs, one line each; empty where nodes and parameters are the same and each graph's edges lead where the
+// other has a path: a capture leaves out edges that others imply. The order of nodes does not matter, library nodes
+// count as one a call.
 std::vector<std::string> differences(const RecordedGraph &recorded, const RecordedGraph &listed);
 
 } // namespace headrace::cuda
