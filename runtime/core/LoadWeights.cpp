@@ -99,7 +99,8 @@ private:
       return absl::InvalidArgumentError(absl::StrCat("plan: unit ", unit.name, ": host bytes [", extent.address, ", +",
                                                      extent.bytes, ") are outside the slab of ", slab.size()));
     absl::Span<std::byte> target = slab.subspan(extent.address, extent.bytes);
-    if (bytes.empty() && extent.bytes == unit.bytes) { // no detour through scratch
+    const bool held = !bytes.empty() && weights_->held(unit, order()).data() == bytes.data();
+    if ((bytes.empty() || held) && extent.bytes == unit.bytes) { // no detour through scratch
       absl::Status status = weights_->fill(unit, order(), target);
       bytes = target;
       return status;
@@ -111,6 +112,9 @@ private:
 
   absl::Status fillScratch(const model::Unit &unit, absl::Span<const std::byte> &bytes) {
     if (!bytes.empty())
+      return absl::OkStatus();
+    bytes = weights_->held(unit, order());
+    if (bytes.size() == unit.bytes)
       return absl::OkStatus();
     if (scratch_.size() < unit.bytes)
       scratch_.resize(unit.bytes);

@@ -24,6 +24,9 @@ public:
   // matrices RowMajor, vectors widened to F32, padding rows and gaps between tensors zero. `out` needs no alignment.
   // Thread-safe for different `out`. kInvalidArgument if the unit is not one of the layout the source was opened for.
   virtual absl::Status fill(const Unit &unit, MatrixOrder order, absl::Span<std::byte> out) const = 0;
+  // What fill() would write, where the source has it in memory for as long as it lives: whoever copies it to a device
+  // need not have it filled first. Empty where it has not.
+  virtual absl::Span<const std::byte> held(const Unit & /*unit*/, MatrixOrder /*order*/) const { return {}; }
 };
 
 class CheckpointFiles; // CheckpointFiles.h: a folder's files, opened once and shared

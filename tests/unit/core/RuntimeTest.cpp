@@ -32,6 +32,41 @@ TEST(RuntimeLoad, BringsEveryUnitToItsHome) {
   EXPECT_THAT(manifest.toString(), HasSubstr(std::to_string(manifest.loaded.device)));
 }
 
+// Has every unit in memory, and says how often it was filled.
+class HeldWeights final : public model::WeightSource {
+public:
+  explicit HeldWeights(const model::ModelSpec &spec) : marked_(spec) {}
+  absl::Status fill(const model::Unit &unit, model::MatrixOrder order, absl::Span<std::byte> out) const override {
+    filled.push_back(unit.name);
+    return marked_.fill(unit, order, out);
+  }
+  absl::Span<const std::byte> held(const model::Unit &unit, model::MatrixOrder order) const override {
+    std::vector<std::byte> &kept = kept_[unit.name];
+    if (kept.empty()) {
+      kept.resize(unit.bytes);
+      EXPECT_TRUE(marked_.fill(unit, order, absl::MakeSpan(kept)).ok());
+    }
+    return kept;
+  }
+  mutable std::vector<std::string> filled;
+
+private:
+  const MarkedWeights marked_;
+  mutable std::map<std::string, std::vector<std::byte>> kept_;
+};
+
+TEST(RuntimeLoad, WhatASourceHoldsGoesToTheDeviceAsItIs) {
+  const plan::Plan plan = tinyPlan({.spec = tinyLlama(2), .offloaded = {1}});
+  RecordingDevice filled, device;
+  const auto wanted = mustLoad(plan, filled);
+  const HeldWeights weights(plan.model);
+  const auto runtime = Runtime::load(plan, device, {}, &weights, {});
+  ASSERT_TRUE(runtime.ok()) << runtime.status();
+  EXPECT_EQ(device.arena, filled.arena);
+  EXPECT_EQ(device.slab, filled.slab);
+  EXPECT_THAT(weights.filled, ElementsAre("layers.1.qkv", "layers.1.out", "layers.1.up", "layers.1.down"));
+}
+
 TEST(Manifest, SaysKvByHomeWhereSomeOfItIsOnTheHost) {
   Manifest manifest;
   manifest.planned = manifest.loaded = {1000, 200, 0};
