@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One plan for a round of cells: a placement for each interval, a variant for each cell in each of them and no others,
+// so that weights are loaded and graphs built once, and a change of placement is one of the plan's transitions.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "bench/figures/Cells.h"
+#include "runtime/job/Hardware.h"
+#include "runtime/model/ModelSpec.h"
+#include "runtime/plan/Plan.h"
+
+namespace headrace::bench {
+
+struct RoundRequest {
+  model::ModelSpec spec;
+  model::Hardware hardware;
+  uint64_t deviceMemory = 0;
+  std::vector<Cell> cells;        // of at least one sequence each
+  std::vector<int64_t> intervals; // ascending or not; 0: everything resident
+};
+// Placement i is intervals[i]'s.
+absl::StatusOr<plan::Plan> planRound(const RoundRequest &request);
+
+// The profile of the GPU of that name, as the driver spells it: "h100", "h200"; the latter for others.
+std::string profileOf(const std::string &device);
+
+} // namespace headrace::bench

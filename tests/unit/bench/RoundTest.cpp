@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Rounds of cells as the benchmark of a GPU plays them, planned for one and played in virtual time.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "bench/iterations/Player.h"
+#include "bench/iterations/RoundPlan.h"
+#include "runtime/job/JobFile.h"
+#include "runtime/sim/SimDevice.h"
+#include "tests/support/SourceDir.h"
+
+namespace headrace::bench {
+namespace {
+
+constexpr uint64_t gib(uint64_t n) { return n << 30; }
+
+class PlayedRound : public testing::Test {
+protected:
+  void make(const std::string &model, uint64_t memory, std::vector<int64_t> of) {
+    const auto opened = model::openModel(sourceDir() + "/examples/models/" + model + ".toml");
+    const auto hardware = model::openHardware(sourceDir() + "/examples/hardware/h200.toml");
+    ASSERT_TRUE(opened.ok() && hardware.ok());
+    intervals = std::move(of);
+    cells = fitted(cellsOf(opened->spec), opened->spec, memory, gib(3), 16);
+    absl::StatusOr<plan::Plan> made = planRound({opened->spec, *hardware, memory, cells, intervals});
+    ASSERT_TRUE(made.ok()) << made.status();
+    plan = *std::move(made);
+    device = sim::makeSimDevice();
+    auto loaded = core::Runtime::load(plan, *device, {}, nullptr, {});
+    ASSERT_TRUE(loaded.ok()) << loaded.status();
+    runtime = *std::move(loaded);
+  }
+
+  std::vector<int64_t> intervals;
+  std::vector<Cell> cells;
+  plan::Plan plan;
+  std::unique_ptr<core::Device> device;
+  std::unique_ptr<core::Runtime> runtime;
+};
+
+// Every cell in every placement, back and forth, with what the plan predicts and the bytes of the layers away.
+TEST_F(PlayedRound, EveryCellRunsInEveryPlacementOfOnePlan) {
+  make("opt-6.7b", gib(120), {0, 4, 2, 1, 8, 16, 3});
+  EXPECT_EQ(plan.placements.size(), intervals.size());
+  EXPECT_EQ(plan.variants.size(), intervals.size() * cells.size());
+  EXPECT_LE(plan.arenaBytes, gib(120));
+  const uint64_t layer = model::layoutWeights(plan.model).layerBytes(0);
+  for (const Cell &cell : cells)
+    for (uint32_t p = 0; p < intervals.size(); ++p) {
+      const auto played = play(*runtime, p, cell, {});
+      ASSERT_TRUE(played.ok()) << played.status();
+      EXPECT_EQ(runtime->placement(), p);
+      EXPECT_EQ(plan.placements[p].interval, intervals[p]);
+      const plan::Variant &variant = plan.variants[played->variant];
+      EXPECT_EQ(variant.newTokens, cell.sequences * cell.tokens) << cell.name;
+      EXPECT_EQ(variant.context, cell.context) << cell.name;
+      const uint64_t away = intervals[p] == 0 ? 0 : 32 / static_cast<uint64_t>(intervals[p]);
+      EXPECT_EQ(played->h2dBytes, away * layer) << cell.name << " " << plan.placements[p].name;
+      EXPECT_GE(played->ms.size(), 2u);
+      EXPECT_LE(played->ms.size(), 20u);
+      const double predicted = static_cast<double>(variant.predictedNs) * 1e-6;
+      for (const double ms : played->ms)
+        EXPECT_NEAR(ms, predicted, 0.01 * predicted) << cell.name << " " << plan.placements[p].name;
+    }
+  EXPECT_EQ(runtime->missingVariants(), 0u);
+}
+
+TEST_F(PlayedRound, TheLargestBatchThatFitsIsPlanned) {
+  make("opt-6.7b", gib(70), {0, 8, 4, 2});
+  EXPECT_LT(cells.back().sequences, 128);
+  EXPECT_GT(cells.back().sequences, 50); // 70 - 12.4 - 3 GiB, 1 GiB a sequence
+  EXPECT_TRUE(play(*runtime, 0, cells.back(), {}).ok());
+}
+
+// 20 iterations, or as many as the seconds hold, at least two; warm-up takes part of the time.
+TEST_F(PlayedRound, ACellTakesSoManyIterationsOrSeconds) {
+  make("opt-6.7b", gib(120), {0, 1});
+  EXPECT_EQ(play(*runtime, 0, cells[0], {.warmUp = 3, .most = 20, .seconds = 100})->ms.size(), 20u);
+  EXPECT_EQ(play(*runtime, 1, cells[0], {.warmUp = 3, .most = 20, .seconds = 0})->ms.size(), 2u);
+  // About 0.24 s each: 3 for warm-up, 3 to 6 more in 1.5 s.
+  const auto some = play(*runtime, 1, cells[0], {.warmUp = 3, .most = 20, .seconds = 1.5});
+  ASSERT_TRUE(some.ok());
+  EXPECT_GE(some->ms.size(), 2u);
+  EXPECT_LE(some->ms.size(), 6u);
+  EXPECT_EQ(some->launchUs.size(), some->ms.size());
+}
+
+TEST_F(PlayedRound, ACellOfWhichNothingFitsIsRefused) {
+  Cell none{"decode 128 at 2048", 0, 1, 2048, 128, false};
+  const auto refused = planRound({.spec = {}, .cells = {none}, .intervals = {0}});
+  EXPECT_THAT(std::string(refused.status().message()), testing::HasSubstr("no sequence of it fits"));
+}
+
+TEST(Profile, OfTheGpuAtHand) {
+  EXPECT_EQ(profileOf("NVIDIA H100 80GB HBM3"), "h100");
+  EXPECT_EQ(profileOf("NVIDIA H200"), "h200");
+  EXPECT_EQ(profileOf("NVIDIA B200"), "h200");
+}
+
+} // namespace
+} // namespace headrace::bench
