@@ -5,14 +5,11 @@
 #include <memory>
 
 #include "kernels/CudaWorkspace.h"
-#include "kernels/Half.h"
 #include "runtime/cuda/DynamicLibrary.h"
-#include "runtime/cuda/MatMulLibrary.h"
 
 namespace headrace::bench {
-namespace {
 
-cuda::MatMulLibrary &library() {
+cuda::MatMulLibrary &productLibrary() {
   static const std::unique_ptr<cuda::MatMulLibrary> opened = [] {
     auto made = cuda::MatMulLibrary::open(cuda::LibraryKind::CublasLt, cuda::librarySearchPath(""));
     if (!made.ok())
@@ -22,49 +19,39 @@ cuda::MatMulLibrary &library() {
   return *opened;
 }
 
-// Uniform in +-1, made by a plain congruential generator; repeated every 2^20 elements.
-void fillRandom(const DeviceBuffer &buffer, int64_t elements) {
-  constexpr int64_t kPeriod = 1 << 20;
-  static const std::vector<uint16_t> pattern = [] {
-    std::vector<uint16_t> values(kPeriod);
-    uint64_t state = 1;
-    for (uint16_t &value : values) {
-      state = state * 6364136223846793005u + 1442695040888963407u;
-      value = kernels::bf16FromFloat(static_cast<float>(state >> 40) * 0x1p-23f - 1.0f);
-    }
-    return values;
-  }();
-  for (int64_t at = 0; at < elements; at += kPeriod)
-    must(cudaMemcpy(buffer.as<uint16_t>() + at, pattern.data(),
-                    static_cast<size_t>(std::min(kPeriod, elements - at)) * sizeof(uint16_t), cudaMemcpyHostToDevice),
-         "cudaMemcpy");
+cuda::MatMul product(int64_t m, int64_t n, int64_t k, const void *x, const void *w, void *y, void *workspace) {
+  cuda::MatMul product;
+  product.shape = {.m = m, .n = n, .k = k, .operands = kernels::Elem::BF16, .result = kernels::Elem::BF16};
+  product.x = x;
+  product.w = w;
+  product.y = y;
+  product.workspace = workspace;
+  product.workspaceBytes = kernels::CudaWorkspace::kLinearBytes;
+  if (const auto prepared = productLibrary().prepare(product); !prepared.ok())
+    fail(std::string(prepared.status().message()));
+  return product;
 }
 
-} // namespace
+void enqueue(const cuda::MatMul &product, cudaStream_t stream) {
+  if (const absl::Status status = productLibrary().enqueue(product, stream); !status.ok())
+    fail(std::string(status.message()));
+}
 
-double gemmTflops(Timer &timer, int64_t m, int64_t n, int64_t k) {
-  constexpr int kInRow = 10;
-  const DeviceBuffer x(static_cast<size_t>(m * k) * 2), w(static_cast<size_t>(n * k) * 2),
-      y(static_cast<size_t>(m * n) * 2), workspace(kernels::CudaWorkspace::kLinearBytes);
-  fillRandom(x, m * k);
-  fillRandom(w, n * k);
-  const cuda::MatMul product{
-      .shape = {.m = m, .n = n, .k = k, .operands = kernels::Elem::BF16, .result = kernels::Elem::BF16},
-      .x = x.as(),
-      .w = w.as(),
-      .y = y.as(),
-      .workspace = workspace.as(),
-      .workspaceBytes = kernels::CudaWorkspace::kLinearBytes};
-  if (const auto prepared = library().prepare(product); !prepared.ok())
-    fail(std::string(prepared.status().message()));
-  const double ms = medianMs(timer, 5,
-                             [&](cudaStream_t stream) {
-                               for (int i = 0; i < kInRow; ++i)
-                                 if (const absl::Status status = library().enqueue(product, stream); !status.ok())
-                                   fail(std::string(status.message()));
-                             }) /
-                    kInRow;
-  return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) / ms * 1e-9;
+double gemmMs(Timer &timer, int64_t m, int64_t n, int64_t k) {
+  const size_t weights = static_cast<size_t>(n * k) * 2;
+  const auto copies = static_cast<int>(std::max<size_t>(1, (kRotated + weights - 1) / weights));
+  const int inRow = std::clamp((10 + copies - 1) / copies * copies, copies, 256);
+  const DeviceBuffer x(static_cast<size_t>(m * k) * 2, DeviceBuffer::Holds::Random),
+      w(weights * static_cast<size_t>(copies), DeviceBuffer::Holds::Random), y(static_cast<size_t>(m * n) * 2),
+      workspace(kernels::CudaWorkspace::kLinearBytes);
+  std::vector<cuda::MatMul> each;
+  for (int i = 0; i < copies; ++i)
+    each.push_back(product(m, n, k, x.as(), w.as() + weights * static_cast<size_t>(i), y.as(), workspace.as()));
+  const double ms = timer.medianMs(5, [&](cudaStream_t stream) {
+    for (int i = 0; i < inRow; ++i)
+      enqueue(each[static_cast<size_t>(i % copies)], stream);
+  });
+  return ms / inRow;
 }
 
 } // namespace headrace::bench

@@ -1,56 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What graphs cost: to make, to hold, to launch, to switch.
-#include "bench/cuda/Report.h"
-#include "kernels/CudaKernels.h"
+// What graphs cost: to make, to hold, to launch; chains of so many nodes, and the graphs of real plans, node for node.
+#include "bench/cuda/Gpu.h"
+#include "bench/cuda/Parts.h"
+#include "bench/cuda/Session.h"
+#include "bench/cuda/Topology.h"
 
 namespace headrace::bench {
 namespace {
 
-// A kernel that finds no row to work on.
-struct Nothing {
-  DeviceBuffer count{sizeof(int32_t)}, y{256};
-  kernels::BiasActivateArgs args{};
-  kernels::CudaLaunch launch;
+constexpr int kLaunches = 101;
 
-  Nothing() {
-    args.count = count.as<int32_t>();
-    args.y = y.as();
-    args.n = 64;
-    args.capacity = 1;
-    args.epilogue = kernels::Epilogue::Relu;
-    args.result = kernels::Elem::F32;
-    launch = kernels::cudaLaunch(args);
-  }
-  cudaGraphNode_t add(BenchGraph &graph, cudaGraphNode_t after) {
-    return graph.kernel(after, kernels::cudaEntry(launch.kernel), {launch.grid[0], launch.grid[1], launch.grid[2]},
-                        {launch.block[0], launch.block[1], launch.block[2]}, launch.sharedBytes, &args);
-  }
-};
-
-struct Copies {
-  static constexpr size_t kBytes = 4096;
-  PinnedBuffer host{2 * kBytes};
-  DeviceBuffer device{2 * kBytes};
-};
-
-// `kernels` in a chain; with branches, a copy in each direction for every eighth of them, in chains of their own that
-// wait for the kernel beside them: three chains with few edges across, as a plan's graph has.
-void fill(BenchGraph &graph, Nothing &nothing, const Copies &copies, int kernelCount, bool branches) {
-  cudaGraphNode_t last = nullptr;
-  for (int i = 0; i < kernelCount; ++i) {
-    last = nothing.add(graph, last);
-    if (branches && i % 8 == 7) {
-      graph.copy(last, copies.device.as(), copies.host.as(), Copies::kBytes, cudaMemcpyHostToDevice);
-      graph.copy(last, copies.host.as() + Copies::kBytes, copies.device.as() + Copies::kBytes, Copies::kBytes,
-                 cudaMemcpyDeviceToHost);
-    }
-  }
-}
-
-double launchUs(const BenchGraph &graph, cudaStream_t stream, int times) {
+// Host time of a launch into a stream that has nothing to do.
+double launchIdleUs(const BenchGraph &graph, cudaStream_t stream) {
   std::vector<double> us;
-  for (int i = 0; i < times; ++i) {
+  for (int i = 0; i < kLaunches; ++i) {
     must(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
     const double at = nowSeconds();
     graph.launch(stream);
@@ -60,59 +24,96 @@ double launchUs(const BenchGraph &graph, cudaStream_t stream, int times) {
   return median(us);
 }
 
+// The same behind a launch of the same graph that has not ended.
+double launchBehindUs(const BenchGraph &graph, Timer &timer) {
+  std::vector<double> us;
+  for (int i = 0; i < kLaunches; ++i) {
+    timer.spin().hold(timer.stream());
+    graph.launch(timer.stream());
+    const double at = nowSeconds();
+    graph.launch(timer.stream());
+    us.push_back((nowSeconds() - at) * 1e6);
+    timer.spin().letGo();
+    must(cudaStreamSynchronize(timer.stream()), "cudaStreamSynchronize");
+  }
+  return median(us);
+}
+
+Json costsOf(BenchGraph &graph, Timer &timer) {
+  const auto nodes = static_cast<double>(graph.nodes());
+  const BenchGraph::Built built = graph.build(timer.stream());
+  const double first = timer.medianMs(5, [&](cudaStream_t stream) { graph.launch(stream); });
+  const double eleven = timer.medianMs(5, [&](cudaStream_t stream) {
+    for (int i = 0; i < 11; ++i)
+      graph.launch(stream);
+  });
+  const double idle = launchIdleUs(graph, timer.stream()), behind = launchBehindUs(graph, timer);
+  return {{"nodes", graph.nodes()},
+          {"instantiate ms", built.instantiateMs},
+          {"upload ms", built.uploadMs},
+          {"device bytes", built.deviceBytes},
+          {"launch idle us", idle},
+          {"launch behind us", behind},
+          {"launch us a node", behind / nodes},
+          {"device us", first * 1e3},
+          {"device us, each of 10 more", (eleven - first) / 10 * 1e3},
+          {"device us a node", first * 1e3 / nodes}};
+}
+
+// `kernelCount` in a chain; with branches, behind every eighth a copy in each direction, a chain of its own each, and
+// the kernel eight later waits for the one to the device.
+Json chain(Timer &timer, int kernelCount, bool branches) {
+  constexpr size_t kBytes = 4096;
+  EmptyKernel kernel;
+  const PinnedBuffer host(2 * kBytes);
+  const DeviceBuffer device(2 * kBytes);
+  BenchGraph graph;
+  cudaGraphNode_t last = nullptr, in = nullptr, out = nullptr;
+  for (int i = 0; i < kernelCount; ++i) {
+    const bool eighth = branches && i % 8 == 7;
+    last = kernel.add(graph, {last, eighth ? in : nullptr});
+    if (eighth) {
+      in = graph.copy({last, in}, device.as(), host.as(), kBytes, cudaMemcpyHostToDevice);
+      out = graph.copy({last, out}, host.as() + kBytes, device.as() + kBytes, kBytes, cudaMemcpyDeviceToHost);
+    }
+  }
+  return costsOf(graph, timer);
+}
+
 } // namespace
 
-void measureGraphs(Report &report) {
-  report.part("graphs",
-              "chains of kernels that find no work; host time of cudaGraphLaunch into an idle stream, median of 101; "
-              "device time by events over 20 launches in a row; memory as the change of cudaMemGetInfo");
-  Nothing nothing;
-  const Copies copies;
+void measureGraphs(const Context &context) {
+  Report &report = context.report;
+  report.part(
+      "graphs",
+      "kernels that find no work, copies of 4 KiB; graphs of real plans have the nodes and edges of the plan's; "
+      "launch: host time of cudaGraphLaunch, median of 101, into an idle stream and behind a launch of the "
+      "same graph that has not ended; device: by events behind a spin kernel; memory as the change of "
+      "cudaMemGetInfo");
   Timer timer;
-  for (const bool branches : {false, true})
-    for (const int kernelCount : {8, 64, 256, 512, 1024, 2048}) {
-      BenchGraph graph;
-      fill(graph, nothing, copies, kernelCount, branches);
-      const int nodes = branches ? kernelCount + kernelCount / 8 * 2 : kernelCount;
-      const BenchGraph::Built built = graph.build(timer.stream());
-      const double us = launchUs(graph, timer.stream(), 101);
-      const double ms = medianMs(timer, 5, [&](cudaStream_t stream) {
-        for (int i = 0; i < 20; ++i)
-          graph.launch(stream);
-      });
-      report.figure(std::to_string(nodes) + " nodes, " + (branches ? "three branches" : "one chain"),
-                    {{"instantiate ms", built.instantiateMs},
-                     {"upload ms", built.uploadMs},
-                     {"device bytes", built.deviceBytes},
-                     {"launch us", us},
-                     {"launch us a node", us / nodes},
-                     {"device us a node", ms / 20 * 1e3 / nodes}});
-    }
-
-  report.part("switch",
-              "two executables of 512 kernels each that find no work; device time an executable by events over 40 "
-              "launches in a row, and with the host waiting for each before it launches the next");
-  BenchGraph a, b;
-  fill(a, nothing, copies, 512, true);
-  fill(b, nothing, copies, 512, true);
-  a.build(timer.stream());
-  b.build(timer.stream());
-  const auto perLaunch = [&](bool alternate, bool wait) {
-    return medianMs(timer, 7,
-                    [&](cudaStream_t stream) {
-                      for (int i = 0; i < 40; ++i) {
-                        (alternate && i % 2 ? b : a).launch(stream);
-                        if (wait)
-                          must(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
-                      }
-                    }) /
-           40 * 1e3;
+  const std::vector<int64_t> intervals = {4, 1, 2, 8, 0};
+  std::vector<Report::Task> tasks;
+  const auto add = [&](const std::string &model) {
+    const model::ModelSpec spec = openShape(model);
+    const Cell cell = cellsOf(spec).front();
+    for (const int64_t interval : intervals)
+      tasks.push_back({figureName(model, cell, interval), 5, [=, &timer, &context] {
+                         const plan::Plan plan = take(planRound({.spec = spec,
+                                                                 .hardware = openProfile(context.deviceName),
+                                                                 .deviceMemory = 60 * kGiB,
+                                                                 .cells = {cell},
+                                                                 .intervals = {interval}}));
+                         Topology topology(recordVariant(plan, 0));
+                         return costsOf(topology.graph, timer);
+                       }});
   };
-  const double same = perLaunch(false, false), other = perLaunch(true, false);
-  report.figure("one executable again and again", {{"us", same}});
-  report.figure("two in turns", {{"us", other}, {"gap us", other - same}});
-  report.figure("one, the host waits between", {{"us", perLaunch(false, true)}});
-  report.figure("two in turns, the host waits between", {{"us", perLaunch(true, true)}});
+  add("opt-6.7b");
+  add("llama-3.1-8b");
+  for (const int kernelCount : {512, 64, 2048, 8, 256, 1024})
+    for (const bool branches : {true, false})
+      tasks.push_back({std::to_string(kernelCount) + " kernels, " + (branches ? "three branches" : "one chain"), 5,
+                       [=, &timer] { return chain(timer, kernelCount, branches); }});
+  report.attempt(tasks);
 }
 
 } // namespace headrace::bench

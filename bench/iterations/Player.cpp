@@ -10,28 +10,29 @@
 
 namespace headrace::bench {
 
-CellRows::CellRows(const plan::Plan &plan, const Cell &cell) : ids_(static_cast<size_t>(cell.tokens)) {
+absl::StatusOr<std::unique_ptr<CellRows>> CellRows::take(core::Runtime &runtime, const Cell &cell) {
+  const plan::Plan &plan = runtime.plan();
+  std::unique_ptr<CellRows> own(new CellRows(runtime));
   const int64_t blocksEach = (cell.context + plan.blockTokens - 1) / plan.blockTokens;
-  blocks_.resize(static_cast<size_t>(cell.sequences * blocksEach));
-  for (size_t i = 0; i < blocks_.size(); ++i)
-    blocks_[i] = static_cast<int32_t>(i + 1);
-  std::shuffle(blocks_.begin(), blocks_.end(), std::mt19937(1));
-  for (size_t i = 0; i < ids_.size(); ++i)
-    ids_[i] = static_cast<int32_t>(i * 37 % static_cast<size_t>(plan.model->vocab));
+  RETURN_IF_ERROR(runtime.kvBlocks().grow(own->blocks_, cell.sequences * blocksEach * plan.blockTokens));
+  std::shuffle(own->blocks_.begin(), own->blocks_.end(), std::mt19937(1));
+  for (int64_t i = 0; i < cell.tokens; ++i)
+    own->ids_.push_back(static_cast<int32_t>(i * 37 % plan.model->vocab));
   for (int64_t s = 0; s < cell.sequences; ++s)
-    rows_.push_back({.tokens = ids_,
-                     .firstPosition = cell.context - cell.tokens,
-                     .blocks = absl::MakeConstSpan(blocks_).subspan(static_cast<size_t>(s * blocksEach),
-                                                                    static_cast<size_t>(blocksEach)),
-                     .sample = true,
-                     .requestSlot = static_cast<int32_t>(s)});
+    own->rows_.push_back({.tokens = own->ids_,
+                          .firstPosition = cell.context - cell.tokens,
+                          .blocks = absl::MakeConstSpan(own->blocks_)
+                                        .subspan(static_cast<size_t>(s * blocksEach), static_cast<size_t>(blocksEach)),
+                          .sample = true,
+                          .requestSlot = static_cast<int32_t>(s)});
+  return own;
 }
 
 absl::StatusOr<Played> play(core::Runtime &runtime, uint32_t placement, const Cell &cell, const PlayLimits &limits,
                             const std::function<absl::Status()> &each) {
   core::Device &device = runtime.device();
   const plan::Plan &plan = runtime.plan();
-  const CellRows rows(plan, cell);
+  ASSIGN_OR_RETURN(rows, CellRows::take(runtime, cell));
   Played played;
   const int64_t startNs = device.nowNs();
   const auto late = [&] { return static_cast<double>(device.nowNs() - startNs) * 1e-9 > limits.seconds; };
@@ -43,7 +44,7 @@ absl::StatusOr<Played> play(core::Runtime &runtime, uint32_t placement, const Ce
   for (bool enough = false;;) {
     enough = enough || counted() >= limits.most || (counted() >= 2 && late());
     if (!enough) {
-      RETURN_IF_ERROR(core::writeMeta(plan.metaLayout, plan.blockTokens, rows.rows(), device.meta()));
+      RETURN_IF_ERROR(core::writeMeta(plan.metaLayout, plan.blockTokens, rows->rows(), device.meta()));
       const double at = nowSeconds();
       ASSIGN_OR_RETURN(variant,
                        runtime.chooseIn(placement, cell.sequences * cell.tokens, cell.sequences, cell.context));

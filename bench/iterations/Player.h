@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -31,13 +32,18 @@ struct Played {
   uint64_t h2dBytes = 0, d2hBytes = 0; // of an iteration
 };
 
-// The rows of a cell: fixed ids, blocks from 1 on in a scattered order.
+// The rows of a cell: fixed ids, the runtime's lowest free blocks in a scattered order, which it gets back.
 class CellRows {
 public:
-  CellRows(const plan::Plan &plan, const Cell &cell);
+  static absl::StatusOr<std::unique_ptr<CellRows>> take(core::Runtime &runtime, const Cell &cell);
+  CellRows(const CellRows &) = delete;
+  CellRows &operator=(const CellRows &) = delete;
+  ~CellRows() { runtime_.kvBlocks().release(blocks_); }
   absl::Span<const core::SequenceRows> rows() const { return rows_; }
 
 private:
+  explicit CellRows(core::Runtime &runtime) : runtime_(runtime) {}
+  core::Runtime &runtime_;
   std::vector<int32_t> ids_, blocks_;
   std::vector<core::SequenceRows> rows_;
 };

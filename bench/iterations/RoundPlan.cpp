@@ -72,13 +72,25 @@ absl::StatusOr<plan::Plan> planRound(const RoundRequest &request) {
                      .sequences = {sequences.begin(), sequences.end()},
                      .contexts = {contexts.begin(), contexts.end()}};
   const model::WeightLayout layout = model::layoutWeights(request.spec);
-  for (const int64_t interval : request.intervals) {
+  const auto policyOf = [](int64_t interval) {
     model::Policy policy;
     policy.none = interval == 0;
     if (interval != 0)
       policy.interval = interval;
     policy.offloadEmbedding = policy.offloadHead = model::AutoOnOff::Off;
-    compile.placements.push_back(compiler::wholeLayers(policy, request.spec, layout).front());
+    return policy;
+  };
+  if (request.kvOnDevice < 1) {
+    if (request.intervals.size() != 1)
+      return absl::InvalidArgumentError("caches that are split are planned for one interval at a time");
+    const Cell all{"", 1, 1, *compile.goal.kvTokens, 1, false};
+    compile.goal.kvDeviceMemory = static_cast<uint64_t>(
+        request.kvOnDevice * static_cast<double>(kvBytes(request.spec, all, compile.goal.blockTokens)));
+    compile.policy = policyOf(request.intervals[0]);
+    compile.policy.kvWriteBack = model::KvWriteBack::All;
+  } else {
+    for (const int64_t interval : request.intervals)
+      compile.placements.push_back(compiler::wholeLayers(policyOf(interval), request.spec, layout).front());
   }
   ASSIGN_OR_RETURN(plan, compiler::compile(compile));
   keepVariantsOf(request.cells, plan);

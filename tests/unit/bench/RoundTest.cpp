@@ -86,6 +86,33 @@ TEST_F(PlayedRound, ACellTakesSoManyIterationsOrSeconds) {
   EXPECT_EQ(some->launchUs.size(), some->ms.size());
 }
 
+// Of 128 blocks of 16 tokens half are on the host: 64 x 16 x 16 KiB = 16 MiB a layer, each way, and 8 layers of
+// weights.
+TEST_F(PlayedRound, CachesThatAreSplitAreCopiedBothWays) {
+  const auto opened = model::openModel(sourceDir() + "/examples/models/opt-6.7b.toml");
+  const auto hardware = model::openHardware(sourceDir() + "/examples/hardware/h200.toml");
+  ASSERT_TRUE(opened.ok() && hardware.ok());
+  const Cell cell{"prefill 2048", 1, 2048, 2048, 1, false};
+  absl::StatusOr<plan::Plan> made = planRound({.spec = opened->spec,
+                                               .hardware = *hardware,
+                                               .deviceMemory = gib(60),
+                                               .cells = {cell},
+                                               .intervals = {4},
+                                               .kvOnDevice = 0.5});
+  ASSERT_TRUE(made.ok()) << made.status();
+  plan = *std::move(made);
+  device = sim::makeSimDevice();
+  auto loaded = core::Runtime::load(plan, *device, {}, nullptr, {});
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  const auto played = play(**loaded, 0, cell, {});
+  ASSERT_TRUE(played.ok()) << played.status();
+  const uint64_t tails = 32 * (16 << 20), block = 32 * (256 << 10);
+  EXPECT_NEAR(static_cast<double>(played->d2hBytes), tails, 2 * block);
+  EXPECT_NEAR(static_cast<double>(played->h2dBytes), tails + 8 * model::layoutWeights(plan.model).layerBytes(0),
+              2 * block);
+  EXPECT_EQ((*loaded)->kvBlocks().used(), 0);
+}
+
 TEST_F(PlayedRound, ACellOfWhichNothingFitsIsRefused) {
   Cell none{"decode 128 at 2048", 0, 1, 2048, 128, false};
   const auto refused = planRound({.spec = {}, .cells = {none}, .intervals = {0}});
