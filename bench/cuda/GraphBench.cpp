@@ -5,6 +5,7 @@
 #include "bench/cuda/Parts.h"
 #include "bench/cuda/Session.h"
 #include "bench/cuda/Topology.h"
+#include "bench/iterations/RecordVariant.h"
 
 namespace headrace::bench {
 namespace {
@@ -103,7 +104,7 @@ void measureGraphs(const Context &context) {
                                                                  .deviceMemory = 60 * kGiB,
                                                                  .cells = {cell},
                                                                  .intervals = {interval}}));
-                         Topology topology(recordVariant(plan, 0));
+                         Topology topology(take(recordVariant(plan, 0)));
                          return costsOf(topology.graph, timer);
                        }});
   };

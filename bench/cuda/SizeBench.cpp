@@ -5,6 +5,7 @@
 #include "bench/cuda/Parts.h"
 #include "bench/cuda/Session.h"
 #include "bench/cuda/Topology.h"
+#include "bench/iterations/RecordVariant.h"
 
 namespace headrace::bench {
 namespace {
@@ -111,7 +112,7 @@ void measureSizes(const Context &context) {
                                                      .deviceMemory = 60 * kGiB,
                                                      .cells = {cellsOf(spec).front()},
                                                      .intervals = {interval}}));
-             return changes(timer, recordVariant(plan, 0), each);
+             return changes(timer, take(recordVariant(plan, 0)), each);
            }});
   tasks.push_back({"tinyllama-1.1b, blocks in use", 20, [&] { return inUse(context, openShape("tinyllama-1.1b")); }});
   report.attempt(tasks);

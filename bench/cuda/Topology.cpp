@@ -1,28 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bench/cuda/Topology.h"
 
-#include "bench/cuda/Session.h"
-#include "runtime/cuda/RecordingBuilder.h"
-
 namespace headrace::bench {
-
-cuda::RecordedGraph recordVariant(const plan::Plan &plan, uint32_t variant) {
-  // Addresses that nothing reads.
-  const auto at = [](int bit) { return reinterpret_cast<std::byte *>(uintptr_t{1} << bit); };
-  const cuda::GraphMemory memory{.bases = {at(44), at(45)},
-                                 .arenaBytes = plan.arenaBytes,
-                                 .slabBytes = plan.hostBytes,
-                                 .frequencies = reinterpret_cast<const float *>(at(46)),
-                                 .frequencyBytes = kMiB,
-                                 .publishedTokens = reinterpret_cast<int32_t *>(at(42)),
-                                 .publishedTokensBytes = kernels::kPublishSlots *
-                                                         static_cast<uint64_t>(plan.mostSampled()) * sizeof(int32_t),
-                                 .publishedIterations = reinterpret_cast<uint64_t *>(at(43))};
-  const core::BindContext binding(plan, kernels::Order::RowMajor, memory.frequencies);
-  const cuda::GraphPlan planned =
-      take(cuda::planGraph({.plan = plan, .binding = binding, .memory = memory}, {.index = variant}));
-  return take(cuda::record(planned));
-}
 
 Topology::Topology(const cuda::RecordedGraph &recorded, size_t copyBytes)
     : host_(2 * copyBytes), device_(2 * copyBytes) {

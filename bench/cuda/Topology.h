@@ -9,12 +9,8 @@
 
 #include "bench/cuda/Gpu.h"
 #include "runtime/cuda/RecordedGraph.h"
-#include "runtime/plan/Plan.h"
 
 namespace headrace::bench {
-
-// As it is recorded; needs no memory of the plan's.
-cuda::RecordedGraph recordVariant(const plan::Plan &plan, uint32_t variant);
 
 class Topology {
 public:
