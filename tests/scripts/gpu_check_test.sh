@@ -197,7 +197,8 @@ out=$work/third
 : >"$work/asked"
 FAULTS='' check --from "$work/carried"
 expect 'nothing is left after the third call' test $? = 0
-all='facts smoke golden-one overlap link graphs-cost kernels-rate iterations kernels graphs conformance golden placement sanitizer'
+all='facts smoke golden-one overlap overlap-rate link graphs-cost kernels-rate iterations switch sizes mapped direct tracing spread'
+all="$all kernels graphs conformance golden placement sanitizer"
 for part in $all; do
   results 'in the end' "$part=passed"
   expect "a log of $part" test -n "$(held "parts/$part.1.log")"
