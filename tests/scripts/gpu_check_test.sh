@@ -37,7 +37,7 @@ GPU 00000000:17:00.0
                 Current                   : 8x
 TEXT
   ;;
-*) for i in $(seq 60); do echo '2026/01/01 00:00:00.000, 1755, 3201, 99, 600.00, 60, 900, 5, 16' && sleep 0.1; done ;;
+*) for i in $(seq 250); do echo '2026/01/01 00:00:00.000, 1755, 3201, 99, 600.00, 60, 900, 5, 16' && sleep 0.1; done ;;
 esac
 SH2
 cat >"$work/fault" <<'SH2'
@@ -205,7 +205,8 @@ for part in $all; do
 done
 expect 'logs of earlier tries are kept' grep -q 'Running 3 tests' <(held parts/golden-one.1.log)
 expect 'and those of later ones' grep -q 'Running 3 tests' <(held parts/golden-one.2.log)
-expect 'figures of all calls are there' test "$(held figures.json | tr '\n' ' ')" = 'link kernels iterations iterations graphs '
+measured='overlap link kernels iterations switch sizes mapped direct tracing spread iterations graphs '
+expect 'figures of all calls are there' test "$(held figures.json | tr '\n' ' ')" = "$measured"
 expect 'the summary names the device' grep -q '"device": "NVIDIA H200"' "$out/gpu-check.json"
 expect 'the summary is JSON' /usr/bin/env python3 -m json.tool "$out/gpu-check.json" /dev/null
 expect 'the figures are a table too' grep -q '## figures' "$out/figures.md"
@@ -222,11 +223,11 @@ out=$work/fourth
 DEVICE='H100 80GB' check --from "$third" --part link --part golden
 expect 'another device measures' test "$(grep -v nvidia "$work/asked" | tr '\n' ' ')" = 'link '
 expect 'into figures of its own' test "$(held figures.json)" = link
-expect 'beside the others' test "$(held of-h200/figures.json | tr '\n' ' ')" = 'link kernels iterations iterations graphs '
+expect 'beside the others' test "$(held of-h200/figures.json | tr '\n' ' ')" = "$measured"
 : >"$work/asked"
 check --part link --part golden
 expect 'what was measured here is not measured again' test "$(grep -cv nvidia "$work/asked")" = 0
-expect 'its figures are there' test "$(held figures.json | tr '\n' ' ')" = 'link kernels iterations iterations graphs '
+expect 'its figures are there' test "$(held figures.json | tr '\n' ' ')" = "$measured"
 expect "and the other device's" test "$(held of-h100-80gb/figures.json)" = link
 out=$work/third
 
