@@ -18,8 +18,8 @@ namespace {
 
 using algorithms::WriteBack;
 
-// Of each mini-batch: 2 sequences of at most 16 blocks of 4 tokens, and the scratch block; so each 64th of a tail from
-// block 1 on is half a block.
+// Of each mini-batch: 2 sequences of at most 16 blocks of 4 tokens, and the scratch block; so each 256th of a tail from
+// block 1 on is an eighth of a block.
 constexpr int64_t kLayers = 4, kSequences = 2, kContext = 64, kBlocks = 33;
 
 compiler::CompileRequest ask(model::DeviceKind kind, int64_t miniBatches) {
@@ -163,8 +163,9 @@ protected:
   const plan::Schedule *schedule_ = nullptr; // of the last launch
 };
 
-// Two launches in flight: 2, 9 and 0 blocks in use, then 5, 9 and 16. A copy has at least its first 64th, here half a
-// block. Written back whole as much goes home as comes; else the block of the one row.
+// Two launches in flight: 2, 9 and 0 blocks in use, then 5, 9 and 16. A copy has at least its first 256th, here an
+// eighth of a block, which is less than the 256 bytes a copy is a multiple of. Written back whole as much goes home as
+// comes; else the block of the one row.
 TEST_P(MiniBatchCopies, HaveTheirMiniBatchsOwnSizeInOneLaunch) {
   for (const WriteBack writeBack : {WriteBack::All, WriteBack::Dirty}) {
     for (const int64_t interval : {0, 1}) {
@@ -195,15 +196,16 @@ TEST_P(MiniBatchCopies, HaveTheirMiniBatchsOwnSizeInOneLaunch) {
           weights += extent.bytes;
       EXPECT_EQ(weights > 0, interval > 0);
       EXPECT_EQ(after.h2dBytes - before.h2dBytes, kLayers * blocks * block + 2 * weights);
-      // Of a launch in which a mini-batch writes nothing half a block goes home.
-      const uint64_t home = writeBack == WriteBack::All ? blocks * block : 2 * block + block / 2 + 3 * block;
+      // Of a launch in which a mini-batch writes nothing the least that is copied goes home.
+      ASSERT_LE(block / 8, core::kSizeAlign);
+      const uint64_t home = writeBack == WriteBack::All ? blocks * block : 2 * block + core::kSizeAlign + 3 * block;
       EXPECT_EQ(after.d2hBytes - before.d2hBytes, kLayers * home);
     }
   }
 }
 
-// Residuals of three mini-batches of up to 64 rows: 64ths are rows. 5, 1 and no rows go home behind 3 of 4 layers and
-// come back; one that has none copies the first.
+// Residuals of three mini-batches of up to 64 rows: four 256ths are a row. 5, 1 and no rows go home behind 3 of 4
+// layers and come back; one that has none copies the first.
 TEST_P(MiniBatchCopies, OfResidualsAreTheLaunchsRows) {
   compiler::CompileRequest request = ask(GetParam().plansFor, 3);
   request.policy.residuals = model::Residuals::Host;

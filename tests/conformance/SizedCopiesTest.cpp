@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What every device must do with copies whose size a launch chooses: here blocks [4, 20) of 1 KiB of the caches of four
-// layers (KvCopies.h), so that a 64th is 256 bytes, and so many blocks in use below 20 are so many KiB.
+// layers (KvCopies.h), so that the least that is copied, 256 bytes, are four 256ths, and so many blocks in use below 20
+// are so many KiB.
 #include <gtest/gtest.h>
 
 #include <algorithm>

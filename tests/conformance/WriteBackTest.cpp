@@ -2,7 +2,7 @@
 //
 // What every device must do with copies to the host whose size, or start and size, a launch chooses: as
 // SizedCopiesTest.cpp, blocks [4, 20) of 1 KiB of the caches of four layers, which a launch brings and copies back to
-// another place. A 64th is 256 bytes.
+// another place. Four 256ths are the least that is copied, 256 bytes.
 #include <gtest/gtest.h>
 
 #include <algorithm>

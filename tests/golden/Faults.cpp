@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "runtime/base/HalfFloat.h"
 
 namespace headrace::golden {
 namespace {
@@ -41,8 +43,9 @@ void fillVector(std::initializer_list<TensorRole> roles, const std::string &modu
     for (size_t s = 0; s < tensor.sources.size(); ++s) {
       const size_t rows = static_cast<size_t>(tensor.sourceRows[s]);
       if (moduleOf(tensor.sources[s]) == module) {
-        auto *first = reinterpret_cast<float *>(bytes.data() + tensor.offset) + row;
-        std::fill(first, first + rows, value);
+        const std::vector<float> values(rows, value);
+        narrowFromF32(tensor.dtype, values.data(), rows,
+                      bytes.data() + tensor.offset + row * model::dtypeBytes(tensor.dtype));
       }
       row += rows;
     }

@@ -264,8 +264,8 @@ TEST_F(SplitKv, ARunGivesTheSameTokensAndSaysWhereKvWasAndWhatMoved) {
   for (const nlohmann::json *run : {&host, &sim}) {
     EXPECT_EQ((*run)["manifest"]["kv"]["device"], 3 * kBlock);
     EXPECT_EQ((*run)["manifest"]["kv"]["host"], 30 * kBlock);
-    // 8 iterations of 2 blocks of 30, at most 7 of them in one launch: 64ths of a tail and multiples of 256 are
-    // rounded.
+    // 8 iterations of 2 blocks of 30, at most 7 of them in one launch: 256ths of a tail and multiples of 256 bytes
+    // are rounded.
     EXPECT_GE((*run)["h2d_bytes"], 7 * 2 * kBlock);
     EXPECT_LE((*run)["h2d_bytes"], 8 * 3 * kBlock);
     EXPECT_GT((*run)["d2h_bytes"], 0);

@@ -45,7 +45,7 @@ public:
   using Loads = std::vector<VariantLoad>; // of each variant
   // Whatever is in use.
   const Loads &all() const { return all_; }
-  // With KV blocks below this number in use, the scratch block included; rounded up to 64ths of the cache. Of one
+  // With KV blocks below this number in use, the scratch block included; rounded up to 256ths of the cache. Of one
   // thread at a time: what is asked for the first time is worked out then.
   const Loads &with(int64_t kvBlocks) const;
 

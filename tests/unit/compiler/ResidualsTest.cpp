@@ -90,8 +90,8 @@ TEST(Residuals, LeaveBehindEveryLayerButTheLast) {
   }
 }
 
-// A copy of the bucket's rows, not of all that there is room for: decode of 2 rows takes the fewest 64ths that hold
-// them, which is one row of the 64, twice; at 1 GB/s 512 ns of 256 bytes a row.
+// A copy of the bucket's rows, not of all that there is room for: decode of 2 rows takes the fewest 256ths that hold
+// them, four of which are one row of the 64; at 1 GB/s 512 ns of 256 bytes a row.
 TEST(Residuals, CopiesArePricedByTheirRows) {
   const plan::Plan plan = compiled(asked(4));
   for (const plan::Variant &variant : plan.variants) {

@@ -29,9 +29,13 @@ TEST(Work, LinearIsTwoFlopsAnElementAndRowAndReadsItsMatrixOnce) {
   EXPECT_EQ(w.linkBytes, 0u);
 }
 
-TEST(Work, BiasesAreFourBytesAFeature) {
-  // OPT qkv: n = 3 x 32 = 96: 96 x 32 x 2 + 96 x 4 = 6528 bytes of weights; one row: x 128, y 384.
-  EXPECT_EQ(work(smallOpt(), Op::Linear, UnitRole::Qkv, {1, 1, 1}).deviceBytes, 6528u + 128 + 384);
+TEST(Work, BiasesOfQkvAndUpAreOfTheMatricesTypeThoseOfOutAndDownF32) {
+  // OPT qkv: n = 3 x 32 = 96: 96 x 32 x 2 + 96 x 2 = 6336 bytes of weights; one row: x 128, y 384.
+  EXPECT_EQ(work(smallOpt(), Op::Linear, UnitRole::Qkv, {1, 1, 1}).deviceBytes, 6336u + 128 + 384);
+  // up: n = 64, k = 32: 64 x 32 x 2 + 64 x 2 = 4224; x 128, y 256.
+  EXPECT_EQ(work(smallOpt(), Op::Linear, UnitRole::Up, {1, 1, 1}).deviceBytes, 4224u + 128 + 256);
+  // out: n = k = 32: 32 x 32 x 2 + 32 x 4 = 2176; x 128, y 128 written and 128 read.
+  EXPECT_EQ(work(smallOpt(), Op::Linear, UnitRole::Out, {1, 1, 1}).deviceBytes, 2176u + 128 + 128 + 128);
 }
 
 TEST(Work, OutAndDownReadTheResidualStreamToo) {
