@@ -80,10 +80,8 @@ absl::StatusOr<plan::Plan> Compilation::choose() {
         return absl::InternalError(absl::StrCat("the compiler made a plan that breaks a rule: ", status.message()));
       return plan;
     }
-    if (latency_ && choices.size() > 1) { // what fits each alone does not fit together
-      // A range first with as many that are nested in the one that decides.
-      const bool nest = request_.policy.placements && !std::exchange(nested_, true);
-      RETURN_IF_ERROR(chooseByLatency(choices, choices.size() - (nest ? 0 : 1)));
+    if (latency_ && choices.size() > 1) {
+      RETURN_IF_ERROR(chooseCloser(choices));
       continue;
     }
     // Arithmetic said that it would fit, packing found otherwise: the next candidate offloads more.
@@ -94,8 +92,24 @@ absl::StatusOr<plan::Plan> Compilation::choose() {
   }
 }
 
+// A range first with as many that are nested in the one that decides, then with room for what these take more together,
+// and only then with one less.
+absl::Status Compilation::chooseCloser(std::vector<Attempt> &choices) {
+  constexpr int kMostRoomier = 2;
+  if (!request_.policy.placements)
+    return chooseByLatency(choices, choices.size() - 1);
+  if (!std::exchange(nested_, true))
+    return chooseByLatency(choices, choices.size());
+  if (overBudget_->bytes > target_.deviceMemory && roomier_ < kMostRoomier) {
+    ++roomier_;
+    rangeSpare_ += overBudget_->bytes - target_.deviceMemory;
+    return chooseByLatency(choices, choices.size());
+  }
+  return chooseByLatency(choices, choices.size() - 1);
+}
+
 absl::Status Compilation::chooseByLatency(std::vector<Attempt> &choices, size_t most) {
-  absl::StatusOr<std::vector<Candidate>> chosen = latency_->choose(most);
+  absl::StatusOr<std::vector<Candidate>> chosen = latency_->choose(most, rangeSpare_);
   if (!chosen.ok())
     return chosen.status();
   choices.clear();

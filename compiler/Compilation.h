@@ -64,6 +64,8 @@ private:
 
   absl::StatusOr<plan::Plan> choose();
   absl::Status chooseByLatency(std::vector<Attempt> &choices, size_t most = SIZE_MAX);
+  // Others, where what was chosen fits each alone and not together.
+  absl::Status chooseCloser(std::vector<Attempt> &choices);
   // The first candidate that fits by arithmetic; the last if none does, since packing may do better than arithmetic.
   Attempt firstThatFits();
   // Compiles one candidate alone into an empty plan, for what it takes.
@@ -102,6 +104,8 @@ private:
   std::vector<Candidate> together_;             // placements of the plan, whatever it is chosen by; empty: chosen
   bool packsAll_ = false;                       // each of them is packed, whatever arithmetic says
   bool nested_ = false;                         // the range was asked for nested
+  int roomier_ = 0;                             // times that it was asked for with more to spare
+  uint64_t rangeSpare_ = 0;                     // bytes
   std::optional<SwapTimes> swap_;               // where layers' caches are swapped
   std::optional<LatencyChoice> latency_;        // where placements are chosen by latency, or several
   std::optional<OverBudget> overBudget_;

@@ -48,7 +48,7 @@ absl::StatusOr<ChosenPlacements> Chooser::run() {
     chosen = chosen == kNone ? of[decisive_] : chosen;
   std::vector<size_t> placements{of[decisive_]};
   std::vector<size_t> others(of);
-  spread(of, others, budget);
+  spread(of, others, budget - std::min(budget, p_.rangeSpare));
   std::stable_sort(others.begin(), others.end(),
                    [&](size_t a, size_t b) { return p_.inOrder ? freed_[a] > freed_[b] : freed_[a] < freed_[b]; });
   for (const size_t candidate : others)

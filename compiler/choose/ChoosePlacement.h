@@ -58,6 +58,7 @@ struct ChoiceProblem {
   bool byObjective = true;           // PolicyTraits
   bool onePlacement = false;         // PolicyTraits
   size_t most = SIZE_MAX;            // placements at the most: what fits each alone may not fit together
+  uint64_t rangeSpare = 0;           // bytes that a range leaves: what placements take more together than each alone
   std::vector<Candidate> candidates; // what there is to choose from; the first offloads the least
   bool inOrder = false;              // each is better than those behind it, whatever it frees
   bool splitCaches = false;          // they have KV blocks at home on the host: how many, others decided

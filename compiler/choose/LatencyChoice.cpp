@@ -35,7 +35,7 @@ bool LatencyChoice::applies(const CompileRequest &request, const Policy &policy)
   return !policy.traits.statesPlacement || request.goal.hasSlo() || request.policy.placements;
 }
 
-absl::StatusOr<std::vector<Candidate>> LatencyChoice::choose(size_t most) {
+absl::StatusOr<std::vector<Candidate>> LatencyChoice::choose(size_t most, uint64_t rangeSpare) {
   report();
   if (buckets_.empty())
     RETURN_IF_ERROR(setBuckets());
@@ -50,6 +50,7 @@ absl::StatusOr<std::vector<Candidate>> LatencyChoice::choose(size_t most) {
   problem.family = in_.family;
   problem.buckets = buckets_;
   problem.most = most;
+  problem.rangeSpare = rangeSpare;
   problem.gaps = gapsCount();
   problem.apart = apart_;
   const PolicyInputs inputs{*in_.request, *in_.target, *in_.layout, *in_.family, in_.steps};

@@ -46,8 +46,9 @@ public:
   // placement, or the plan is to have several placements.
   static bool applies(const CompileRequest &request, const Policy &policy);
 
-  // The placements that the plan is to have, at most so many: what fits each alone may not fit together.
-  absl::StatusOr<std::vector<Candidate>> choose(size_t most = SIZE_MAX);
+  // The placements that the plan is to have, at most so many: what fits each alone may not fit together. Those of a
+  // range that are not chosen for a bucket leave `rangeSpare` bytes of the device memory.
+  absl::StatusOr<std::vector<Candidate>> choose(size_t most = SIZE_MAX, uint64_t rangeSpare = 0);
   // Buckets were chosen apart from each other, and `plan`, which has these placements, would keep a sequence waiting
   // for a token longer than its objective where one bucket follows another: with the transitions between them. From
   // then on choose() takes one placement for all.

@@ -86,23 +86,23 @@ TEST_F(FleetCommand, RefusesBadInput) {
   refused({"fleet", none}, 2, "at least one [[requests]]");
 }
 
-// A pair decodes at what its decode instance alone would be given: 1.96 ms, of an objective of 2.37; beside its own
-// prefill it would have had to take 2.55. And no number of a refusal is what stands for "no limit".
+// A pair decodes at what its decode instance alone would be given: 1.98 ms, of an objective of 2.37, and is not held
+// against the time beside its own prefill. And no number of a refusal is what stands for "no limit".
 TEST_F(FleetCommand, APairIsHeldAtWhatItsDecodeInstanceTakesAlone) {
   const std::string folder = sourceDir() + "/tests/tools/cases/";
   const Outcome o = headrace({"fleet", folder + "fleet209.toml", "--each", "--all"});
   ASSERT_EQ(o.status, 0) << o.err;
   EXPECT_THAT(o.out,
-              HasSubstr("request 1    m209_0, 6 prompts: TTFT 6.82 of 26.35 ms, TPOT 1.96 ms, longest gap 1.96 of "
+              HasSubstr("request 1    m209_0, 6 prompts: TTFT 6.39 of 26.35 ms, TPOT 1.98 ms, longest gap 1.98 of "
                         "2.37 ms, 8 iterations, 0 late"));
-  EXPECT_THAT(o.out, ContainsRegex("the first token cannot be had within 5.889 ms .TTFT 7.905 ms less 2.016 ms for the "
-                                   "hand-over of the KV cache.: minimum is 5.906 ms alone on the bus"));
+  EXPECT_THAT(o.out, ContainsRegex("the first token cannot be had within 4.550 ms .TTFT 7.905 ms less 3.355 ms for the "
+                                   "hand-over of the KV cache.: minimum is 5.524 ms alone on the bus"));
   EXPECT_THAT(o.out, Not(HasSubstr("18446744073709551615")));
 }
 
 // 15 MB have to be away, for which units of 2 MB and a ring of theirs are enough, also where the objective would let
 // all go. At 6 x they do not fit beside what the two classes take, so the range has units of the one that decides, of 6
-// MB.
+// MB, and so much more of them as the placements take more together than each alone.
 TEST_F(FleetCommand, ARangeOfPlacementsBeginsWithTheFewestBytesThatFitWhateverTheObjective) {
   for (const char *factor : {"3", "6", "12", "40"}) {
     const nlohmann::json j = json({"compile", sourceDir() + "/tests/tools/cases/j_m200_0.toml", "--placements", "4",
@@ -111,7 +111,7 @@ TEST_F(FleetCommand, ARangeOfPlacementsBeginsWithTheFewestBytesThatFitWhateverTh
     double least = 1e12;
     for (const nlohmann::json &variant : j["variants"])
       least = std::min(least, variant["h2d_bytes"].get<double>());
-    EXPECT_LE(least, std::string(factor) == "6" ? 32e6 : 25.3e6) << factor;
+    EXPECT_LE(least, std::string(factor) == "6" ? 34e6 : 25.3e6) << factor;
     EXPECT_GE(least, 15e6) << factor;
   }
 }
@@ -120,7 +120,7 @@ TEST_F(FleetCommand, ARefusalNamesTheNeighbourWhoseObjectiveIsInTheWay) {
   const Outcome o = headrace({"fleet", sourceDir() + "/tests/tools/cases/fleet200.toml", "--each", "--all"});
   ASSERT_EQ(o.status, 0) << o.err;
   EXPECT_THAT(o.out, ContainsRegex("at no SLO of its own: device 0 \\(g0\\), request 32, has 2.765 ms an iteration and "
-                                   "would take 4.226 ms beside it"));
+                                   "would take 3.956 ms beside it"));
   EXPECT_THAT(o.out, Not(HasSubstr("18446744073709551615")));
 }
 

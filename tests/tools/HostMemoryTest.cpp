@@ -63,7 +63,7 @@ TEST_F(HostMemory, ARefusalNamesTheMinimum) {
   EXPECT_EQ(with(std::to_string(least) + "B").status, 0);
   EXPECT_EQ(with(std::to_string(least - 1) + "B").status, 1);
   EXPECT_THAT(headrace(opt({"--policy", "deepspeed", "--host-memory", "8GiB"})).err,
-              HasSubstr("cannot hold what is offloaded of opt-6.7b: the minimum is 12891717632 bytes"));
+              HasSubstr("cannot hold what is offloaded of opt-6.7b: the minimum is 12889882624 bytes"));
 }
 
 } // namespace
