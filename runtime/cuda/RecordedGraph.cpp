@@ -142,6 +142,7 @@ std::vector<std::string> edgesWithoutPath(const RecordedGraph &graph, const Reco
         missing.insert({from, to});
     }
   std::vector<std::string> text;
+  text.reserve(missing.size());
   for (const auto &[from, to] : missing)
     text.push_back(absl::StrCat("edge ", from, " -> ", to));
   return text;
