@@ -133,11 +133,18 @@ BenchGraph::After given(BenchGraph::After after) {
 }
 } // namespace
 
+int BenchGraph::heldLaunches(int launches) const {
+  constexpr size_t kQueued = 1000;
+  const size_t copies = std::max(inward_, outward_);
+  return copies == 0 ? launches : std::min(launches, static_cast<int>(kQueued / copies));
+}
+
 cudaGraphNode_t BenchGraph::copy(const After &after, void *to, const void *from, size_t bytes, cudaMemcpyKind kind) {
   const After behind = given(after);
   cudaGraphNode_t node = nullptr;
   must(cudaGraphAddMemcpyNode1D(&node, graph_, behind.data(), behind.size(), to, from, bytes, kind),
        "cudaGraphAddMemcpyNode1D");
+  ++(kind == cudaMemcpyHostToDevice ? inward_ : outward_);
   ++nodes_;
   return node;
 }

@@ -125,8 +125,12 @@ public:
   cudaGraphExec_t executable() const { return executable_; }
   cudaGraph_t graph() const { return graph_; }
   size_t nodes() const { return nodes_; }
+  // Of so many launches behind one another those that a stream takes while it is held: a direction's queue has 1,024
+  // copies, and the launch that finds it full waits (seen on an H200, driver 580).
+  int heldLaunches(int launches) const;
 
 private:
+  size_t inward_ = 0, outward_ = 0; // copies of each direction
   cudaGraph_t graph_ = nullptr;
   cudaGraphExec_t executable_ = nullptr;
   size_t nodes_ = 0;

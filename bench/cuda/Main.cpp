@@ -22,6 +22,7 @@ constexpr Part kParts[] = {
     {"graphs", "what graphs take to make, hold and launch; of real plans too", measureGraphs},
     {"kernels", "attention and products against device memory and tensor cores", measureKernels},
     {"overlap", "one iteration's copies beside its kernels; builders, directions, queues", measureOverlap},
+    {"caches", "long contexts with half of their KV on the host", measureSplitCaches},
     {"switch", "from one variant or placement to another, tokens read or not", measureSwitches},
     {"sizes", "changing copies' sizes before a launch", measureSizes},
     {"direct", "new KV rows written to mapped host memory", measureDirectWrites},

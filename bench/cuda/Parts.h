@@ -22,6 +22,7 @@ void measureGraphs(const Context &context);
 void measureKernels(const Context &context);
 void measureIterations(const Context &context);
 void measureOverlap(const Context &context);
+void measureSplitCaches(const Context &context);
 void measureSwitches(const Context &context);
 void measureTracing(const Context &context);
 void measureSpread(const Context &context);

@@ -2,6 +2,10 @@
 //
 // What it takes to go from one executable to another: variants of one placement in turns, and placements in turns, with
 // the host reading each iteration's tokens before it launches the next, with one in flight beside, or reading none.
+#include <map>
+#include <memory>
+#include <string>
+
 #include "bench/cuda/Parts.h"
 #include "bench/cuda/Session.h"
 
@@ -19,9 +23,10 @@ struct Turn {
 double perIteration(core::Runtime &runtime, const std::vector<Turn> &turns, int iterations, Reading reading) {
   core::Device &device = runtime.device();
   const plan::Plan &plan = runtime.plan();
-  std::vector<std::unique_ptr<CellRows>> rows;
+  std::map<std::string, std::unique_ptr<CellRows>> rows; // of each cell once: placements in turns share theirs
   for (const Turn &turn : turns)
-    rows.push_back(take(CellRows::take(runtime, turn.cell)));
+    if (!rows.contains(turn.cell.name))
+      rows[turn.cell.name] = take(CellRows::take(runtime, turn.cell));
   constexpr int kWarmUp = 4;
   int inFlight = 0;
   const auto read = [&](int stay) {
@@ -37,7 +42,7 @@ double perIteration(core::Runtime &runtime, const std::vector<Turn> &turns, int 
     }
     const size_t which = static_cast<size_t>(i) % turns.size();
     const Cell &cell = turns[which].cell;
-    check(core::writeMeta(plan.metaLayout, plan.blockTokens, rows[which]->rows(), device.meta()));
+    check(core::writeMeta(plan.metaLayout, plan.blockTokens, rows[cell.name]->rows(), device.meta()));
     check(runtime.launch(
         take(runtime.chooseIn(turns[which].placement, cell.sequences * cell.tokens, cell.sequences, cell.context))));
     ++inFlight;
@@ -90,7 +95,8 @@ void measureSwitches(const Context &context) {
                                    .hardware = openProfile(context.deviceName),
                                    .deviceMemory = 20 * kGiB,
                                    .cells = {many, single},
-                                   .intervals = {0, 2}})),
+                                   .intervals = {0, 2},
+                                   .cellsAtOnce = true})),
                    *weights, {.cuda = {.index = context.device}});
   };
   std::vector<Report::Task> tasks;

@@ -37,11 +37,10 @@ std::string placementName(int64_t interval) {
 }
 
 const std::vector<Round> &rounds() {
-  static const std::vector<int64_t> all = {0, 4, 2, 1, 8, 16, 3}, few = {0, 4, 2, 1}, three = {0, 8, 4, 2};
+  static const std::vector<int64_t> all = {0, 4, 2, 1, 8, 16, 3}, three = {0, 8, 4, 2};
   static const std::vector<Round> list = {
-      {"opt-6.7b", few, true},      {"llama-3.1-8b", few, true}, {"opt-6.7b", all, false}, {"llama-3.1-8b", all, false},
-      {"opt-13b", three, true},     {"qwen1.5-7b", three, true}, {"opt-30b", three, true}, {"opt-13b", three, false},
-      {"qwen1.5-7b", three, false}, {"opt-30b", three, false}};
+      {"opt-6.7b", all, false}, {"llama-3.1-8b", all, false}, {"opt-13b", three, true},     {"qwen1.5-7b", three, true},
+      {"opt-30b", three, true}, {"opt-13b", three, false},    {"qwen1.5-7b", three, false}, {"opt-30b", three, false}};
   return list;
 }
 

@@ -3,9 +3,8 @@
 // Which iterations of which models are measured, and in which order: what tells most comes first, so that a run that
 // ends early has it.
 //
-//   round 1, 2   OPT-6.7B, Llama-3.1-8B: three cells, four placements
-//   round 3, 4   the same models, everything else
-//   round 5 ...  three further models at three intervals
+//   round 1, 2   OPT-6.7B, Llama-3.1-8B: every cell at six intervals
+//   round 3 ...  three further models at three intervals, three cells first
 //
 // A round loads its model once, as one plan with a placement for each interval, and does cell by cell: first with
 // everything resident, which is what the other placements are held against.
@@ -26,7 +25,7 @@ struct Cell {
   std::string name;                               // "decode 32 at 256": what was asked for
   int64_t sequences = 0, tokens = 0, context = 0; // new tokens of each sequence; tokens in its cache once they are in
   int64_t asked = 0;                              // sequences; fewer are measured where their caches do not fit
-  bool core = false;                              // of the first rounds
+  bool core = false;                              // of a model's first round
 };
 
 // Decode of 1, 32 and 128 sequences at contexts of 256 and 2,048, prefill of 1,024 and of 4,096 tokens; where a model

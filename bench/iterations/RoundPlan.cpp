@@ -63,7 +63,8 @@ absl::StatusOr<plan::Plan> planRound(const RoundRequest &request) {
     sequences.insert(cell.sequences);
     contexts.insert(cell.context);
     const int64_t block = compile.goal.blockTokens;
-    kvTokens = std::max(kvTokens, cell.sequences * ((cell.context + block - 1) / block * block));
+    const int64_t tokens = cell.sequences * ((cell.context + block - 1) / block * block);
+    kvTokens = request.cellsAtOnce ? kvTokens + tokens : std::max(kvTokens, tokens);
   }
   if (contexts.empty())
     return absl::InvalidArgumentError("no cell to plan for");
@@ -87,7 +88,7 @@ absl::StatusOr<plan::Plan> planRound(const RoundRequest &request) {
     compile.goal.kvDeviceMemory = static_cast<uint64_t>(
         request.kvOnDevice * static_cast<double>(kvBytes(request.spec, all, compile.goal.blockTokens)));
     compile.policy = policyOf(request.intervals[0]);
-    compile.policy.kvWriteBack = model::KvWriteBack::All;
+    compile.policy.kvWriteBack = request.kvWriteBack;
   } else {
     for (const int64_t interval : request.intervals)
       compile.placements.push_back(compiler::wholeLayers(policyOf(interval), request.spec, layout).front());

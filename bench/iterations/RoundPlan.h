@@ -22,9 +22,11 @@ struct RoundRequest {
   uint64_t deviceMemory = 0;
   std::vector<Cell> cells;        // of at least one sequence each
   std::vector<int64_t> intervals; // ascending or not; 0: everything resident
-  // This share of the KV blocks is at home on the device, the rest on the host, copied home whole behind each layer;
+  bool cellsAtOnce = false;       // caches for the sequences of all cells together, not of the largest one
+  // This share of the KV blocks is at home on the device, the rest on the host, copied home behind each layer;
   // then there is one interval. 1: caches are whole.
   double kvOnDevice = 1;
+  model::KvWriteBack kvWriteBack = model::KvWriteBack::All; // of rows that are appended to those on the host
 };
 // Placement i is intervals[i]'s.
 absl::StatusOr<plan::Plan> planRound(const RoundRequest &request);

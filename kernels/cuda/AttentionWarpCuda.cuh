@@ -69,6 +69,10 @@ template <int kTiles> HEADRACE_DEVICE void maskScores(float (&s)[kTiles][4], con
 // One step of the online softmax: scores become exponentials, the state is brought to the new largest score. Scores
 // are multiplied by scaleLog2 = scale * log2(e), so that exponentials are powers of two. A row with no token yet keeps
 // minus infinity and zeros.
+//
+// A row that a step has no token for must come out of it with the bits it went in with: the correction is one only if
+// both products are rounded alike, so none of them is left for the compiler to fuse as it likes (a b - c d has two
+// fused forms, which differ by the kernel they are compiled into).
 template <int kTiles, int kDim>
 HEADRACE_DEVICE void softmaxStep(float (&s)[kTiles][4], QueryRows<kDim> &rows, float scaleLog2) {
   float correction[2];
@@ -81,17 +85,17 @@ HEADRACE_DEVICE void softmaxStep(float (&s)[kTiles][4], QueryRows<kDim> &rows, f
     largest = fmaxf(largest, shuffleXor(largest, 1));
     largest = fmaxf(largest, shuffleXor(largest, 2));
     largest = fmaxf(rows.largest[r], largest);
-    const float shift = largest == -__builtin_inff() ? 0.0f : largest * scaleLog2;
-    correction[r] = exp2Fast(rows.largest[r] * scaleLog2 - shift);
+    const float shift = largest == -__builtin_inff() ? 0.0f : multiplyRounded(largest, scaleLog2);
+    correction[r] = exp2Fast(multiplyRounded(rows.largest[r], scaleLog2) - shift);
     rows.largest[r] = largest;
     float sum = 0.0f;
     HEADRACE_LOOP
     for (int j = 0; j < kTiles; ++j) {
-      s[j][2 * r] = exp2Fast(s[j][2 * r] * scaleLog2 - shift);
-      s[j][2 * r + 1] = exp2Fast(s[j][2 * r + 1] * scaleLog2 - shift);
+      s[j][2 * r] = exp2Fast(fmaf(s[j][2 * r], scaleLog2, -shift));
+      s[j][2 * r + 1] = exp2Fast(fmaf(s[j][2 * r + 1], scaleLog2, -shift));
       sum += s[j][2 * r] + s[j][2 * r + 1];
     }
-    rows.total[r] = rows.total[r] * correction[r] + sum;
+    rows.total[r] = fmaf(rows.total[r], correction[r], sum);
   }
   // Most steps leave the largest score alone; multiplying by one would change nothing.
   if (ballot(correction[0] != 1.0f || correction[1] != 1.0f) != 0) {

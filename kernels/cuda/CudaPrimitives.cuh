@@ -100,6 +100,9 @@ HEADRACE_DEVICE void multiplyTile(float (&c)[4], const uint32_t (&a)[4], uint32_
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+// A product that is rounded before anything is added to it: never fused.
+HEADRACE_DEVICE float multiplyRounded(float a, float b) { return __fmul_rn(a, b); }
+
 // 2^x, within 2 ulp; 0 for minus infinity.
 HEADRACE_DEVICE float exp2Fast(float x) {
   float y;

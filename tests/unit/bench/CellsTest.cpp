@@ -78,11 +78,11 @@ TEST(Rounds, EveryModelIsMeasuredAtEveryIntervalAfterWhatTellsMost) {
   std::set<std::string> seen;
   for (const Round &round : rounds()) {
     EXPECT_EQ(round.intervals.front(), 0) << round.model; // what the others are held against
-    EXPECT_EQ(seen.insert(round.model).second, round.core) << round.model;
+    EXPECT_EQ(seen.insert(round.model).second, round.core || round.intervals.size() == 7) << round.model;
   }
   EXPECT_THAT(seen, ElementsAre("llama-3.1-8b", "opt-13b", "opt-30b", "opt-6.7b", "qwen1.5-7b"));
   EXPECT_EQ(rounds()[0].model, "opt-6.7b");
-  EXPECT_THAT(rounds()[2].intervals, testing::UnorderedElementsAre(0, 1, 2, 3, 4, 8, 16));
+  EXPECT_THAT(rounds()[0].intervals, testing::UnorderedElementsAre(0, 1, 2, 3, 4, 8, 16));
   EXPECT_EQ(figureName("opt-6.7b", cellsOf(spec("opt-6.7b"))[0], 4), "opt-6.7b, decode 32 at 256, interval 4");
   EXPECT_EQ(placementName(0), "resident");
 }

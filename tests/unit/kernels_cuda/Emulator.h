@@ -164,6 +164,8 @@ HEADRACE_DEVICE void multiplyTile(float (&c)[4], const uint32_t (&a)[4], uint32_
   }
 }
 
+// Compiled without contraction (-ffp-contract=off).
+HEADRACE_DEVICE float multiplyRounded(float a, float b) { return a * b; }
 HEADRACE_DEVICE float exp2Fast(float x) { return exp2f(x); }
 
 } // namespace headrace::kernels
