@@ -136,7 +136,7 @@ BenchGraph::After given(BenchGraph::After after) {
 int BenchGraph::heldLaunches(int launches) const {
   constexpr size_t kQueued = 1000;
   const size_t copies = std::max(inward_, outward_);
-  return copies == 0 ? launches : std::min(launches, static_cast<int>(kQueued / copies));
+  return copies == 0 ? launches : std::clamp(static_cast<int>(kQueued / copies), 1, launches);
 }
 
 cudaGraphNode_t BenchGraph::copy(const After &after, void *to, const void *from, size_t bytes, cudaMemcpyKind kind) {

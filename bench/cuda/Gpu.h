@@ -125,8 +125,8 @@ public:
   cudaGraphExec_t executable() const { return executable_; }
   cudaGraph_t graph() const { return graph_; }
   size_t nodes() const { return nodes_; }
-  // Of so many launches behind one another those that a stream takes while it is held: a direction's queue has 1,024
-  // copies, and the launch that finds it full waits (seen on an H200, driver 580).
+  // Of so many launches behind one another those that a stream takes while it is held, at least one: a queue of one
+  // direction has about 1,024 copies, and the launch that finds it full waits (bench/results/h200: at 1,024, not 704).
   int heldLaunches(int launches) const;
 
 private:

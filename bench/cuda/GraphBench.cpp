@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What graphs cost: to make, to hold, to launch; chains of so many nodes, and the graphs of real plans, node for node.
-#include <algorithm>
-
 #include "bench/cuda/Gpu.h"
 #include "bench/cuda/Parts.h"
 #include "bench/cuda/Session.h"
@@ -52,16 +50,18 @@ Json costsOf(BenchGraph &graph, Timer &timer) {
       graph.launch(stream);
   });
   const double idle = launchIdleUs(graph, timer.stream()), behind = launchBehindUs(graph, timer);
-  return {{"nodes", graph.nodes()},
-          {"instantiate ms", built.instantiateMs},
-          {"upload ms", built.uploadMs},
-          {"device bytes", built.deviceBytes},
-          {"launch idle us", idle},
-          {"launch behind us", behind},
-          {"launch us a node", behind / nodes},
-          {"device us", first * 1e3},
-          {"device us, each of some more", (several - first) / std::max(1, launches - 1) * 1e3},
-          {"device us a node", first * 1e3 / nodes}};
+  Json fields = {{"nodes", graph.nodes()},
+                 {"instantiate ms", built.instantiateMs},
+                 {"upload ms", built.uploadMs},
+                 {"device bytes", built.deviceBytes},
+                 {"launch idle us", idle},
+                 {"launch behind us", behind},
+                 {"launch us a node", behind / nodes},
+                 {"device us", first * 1e3},
+                 {"device us a node", first * 1e3 / nodes}};
+  if (launches > 1)
+    fields["device us, each of some more"] = (several - first) / (launches - 1) * 1e3;
+  return fields;
 }
 
 // `kernelCount` in a chain; with branches, behind every eighth a copy in each direction, a chain of its own each, and

@@ -148,6 +148,54 @@ TEST_F(PlayedRound, CachesThatAreSplitAreCopiedBothWays) {
   EXPECT_EQ((*loaded)->kvBlocks().used(), 0);
 }
 
+// 2 x 32,768 tokens of 128 KiB are 8 GiB of KV; half of it comes, and of what is appended a block a layer at most goes.
+TEST_F(PlayedRound, HalfOfALongContextComesAndOnlyNewRowsGo) {
+  const auto opened = model::openModel(sourceDir() + "/examples/models/llama-3.1-8b.toml");
+  const auto hardware = model::openHardware(sourceDir() + "/examples/hardware/h200.toml");
+  ASSERT_TRUE(opened.ok() && hardware.ok());
+  const Cell cell{"decode 2 at 32768", 2, 1, 32768, 2, false};
+  absl::StatusOr<plan::Plan> made = planRound({.spec = opened->spec,
+                                               .hardware = *hardware,
+                                               .deviceMemory = gib(60),
+                                               .cells = {cell},
+                                               .intervals = {0},
+                                               .kvOnDevice = 0.5,
+                                               .kvWriteBack = model::KvWriteBack::Auto});
+  ASSERT_TRUE(made.ok()) << made.status();
+  plan = *std::move(made);
+  device = sim::makeSimDevice();
+  auto loaded = core::Runtime::load(plan, *device, {}, nullptr, {});
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  const auto played = play(**loaded, 0, cell, {});
+  ASSERT_TRUE(played.ok()) << played.status();
+  EXPECT_NEAR(static_cast<double>(played->h2dBytes), 4.0 * gib(1), 0.01 * gib(1));
+  EXPECT_LT(played->d2hBytes, gib(1) / 16);
+}
+
+// 32 sequences and one more at 256: 16 blocks each, held together; else of the larger cell only.
+TEST_F(PlayedRound, CellsAtOnceHaveBlocksSideBySide) {
+  const auto opened = model::openModel(sourceDir() + "/examples/models/tinyllama-1.1b.toml");
+  const auto hardware = model::openHardware(sourceDir() + "/examples/hardware/h200.toml");
+  ASSERT_TRUE(opened.ok() && hardware.ok());
+  const Cell many{"decode 32 at 256", 32, 1, 256, 32, false}, single{"decode 1 at 256", 1, 1, 256, 1, false};
+  for (const bool atOnce : {true, false}) {
+    absl::StatusOr<plan::Plan> made = planRound({.spec = opened->spec,
+                                                 .hardware = *hardware,
+                                                 .deviceMemory = gib(20),
+                                                 .cells = {many, single},
+                                                 .intervals = {0, 2},
+                                                 .cellsAtOnce = atOnce});
+    ASSERT_TRUE(made.ok()) << made.status();
+    plan = *std::move(made);
+    device = sim::makeSimDevice();
+    auto loaded = core::Runtime::load(plan, *device, {}, nullptr, {});
+    ASSERT_TRUE(loaded.ok()) << loaded.status();
+    const auto first = CellRows::take(**loaded, many), second = CellRows::take(**loaded, single);
+    ASSERT_TRUE(first.ok()) << first.status();
+    EXPECT_EQ(second.ok(), atOnce) << second.status();
+  }
+}
+
 TEST_F(PlayedRound, ACellOfWhichNothingFitsIsRefused) {
   Cell none{"decode 128 at 2048", 0, 1, 2048, 128, false};
   const auto refused = planRound({.spec = {}, .cells = {none}, .intervals = {0}});
