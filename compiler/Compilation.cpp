@@ -281,6 +281,9 @@ plan::Plan Compilation::emptyPlan() const {
   plan.kvDtype = target_.kv;
   plan.blockTokens = target_.blockTokens;
   plan.kvBlocks = target_.kvBlocks;
+  plan.actBlocks = target_.actBlocks;
+  plan.contextBlocks = target_.contextBlocks;
+  plan.actShare = target_.actShare;
   plan.metaLayout = target_.meta;
   plan.maxContext = target_.context;
   plan.deviceMemory = target_.deviceMemory;

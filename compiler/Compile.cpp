@@ -65,6 +65,25 @@ absl::Status checkSwapped(const CompileRequest &request, const Policy &policy) {
   return absl::OkStatus();
 }
 
+// What activation blocks cannot stand beside: there are as many in all placements, and they stay on the device.
+absl::Status checkAct(const CompileRequest &request, const Policy &policy) {
+  const model::Policy &asked = request.policy;
+  const model::Goal &goal = request.goal;
+  if (!asked.actShare || !asked.actShare->any())
+    return absl::OkStatus();
+  const char *beside = goal.expansion                              ? "no goal.expansion"
+                       : asked.kvPlaces                            ? "no policy.kv_places"
+                       : goal.elasticKv == model::AutoOnOff::On    ? "goal.elastic_kv \"auto\" or off"
+                       : goal.instances == model::Instances::Apart ? "goal.instances \"together\""
+                       : policy.traits.swapsLayers                 ? "another policy"
+                                                                   : nullptr;
+  if (beside == nullptr)
+    return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("policy.act_ratio = ", model::actShareText(*asked.actShare),
+                                                 ": expected ", beside,
+                                                 " beside it: there are as many activation blocks in all placements, on the device"));
+}
+
 } // namespace
 
 absl::StatusOr<plan::Plan> compile(const CompileRequest &request) {
@@ -74,6 +93,7 @@ absl::StatusOr<plan::Plan> compile(const CompileRequest &request) {
   RETURN_IF_ERROR(checkPolicy(request.policy, request.goal));
   if (policy->traits.swapsLayers)
     RETURN_IF_ERROR(checkSwapped(request, *policy));
+  RETURN_IF_ERROR(checkAct(request, *policy));
   RETURN_IF_ERROR(checkSplit(request, *policy));
   RETURN_IF_ERROR(checkStated(request, !policy->traits.swapsLayers));
   model::WeightLayout layout = model::layoutWeights(request.model);

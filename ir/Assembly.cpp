@@ -153,6 +153,21 @@ void printRanges(OpAsmPrinter &printer, Operation *, const ByteRange &first, con
   printer << ']';
 }
 
+//   [4096 for 1024, 5120 for 64] norms[5200 for 128]: the second and the third one only if they are there
+ParseResult parseRecomputeRanges(OpAsmParser &parser, ByteRange &weight, ByteRange &bias, ByteRange &norms) {
+  if (parseRanges(parser, weight, bias))
+    return failure();
+  return failed(parser.parseOptionalKeyword("norms")) ? success() : parseRange(parser, norms);
+}
+void printRecomputeRanges(OpAsmPrinter &printer, Operation *op, const ByteRange &weight, const ByteRange &bias,
+                          const ByteRange &norms) {
+  printRanges(printer, op, weight, bias);
+  if (norms.empty())
+    return;
+  printer << " norms";
+  printRange(printer, op, norms);
+}
+
 //   at 4096, or nothing
 static ParseResult parseAddress(OpAsmParser &parser, Address &address) {
   if (failed(parser.parseOptionalKeyword("at")))
@@ -292,6 +307,15 @@ void printKvAt(OpAsmPrinter &printer, Operation *, int32_t layer, int32_t miniBa
   printMiniBatch(printer, miniBatch);
   if (part != KvPart::Cache)
     printer << ' ' << part;
+  printAddress(printer, at);
+}
+
+ParseResult parseActAt(OpAsmParser &parser, int32_t &layer, int32_t &miniBatch, Address &at) {
+  return failure(parser.parseInteger(layer) || parseMiniBatch(parser, miniBatch) || parseAddress(parser, at));
+}
+void printActAt(OpAsmPrinter &printer, Operation *, int32_t layer, int32_t miniBatch, const Address &at) {
+  printer << layer;
+  printMiniBatch(printer, miniBatch);
   printAddress(printer, at);
 }
 

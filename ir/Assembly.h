@@ -4,11 +4,12 @@
 //
 //   Range         [4096 for 1024]                         bytes [4096, 5120)
 //   Ranges        [4096 for 1024, 5120 for 64]            the second one only if it is there
+//   RecomputeRanges  the same, and `norms[5200 for 128]`
 //   LinearRanges  the same, and `then gelu`
 //   Step          step<attention 3 on compute, flops 100, device_bytes 200>
 //   StepAt        the same, and `at 8192` once placed;  StepAtScratch, StepScratch: and `scratch 1024 at 9216`
 //   MiniBatchAt   mini_batch(1) at 4096
-//   RoleAt        qkv layer 3 at 4096;   IndexAt, KvAt, IoAt: the same for slot, kv (3 tail at 4096) and io
+//   RoleAt        qkv layer 3 at 4096;   IndexAt, KvAt, ActAt, IoAt: the same for slot, kv (3 tail at 4096), act and io
 //   Destination   into %slot.0[8192], or onto %part
 //   Wait          %t, or raw %t on compute
 //   Dirty         dirty, or nothing;   Keeping: keeping, or nothing
@@ -26,6 +27,9 @@ mlir::ParseResult parseRange(mlir::OpAsmParser &parser, ByteRange &range);
 void printRange(mlir::OpAsmPrinter &printer, mlir::Operation *op, const ByteRange &range);
 mlir::ParseResult parseRanges(mlir::OpAsmParser &parser, ByteRange &first, ByteRange &second);
 void printRanges(mlir::OpAsmPrinter &printer, mlir::Operation *op, const ByteRange &first, const ByteRange &second);
+mlir::ParseResult parseRecomputeRanges(mlir::OpAsmParser &parser, ByteRange &weight, ByteRange &bias, ByteRange &norms);
+void printRecomputeRanges(mlir::OpAsmPrinter &printer, mlir::Operation *op, const ByteRange &weight,
+                          const ByteRange &bias, const ByteRange &norms);
 mlir::ParseResult parseLinearRanges(mlir::OpAsmParser &parser, ByteRange &weight, ByteRange &bias, Epilogue &epilogue);
 void printLinearRanges(mlir::OpAsmPrinter &printer, mlir::Operation *op, const ByteRange &weight, const ByteRange &bias,
                        Epilogue epilogue);
@@ -47,6 +51,8 @@ void printIndexAt(mlir::OpAsmPrinter &printer, mlir::Operation *op, int32_t inde
 mlir::ParseResult parseKvAt(mlir::OpAsmParser &parser, int32_t &layer, int32_t &miniBatch, KvPart &part, Address &at);
 void printKvAt(mlir::OpAsmPrinter &printer, mlir::Operation *op, int32_t layer, int32_t miniBatch, KvPart part,
                const Address &at);
+mlir::ParseResult parseActAt(mlir::OpAsmParser &parser, int32_t &layer, int32_t &miniBatch, Address &at);
+void printActAt(mlir::OpAsmPrinter &printer, mlir::Operation *op, int32_t layer, int32_t miniBatch, const Address &at);
 mlir::ParseResult parseIoAt(mlir::OpAsmParser &parser, IoRole &role, int32_t &miniBatch, Address &at);
 void printIoAt(mlir::OpAsmPrinter &printer, mlir::Operation *op, IoRole role, int32_t miniBatch, const Address &at);
 

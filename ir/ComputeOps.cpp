@@ -65,10 +65,17 @@ void LinearOp::getAsmResultNames(SetName setName) {
 }
 int LinearOp::tiedOperand(unsigned) { return getResidual() ? 3 : -1; } // meta, x, unit, residual
 
-// A cache is one buffer, or its blocks on the device and its tail there.
+// A cache is one buffer, or its blocks on the device and its tail there; then what was recomputed.
 static LogicalResult verifyCache(Operation *op, mlir::ValueRange kv) {
-  if (kv.empty() || kv.size() > 2)
-    return op->emitOpError() << "takes a cache, and its tail if it is split, not " << kv.size() << " buffers";
+  const auto isRecomputed = [](Value value) {
+    return llvm::isa_and_nonnull<RecomputeKvOp>(rangeOf(value).getDefiningOp());
+  };
+  const auto recomputed = static_cast<size_t>(llvm::count_if(kv, isRecomputed));
+  if (kv.size() == recomputed || kv.size() > 2 + recomputed)
+    return op->emitOpError() << "takes a cache, and its tail if it is split, not " << kv.size() - recomputed
+                             << " buffers";
+  if (recomputed > 1 || (recomputed == 1 && !isRecomputed(kv.back())))
+    return op->emitOpError() << "takes recomputed keys and values once, behind the cache";
   return success();
 }
 
@@ -95,13 +102,14 @@ int RopeAppendOp::tiedOperand(unsigned index) { return static_cast<int>(index) +
 void AttentionOp::getAsmResultNames(SetName setName) { setName(getOut(), "attended"); }
 LogicalResult AttentionOp::verify() { return verifyCache(*this, getKv()); }
 
+int ActAppendOp::tiedOperand(unsigned) { return 2; } // meta, x, act
+
 LogicalResult RecomputeKvOp::verify() {
-  return failure(failed(verifyTensor(*this, "norm weight", getNormWeight(), getUnit(), true)) ||
-                 failed(verifyTensor(*this, "norm bias", getNormBias(), getUnit(), false)) ||
-                 failed(verifyTensor(*this, "weight", getWeight(), getUnit(), true)) ||
-                 failed(verifyTensor(*this, "bias", getBias(), getUnit(), false)));
+  return failure(failed(verifyTensor(*this, "weight", getWeight(), getUnit(), true)) ||
+                 failed(verifyTensor(*this, "bias", getBias(), getUnit(), false)) ||
+                 failed(verifyTensor(*this, "norms", getHeadNorms(), getUnit(), false)));
 }
-int RecomputeKvOp::tiedOperand(unsigned) { return 3; } // meta, act, unit, kv
+void RecomputeKvOp::getAsmResultNames(SetName setName) { setName(getRecomputed(), "recomputed"); }
 
 // `packed` must be what `bits` an element and two bounds a group take of `plain`.
 static LogicalResult verifyPacked(Operation *op, int32_t bits, int32_t group, BufferType plain, BufferType packed) {

@@ -115,7 +115,8 @@ def Headrace_RopeAppendOp : Headrace_ComputeOp<"rope_append",
   let description = [{
     Of a cache that is split `kv` names its blocks at home on the device, if it has such, then where its tail lies there;
     `home` the tail's home on the host, where the tail is not written back otherwise, then the mirror: rows are written
-    there, too, and the step is direct. Each has its next version among `appended`, in this order.
+    there, too, and the step is direct. Each has its next version among `appended`, in this order. Behind the cache in `kv`
+    stands what recompute_kv has made of activation blocks, where there are such.
 
     With `norms %unit[...]` each head of q and of k is normalised before (RMSNorm): the brackets name the two norms'
     weights, which lie behind each other.
@@ -136,7 +137,7 @@ def Headrace_RopeAppendOp : Headrace_ComputeOp<"rope_append",
 def Headrace_AttentionOp : Headrace_ComputeOp<"attention",
     [Headrace_Reads<"Meta">, Headrace_Reads<"Qkv", "X">, Headrace_Access<"readCache(accesses, getKv());">, Headrace_UsesScratch,
      Headrace_Writes<"Out", "Y">], ["resultAddress", "workspace"], [Headrace_NameResults]> {
-  let summary = "paged attention over a layer's KV cache: its blocks on the device, then its tail there, if it is split";
+  let summary = "paged attention over a layer's KV cache: its blocks on the device, its tail there, if it is split, recomputed blocks";
   let arguments = (ins Headrace_DeviceBuffer:$meta, Headrace_DeviceBuffer:$qkv, Variadic<Headrace_DeviceBuffer>:$kv,
                        Headrace_StepProp:$step, DefaultValuedProp<Headrace_AddressProp, Headrace_NoAddress>:$at,
                        DefaultValuedProp<Headrace_WorkspaceProp, "::headrace::ir::Workspace()">:$scratch);
@@ -148,24 +149,40 @@ def Headrace_AttentionOp : Headrace_ComputeOp<"attention",
   let hasVerifier = 1;
 }
 
-def Headrace_RecomputeKvOp : Headrace_ComputeOp<"recompute_kv",
-    [Headrace_Reads<"Meta">, Headrace_Reads<"Act", "X">, Headrace_ReadsTensor<"NormWeight", "NormWeights">,
-     Headrace_ReadsTensor<"NormBias", "NormWeights">, Headrace_ReadsTensor<"Weight">, Headrace_ReadsTensor<"Bias">,
-     Headrace_Updates<"Kv">], ["tiedOperand"], [AllTypesMatch<["kv", "appended"]>]> {
-  let summary = "K and V of tokens whose layer inputs were kept instead: norm(act) [W_K W_V]^T + bias, rotated, to the cache";
-  let description = [{
-    `act` holds layer-input activations of earlier tokens (HybridServe's ACT blocks); `unit` is the layer's qkv unit, of
-    which the first brackets name the norm's weight and bias, the second the rows of W_K W_V and their bias.
-  }];
-  let arguments = (ins Headrace_DeviceBuffer:$meta, Headrace_DeviceBuffer:$act, Headrace_DeviceBuffer:$unit,
-                       Headrace_DeviceBuffer:$kv, Headrace_RangeProp:$norm_weight,
-                       DefaultValuedProp<Headrace_RangeProp, "::headrace::ir::ByteRange()">:$norm_bias,
-                       Headrace_RangeProp:$weight,
-                       DefaultValuedProp<Headrace_RangeProp, "::headrace::ir::ByteRange()">:$bias, Headrace_StepProp:$step);
+def Headrace_ActAppendOp : Headrace_ComputeOp<"act_append",
+    [Headrace_Reads<"Meta">, Headrace_Reads<"X">, Headrace_Updates<"Act">], ["tiedOperand"],
+    [AllTypesMatch<["act", "appended"]>]> {
+  let summary = "keep the norm's rows of tokens whose block is an activation block";
+  let arguments = (ins Headrace_DeviceBuffer:$meta, Headrace_DeviceBuffer:$x, Headrace_DeviceBuffer:$act,
+                       Headrace_StepProp:$step);
   let results = (outs Headrace_DeviceBuffer:$appended);
   let assemblyFormat = [{
-    `tokens` `(` $meta `)` $act `,` $unit `` custom<Ranges>($norm_weight, $norm_bias) `` custom<Ranges>($weight, $bias)
-    `,` $kv custom<Step>($step) attr-dict `:` custom<Types>(type($meta), type($act), type($unit), type($kv))
+    `tokens` `(` $meta `)` $x `,` $act custom<Step>($step)
+    attr-dict `:` custom<Types>(type($meta), type($x), type($act))
+  }];
+}
+
+def Headrace_RecomputeKvOp : Headrace_ComputeOp<"recompute_kv",
+    [Headrace_Reads<"Meta">, Headrace_Reads<"Act">, Headrace_ReadsTensor<"Weight">, Headrace_ReadsTensor<"Bias">,
+     Headrace_ReadsTensor<"HeadNorms", "NormWeights">, Headrace_UsesScratch, Headrace_Writes<"Recomputed", "Y">],
+    ["resultAddress", "workspace"], [Headrace_NameResults]> {
+  let summary = "K and V of earlier tokens whose activations were kept: act [W_K W_V]^T + bias, normalised and rotated as new ones";
+  let description = [{
+    `act` holds the norm's output for earlier tokens (HybridServe's ACT blocks); `unit` is the layer's qkv unit, of which
+    the brackets name the matrix and its bias, then `norms` the norms of heads. The result has the blocks' keys and values
+    as a cache has them; rope_append and attention take it behind the cache.
+  }];
+  let arguments = (ins Headrace_DeviceBuffer:$meta, Headrace_DeviceBuffer:$act, Headrace_DeviceBuffer:$unit,
+                       Headrace_RangeProp:$weight,
+                       DefaultValuedProp<Headrace_RangeProp, "::headrace::ir::ByteRange()">:$bias,
+                       DefaultValuedProp<Headrace_RangeProp, "::headrace::ir::ByteRange()">:$head_norms,
+                       Headrace_StepProp:$step, DefaultValuedProp<Headrace_AddressProp, Headrace_NoAddress>:$at,
+                       DefaultValuedProp<Headrace_WorkspaceProp, "::headrace::ir::Workspace()">:$scratch);
+  let results = (outs Headrace_DeviceBuffer:$recomputed);
+  let assemblyFormat = [{
+    `tokens` `(` $meta `)` $act `,` $unit `` custom<RecomputeRanges>($weight, $bias, $head_norms)
+    custom<StepAtScratch>($step, $at, $scratch)
+    attr-dict `:` custom<Types>(type($meta), type($act), type($unit)) `->` custom<Types>(type($recomputed))
   }];
   let hasVerifier = 1;
 }

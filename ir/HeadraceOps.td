@@ -102,6 +102,21 @@ def Headrace_KvOp : Headrace_Op<"kv", [Headrace_NameResults, Headrace_Persistent
   let hasVerifier = 1;
 }
 
+def Headrace_ActOp : Headrace_Op<"act", [Headrace_NameResults, Headrace_Persistent, Headrace_Movable]> {
+  let summary = "one layer's activation blocks";
+  let description = [{
+    Of tokens that have a block here the norm's output is kept, from which recompute_kv makes keys and values (HybridServe).
+    Each mini-batch has its own; `mini_batch(0)` is not printed.
+
+        %act.3 = headrace.act 3 : <8192, f32>
+  }];
+  let arguments = (ins I32Prop:$layer, DefaultValuedProp<I32Prop, "0">:$mini_batch,
+                       DefaultValuedProp<Headrace_AddressProp, "::headrace::ir::Address()">:$at);
+  let results = (outs Headrace_WholeBuffer:$buffer);
+  let assemblyFormat = "custom<ActAt>($layer, $mini_batch, $at) attr-dict `:` custom<Types>(type($buffer))";
+  let hasVerifier = 1;
+}
+
 def Headrace_ResidualOp : Headrace_Op<"residual", [Headrace_NameResults, Headrace_Persistent, Headrace_Movable]> {
   let summary = "the home of a mini-batch's residual stream, where that leaves the device between layers";
   let description = [{

@@ -27,6 +27,7 @@ void WeightOp::getAsmResultNames(SetName setName) { setName(getBuffer(), getName
 void KvOp::getAsmResultNames(SetName setName) { setName(getBuffer(), nameOf(getBuffer())); }
 // "", or ".1" behind the first mini-batch.
 static std::string suffix(int32_t miniBatch) { return miniBatch == 0 ? "" : "." + std::to_string(miniBatch); }
+void ActOp::getAsmResultNames(SetName setName) { setName(getBuffer(), nameOf(getBuffer())); }
 void ResidualOp::getAsmResultNames(SetName setName) { setName(getBuffer(), nameOf(getBuffer())); }
 void ClaimOp::getAsmResultNames(SetName setName) { setName(getResult(), "d." + nameOf(getSource())); }
 void IoOp::getAsmResultNames(SetName setName) {
@@ -53,15 +54,21 @@ Movable KvOp::movable() {
               (getPart() == KvPart::Cache ? "" : "." + stringifyKvPart(getPart()).str()),
           getMiniBatch()};
 }
+Movable ActOp::movable() {
+  return {MovableKind::Act, getLayer(), getLayer(), "act." + std::to_string(getLayer()) + suffix(getMiniBatch()),
+          getMiniBatch()};
+}
 Movable ResidualOp::movable() {
   return {MovableKind::Residual, getMiniBatch(), -1, "residual" + suffix(getMiniBatch()), getMiniBatch()};
 }
+Value ActOp::atHome() { return getBuffer(); }
 Value ResidualOp::atHome() { return getBuffer(); }
 Value WeightOp::atHome() { return getBuffer(); }
 Value KvOp::atHome() { return getBuffer(); }
 
 Address &WeightOp::address() { return getProperties().at; }
 Address &KvOp::address() { return getProperties().at; }
+Address &ActOp::address() { return getProperties().at; }
 Address &ResidualOp::address() { return getProperties().at; }
 Address &IoOp::address() { return getProperties().at; }
 Address &SlotOp::address() { return getProperties().at; }
@@ -75,10 +82,14 @@ Identity KvOp::identity() {
 Identity IoOp::identity() {
   return {mlir::TypeID::get<IoOp>(), static_cast<int64_t>(getRole()) * kMostMiniBatches + getMiniBatch()};
 }
+Identity ActOp::identity() {
+  return {mlir::TypeID::get<ActOp>(), int64_t{getLayer()} * kMostMiniBatches + getMiniBatch()};
+}
 Identity ResidualOp::identity() { return {mlir::TypeID::get<ResidualOp>(), getMiniBatch()}; }
 Identity SlotOp::identity() { return {mlir::TypeID::get<SlotOp>(), getIndex()}; }
 uint64_t WeightOp::sizeInBytes() { return bufferType(getBuffer()).getBytes(); }
 uint64_t KvOp::sizeInBytes() { return bufferType(getBuffer()).getBytes(); }
+uint64_t ActOp::sizeInBytes() { return bufferType(getBuffer()).getBytes(); }
 uint64_t ResidualOp::sizeInBytes() { return bufferType(getBuffer()).getBytes(); }
 uint64_t IoOp::sizeInBytes() { return bufferType(getBuffer()).getBytes(); }
 uint64_t SlotOp::sizeInBytes() { return getSlot().getType().getBytes(); }
@@ -102,6 +113,12 @@ static LogicalResult verifyMiniBatch(Operation *op, int32_t miniBatch) {
 }
 
 LogicalResult KvOp::verify() {
+  if (getLayer() < 0)
+    return emitOpError() << "has layer " << getLayer() << ", which must not be negative";
+  return verifyMiniBatch(*this, getMiniBatch());
+}
+
+LogicalResult ActOp::verify() {
   if (getLayer() < 0)
     return emitOpError() << "has layer " << getLayer() << ", which must not be negative";
   return verifyMiniBatch(*this, getMiniBatch());

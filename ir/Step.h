@@ -108,7 +108,9 @@ enum class Arg : uint8_t {
   Workspace = 14,
   KvTail = 15,
   KvHome = 16,
-  History = 17
+  History = 17,
+  Act = 18,
+  KvRecomputed = 19
 };
 
 // The bytes `range` of the buffer that `value` is a version of. A range that a step reads and rewrites in place appears

@@ -23,19 +23,22 @@ HEADRACE_HD constexpr bool countsInUnits(const KvSegments &s) {
 }
 
 struct CacheUnits {
-  uint32_t start, stride, tail, tailStride, split; // as KvSegments, in units
-  uint32_t kvHeads, blockTokens, rowUnits;         // rowUnits: of headDim elements
+  uint32_t start, stride, tail, tailStride, split, act, actStride, firstAct; // as KvSegments, in units
+  uint32_t kvHeads, blockTokens, rowUnits;                                   // rowUnits: of headDim elements
 
   HEADRACE_HD CacheUnits(const KvSegments &s, int64_t heads, int64_t tokens, int64_t headDim)
       : start(static_cast<uint32_t>(s.start / kCacheUnit)), stride(static_cast<uint32_t>(s.stride / kCacheUnit)),
         tail(static_cast<uint32_t>(s.tail / kCacheUnit)), tailStride(static_cast<uint32_t>(s.tailStride / kCacheUnit)),
-        split(static_cast<uint32_t>(s.split)), kvHeads(static_cast<uint32_t>(heads)),
+        split(static_cast<uint32_t>(s.split)), act(static_cast<uint32_t>(s.act / kCacheUnit)),
+        actStride(static_cast<uint32_t>(s.actStride / kCacheUnit)), firstAct(static_cast<uint32_t>(s.firstAct)), kvHeads(static_cast<uint32_t>(heads)),
         blockTokens(static_cast<uint32_t>(tokens)), rowUnits(static_cast<uint32_t>(headDim / kCacheUnit)) {}
 
   // Where the token's row of k begins; v's is valuesAfter() further.
   HEADRACE_HD uint32_t keyOf(const int32_t *blocks, uint32_t token, uint32_t kvHead) const {
     const uint32_t block = static_cast<uint32_t>(blocks[token / blockTokens]);
-    const uint32_t begin = block < split ? start + block * stride : tail + (block - split) * tailStride;
+    const uint32_t begin = block >= firstAct ? act + (block - firstAct) * actStride
+                           : block < split   ? start + block * stride
+                                             : tail + (block - split) * tailStride;
     return begin + (kvHead * blockTokens + token % blockTokens) * rowUnits;
   }
   HEADRACE_HD uint32_t valuesAfter() const { return kvHeads * blockTokens * rowUnits; }

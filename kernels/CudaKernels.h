@@ -29,7 +29,7 @@ struct CudaLaunch {
   uint32_t sharedBytes = 0; // dynamic; above 48 KiB the entry's attribute must be raised before
 };
 
-// y[t, n] = epilogue(y[t, n] + bias[n]) in place, rows [0, *count)
+// y[t, n] = epilogue(y[t, n] + bias[n]) in place, rows [0, *count), at most capacity
 struct BiasActivateArgs {
   const int32_t *count;
   void *y;          // [capacity, n], result
@@ -44,6 +44,38 @@ struct BiasActivateArgs {
     f("bias", bias);
   }
 };
+
+// RecomputeKv is a chunk of rows at a time: rows of activation blocks one behind the other, a product of the library,
+// and what RopeAppend does with k and v. Row r is token r % blockTokens of listed block r / blockTokens; of rows that no
+// block has, or that are this iteration's, anything is made and nothing is kept.
+struct GatherActArgs {
+  const IterationMeta *meta;
+  const void *act; // [activation blocks, blockTokens, hidden], activation
+  void *x;         // [rows, hidden], activation
+  int64_t hidden, blockTokens;
+  int64_t firstRow, rows;
+  Elem activation;
+
+  template <typename F> void pointers(F f) const {
+    f("meta", meta);
+    f("act", act);
+    f("x", x);
+  }
+};
+struct AppendActArgs {
+  RopeAppendArgs rope; // no heads of q; its qkv is [rows, lead + 2 kvHeads * headDim], k behind `lead`
+  int64_t lead;
+  int64_t firstRow, rows;
+
+  template <typename F> void pointers(F f) const { rope.pointers(f); }
+};
+struct RecomputeCalls {
+  GatherActArgs gather;
+  LinearArgs product;
+  AppendActArgs append;
+};
+// Of the chunk that begins at `firstRow`, a multiple of recomputeRows() below args.capacity.
+RecomputeCalls recomputeCalls(const RecomputeKvArgs &args, int64_t firstRow);
 
 // Copies the iteration's tokens and then its number to mapped host memory: slot iteration % kPublishSlots of each
 // array. The number is visible to the host only after the tokens are.
@@ -65,11 +97,13 @@ struct PublishArgs {
   }
 };
 
-// How an op with these arguments is launched. Linear has no kernel of its own: kernel is null. Unsupported combinations
+// How an op with these arguments is launched. Linear and RecomputeKv have no kernel of their own: kernel is null. Unsupported combinations
 // (a head size without an instance, say) have a null kernel too, and `why` says what is supported.
 CudaLaunch cudaLaunch(Op op, const void *args, const CudaShape &shape, const char **why);
 CudaLaunch cudaLaunch(const BiasActivateArgs &args);
 CudaLaunch cudaLaunch(const PublishArgs &args);
+CudaLaunch cudaLaunch(const GatherActArgs &args);
+CudaLaunch cudaLaunch(const AppendActArgs &args, const char **why);
 
 // The __global__ function of that name, for cudaLaunchKernel and cudaGraphAddKernelNode; null if there is none.
 const void *cudaEntry(const char *kernel);

@@ -189,8 +189,84 @@ CudaLaunch cudaLaunch(Op op, const void *args, const CudaShape &shape, const cha
     return launch("sample", atLeastOne(shape.sequences), 1, 1, kSampleThreads,
                   3 * (kSampleThreads / 32) * static_cast<int64_t>(sizeof(uint64_t)));
   }
+  case Op::ActAppend: {
+    const auto &a = *static_cast<const ActAppendArgs *>(args);
+    if (!valid(a.activation))
+      return refuse(why, kElems);
+    return rows("act_append", shape.tokens, 256, 0);
+  }
+  case Op::RecomputeKv:
+    return refuse(why, "recompute_kv is several launches");
   }
   return refuse(why, "unknown op");
+}
+
+RecomputeCalls recomputeCalls(const RecomputeKvArgs &args, int64_t firstRow) {
+  const int64_t most = recomputeRows(Backend::Cuda, args.capacity);
+  const int64_t rowsHere = least(most, args.capacity - firstRow);
+  const int64_t bytes = args.activation == Elem::F32 ? 4 : 2;
+  auto *workspace = static_cast<char *>(args.workspace);
+  char *product = workspace + CudaWorkspace::recomputeProduct(most, args.hidden, bytes);
+  RecomputeCalls calls{};
+  calls.gather = {.meta = args.meta,
+                  .act = args.act,
+                  .x = workspace,
+                  .hidden = args.hidden,
+                  .blockTokens = args.blockTokens,
+                  .firstRow = firstRow,
+                  .rows = rowsHere,
+                  .activation = args.activation};
+  calls.product = {.count = &args.meta->numActRows,
+                   .x = workspace,
+                   .w = args.w,
+                   .bias = args.bias,
+                   .residual = nullptr,
+                   .y = product,
+                   .workspace = workspace + CudaWorkspace::recomputeScratch(most, args.n(), args.hidden, bytes),
+                   .n = args.n(),
+                   .k = args.hidden,
+                   .capacity = rowsHere,
+                   .elem = args.elem,
+                   .order = args.order,
+                   .epilogue = Epilogue::None,
+                   .activation = args.activation,
+                   .result = args.activation,
+                   .biasElem = args.biasElem};
+  calls.append = {.rope = {.meta = args.meta,
+                           .qkv = product,
+                           .inverseFrequencies = args.inverseFrequencies,
+                           .headNorms = args.headNorms,
+                           .kv = args.kv,
+                           .segments = {.act = 0,
+                                        .actStride = kvBlockElements(args.kvHeads, args.blockTokens, args.headDim),
+                                        .firstAct = 0},
+                           .home = nullptr,
+                           .homeFirst = 0,
+                           .homeEnd = 0,
+                           .homeStride = 0,
+                           .heads = 0,
+                           .kvHeads = args.kvHeads,
+                           .headDim = args.headDim,
+                           .blockTokens = args.blockTokens,
+                           .eps = args.eps,
+                           .kvElem = args.kvElem,
+                           .activation = args.activation},
+                  .lead = args.lead,
+                  .firstRow = firstRow,
+                  .rows = rowsHere};
+  return calls;
+}
+
+CudaLaunch cudaLaunch(const GatherActArgs &args) { return rows("gather_act", args.rows, 256, 0); }
+
+CudaLaunch cudaLaunch(const AppendActArgs &args, const char **why) {
+  static constexpr const char *kNames[3][3] = {{"append_act_f32_f32", "append_act_f32_f16", "append_act_f32_bf16"},
+                                               {"append_act_f16_f32", "append_act_f16_f16", "append_act_f16_bf16"},
+                                               {"append_act_bf16_f32", "append_act_bf16_f16", "append_act_bf16_bf16"}};
+  CudaLaunch launch = ropeAppend(args.rope, {.tokens = args.rows}, why);
+  if (launch.kernel != nullptr)
+    launch.kernel = kNames[static_cast<int>(args.rope.activation)][static_cast<int>(args.rope.kvElem)];
+  return launch;
 }
 
 CudaLaunch cudaLaunch(const BiasActivateArgs &args) {

@@ -23,6 +23,20 @@ struct CudaWorkspace {
     return static_cast<uint64_t>(sequences * heads * splits(maxContext) * (headDim + 2)) * sizeof(float);
   }
 
+  // Keys and values are recomputed so many rows at a time: gathered activations, what the product makes of them, the
+  // product's own scratch, each from a multiple of 256 bytes on.
+  static constexpr int64_t kRecomputeRows = 4096;
+  static constexpr uint64_t recomputeProduct(int64_t rows, int64_t hidden, int64_t activationBytes) {
+    return alignUp(static_cast<uint64_t>(rows * hidden * activationBytes));
+  }
+  static constexpr uint64_t recomputeScratch(int64_t rows, int64_t n, int64_t hidden, int64_t activationBytes) {
+    return recomputeProduct(rows, hidden, activationBytes) + alignUp(static_cast<uint64_t>(rows * n * activationBytes));
+  }
+  static constexpr uint64_t recomputeBytes(int64_t rows, int64_t n, int64_t hidden, int64_t activationBytes) {
+    return recomputeScratch(rows, n, hidden, activationBytes) + kLinearBytes;
+  }
+  static constexpr uint64_t alignUp(uint64_t bytes) { return (bytes + 255) / 256 * 256; }
+
   // A copy of each row's logits, which sampling turns into probabilities.
   static constexpr uint64_t sampleBytes(int64_t sequences, int64_t vocab) {
     return static_cast<uint64_t>(sequences * vocab) * sizeof(float);

@@ -32,6 +32,9 @@ template <typename Place> static uint64_t walkArrays(const MetaLayout &layout, P
   add(&IterationMeta::presence, sequences, 4);
   add(&IterationMeta::frequency, sequences, 4);
   add(&IterationMeta::promptTokens, sequences, 4);
+  add(&IterationMeta::actBlock, layout.maxActBlocks, 4);
+  add(&IterationMeta::actPosition, layout.maxActBlocks, 4);
+  add(&IterationMeta::actTokens, layout.maxActBlocks, 4);
   add(&IterationMeta::blockTable, sequences * layout.maxBlocksPerSequence, 4); // last: see metaBytesInUse
   return (offset + 255) / 256 * 256;
 }

@@ -15,6 +15,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 
 #include "kernels/HostDevice.h"
 
@@ -47,6 +48,12 @@ struct IterationMeta {
   uint32_t frequency;      // float [S]
   uint32_t promptTokens;   // int32 [S]: so many of the sequence's tokens were not generated
   uint32_t firstOutput;    // where the first token sampled goes in the iteration's tokens: numSampled of those before
+  // Activation blocks with tokens of earlier iterations, in the order of sequences and positions (Op::RecomputeKv).
+  int32_t numActBlocks;
+  int32_t numActRows;   // of all tokens that these have room for
+  uint32_t actBlock;    // int32 [A]: its number less MetaLayout::firstActBlock
+  uint32_t actPosition; // int32 [A]: of its first token
+  uint32_t actTokens;   // int32 [A]: of its tokens those of earlier iterations; they come first
 
   template <typename T> HEADRACE_HD const T *array(uint32_t offset) const {
     return reinterpret_cast<const T *>(reinterpret_cast<const char *>(this) + offset);
@@ -61,6 +68,8 @@ struct MetaLayout {
   int64_t maxTokens = 0;
   int64_t maxSequences = 0;
   int64_t maxBlocksPerSequence = 0;
+  // Blocks from this number on are activation blocks, at most so many of a mini-batch's; none: all are KV blocks.
+  int64_t firstActBlock = std::numeric_limits<int32_t>::max(), maxActBlocks = 0;
 };
 // Of an iteration.
 inline constexpr uint32_t kMostMiniBatches = 64;

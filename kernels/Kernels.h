@@ -39,7 +39,9 @@ namespace headrace::kernels {
   OP(Attention, 4, "attention")    /* paged attention over the cache */                                                \
   OP(Activate, 5, "activate")      /* silu(gate) * up */                                                               \
   OP(GatherRows, 6, "gather_rows") /* rows whose logits are wanted, one a sequence */                                  \
-  OP(Sample, 7, "sample")          /* logits -> token */
+  OP(Sample, 7, "sample")          /* logits -> token */                                                               \
+  OP(ActAppend, 8, "act_append")   /* rows of the norm to activation blocks */                                         \
+  OP(RecomputeKv, 9, "recompute_kv") /* k and v of earlier tokens from their activation blocks */
 
 enum class Op : uint8_t {
 #define HEADRACE_OP(name, value, text) name = value,
@@ -190,7 +192,7 @@ struct RopeAppendArgs {
 
 // One layer's KV cache: blocks of [k = 0, v = 1][kvHead][token in block][headDim], kvElem, each where `segments` says.
 // Token t of a sequence is in block blockTable[sequence][t / blockTokens], row t % blockTokens. Block 0 is the scratch
-// block: padded rows write there, nothing reads it.
+// block: padded rows write there, nothing reads it. Activation blocks are there as RecomputeKv has made them.
 struct AttentionArgs {
   const IterationMeta *meta;
   const void *qkv; // [T, (heads + 2 kvHeads) * headDim], activation, q rotated
@@ -211,6 +213,73 @@ struct AttentionArgs {
     f("workspace", workspace);
   }
   template <typename F> void results(F f) const { eachRow(out, meta->numTokens, heads * headDim, activation, f); }
+};
+
+// Activation blocks (HybridServe, 4.1): of a token whose block is one, not k and v are kept but what they are made from,
+// the output of the norm in front of qkv, as qkv reads it. A layer's lie one behind the other, [token in block][hidden];
+// in tables and slots they are the blocks from number firstAct on.
+
+// act[kvSlot(t)] = x[t, :] for the rows whose block is an activation block
+struct ActAppendArgs {
+  const IterationMeta *meta;
+  const void *x; // [T, hidden], activation
+  void *act;     // [activation blocks, blockTokens, hidden], activation
+  int64_t hidden, blockTokens, firstAct;
+  Elem activation;
+
+  template <typename F> void pointers(F f) const {
+    f("meta", meta);
+    f("x", x);
+    f("act", act);
+  }
+  template <typename F> void results(F f) const {
+    const int32_t *slots = meta->array<int32_t>(meta->kvSlot);
+    for (int64_t row = 0; row < meta->numTokens; ++row)
+      if (const int64_t at = slots[row] - firstAct * blockTokens; at >= 0)
+        f(act, at * hidden, hidden, activation, row, int64_t{0});
+  }
+};
+
+// k and v of the tokens that meta->actBlock lists: act W^T + bias of the k and v rows of qkv's operand, then as
+// RopeAppend has them, in blocks as those of the cache. What this iteration's tokens have in these blocks RopeAppend
+// writes. In chunks of recomputeRows() rows, so that the workspace does not grow with the context.
+struct RecomputeKvArgs {
+  const IterationMeta *meta;
+  const void *act;                 // as ActAppendArgs has it
+  const void *w;                   // [n, hidden], elem, order: rows of qkv's operand from the one `lead` before k's first
+  const void *bias;                // [n rounded up to 16], biasElem, or null
+  const float *inverseFrequencies; // as RopeAppendArgs has them
+  const float *headNorms;          // likewise: k's are the second
+  void *kv;                        // [activation blocks] of [k, v][kvHeads][blockTokens][headDim], kvElem
+  void *workspace;                 // recomputeWorkspaceBytes(...)
+  int64_t hidden, lead, kvHeads, headDim, blockTokens;
+  int64_t capacity; // rows: blocks that are listed x blockTokens
+  float eps;        // of the norms
+  Elem elem;
+  Order order;
+  Elem biasElem;
+  Elem kvElem;
+  Elem activation;
+
+  int64_t n() const { return lead + 2 * kvHeads * headDim; }
+  template <typename F> void pointers(F f) const {
+    f("meta", meta);
+    f("act", act);
+    f("w", w);
+    f("bias", bias);
+    f("inverseFrequencies", inverseFrequencies);
+    f("headNorms", headNorms);
+    f("kv", kv);
+    f("workspace", workspace);
+  }
+  template <typename F> void results(F f) const {
+    const int32_t *blocks = meta->array<int32_t>(meta->actBlock), *tokens = meta->array<int32_t>(meta->actTokens);
+    for (int64_t i = 0; i < meta->numActBlocks; ++i)
+      for (int64_t plane = 0; plane < 2 * kvHeads; ++plane)
+        for (int64_t line = 0; line < tokens[i]; ++line)
+          f(kv, ((blocks[i] * 2 * kvHeads + plane) * blockTokens + line) * headDim, headDim, kvElem,
+            i * blockTokens + line, plane * headDim);
+  }
 };
 
 // y[t, i] = silu(gateUp[t, i]) * gateUp[t, intermediate + i]

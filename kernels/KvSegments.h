@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where a layer's blocks of the KV cache lie: two runs of blocks, each (base, stride, first block). One function says
-// where a block begins; the kernels that append and attend ask it. (Plans have one run; a hand-over counts on that.)
+// Where a layer's blocks of keys and values lie: up to three runs of blocks, each (base, stride, first block). One
+// function says where a block begins; the kernels that append and attend ask it. (Plans have one run; a hand-over counts
+// on that.)
 //
 //   one run     | 0 | 1 | 2 | 3 | 4 |                          a block's size apart
 //   split at 3  | 0 : . | 1 : . | 2 : . |   ...   | 3 | 4 |    apart, with others' blocks between; a tail elsewhere
+//   and         | 5 | 6 |                                      activation blocks, recomputed
 #pragma once
 
 #include <cstdint>
@@ -18,14 +20,19 @@ struct KvSegments {
   int64_t start = 0, stride = 0;    // block b < split begins at start + b * stride
   int64_t tail = 0, tailStride = 0; // block b >= split at tail + (b - split) * tailStride
   int32_t split = INT32_MAX;        // none: one run
+  int64_t act = 0, actStride = 0;   // block b >= firstAct at act + (b - firstAct) * actStride
+  int32_t firstAct = INT32_MAX;     // none: no activation blocks
   int64_t end = 0;                  // behind the last element of any block
 
   HEADRACE_HD constexpr int64_t of(int64_t block) const {
-    return block < split ? start + block * stride : tail + (block - split) * tailStride;
+    return block >= firstAct ? act + (block - firstAct) * actStride
+           : block < split   ? start + block * stride
+                             : tail + (block - split) * tailStride;
   }
   // Whether every block begins at a multiple of so many elements.
   HEADRACE_HD constexpr bool multipleOf(int64_t elements) const {
-    return start % elements == 0 && stride % elements == 0 && tail % elements == 0 && tailStride % elements == 0;
+    return start % elements == 0 && stride % elements == 0 && tail % elements == 0 && tailStride % elements == 0 &&
+           act % elements == 0 && actStride % elements == 0;
   }
 };
 

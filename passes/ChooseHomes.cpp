@@ -100,6 +100,8 @@ private:
     };
     with(blocks, kv);
     with(tail, kv);
+    if (const mlir::Value last = append_.getKv().back(); last != cache_.getBuffer()) // recomputed
+      with(last, kv);
     with(home, homes);
     with(mirror, homes);
     ir::StepInfo step = append_.getStep();

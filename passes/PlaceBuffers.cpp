@@ -37,7 +37,10 @@ struct Persistent {
       else if (!ir::bufferType(op.getResult(0)).isOnDevice())
         host.push_back(persistent);
       else
-        (llvm::isa<ir::IoOp>(op) ? io : llvm::isa<ir::KvOp>(op) ? kv : resident).push_back(persistent);
+        (llvm::isa<ir::IoOp>(op)                ? io
+         : llvm::isa<ir::KvOp, ir::ActOp>(op) ? kv
+                                               : resident)
+            .push_back(persistent);
     }
   }
   static constexpr size_t kSlotsRegion = 2; // of regions()
@@ -131,7 +134,7 @@ private:
 
 // The iterations of a placement agree on what persists; one that brings no tails of caches lacks their slots, the last.
 mlir::LogicalResult checkSame(ir::IterationOp first, const Persistent &a, ir::IterationOp other, const Persistent &b) {
-  const char *const names[] = {"io buffers", "KV caches", "slots", "weights at home on the device",
+  const char *const names[] = {"io buffers", "KV caches or activation blocks", "slots", "weights at home on the device",
                                "weights at home elsewhere"};
   const bool fewerSlots = a.slots.size() != b.slots.size() && other.getKvBlocks() != first.getKvBlocks();
   const size_t slots = std::min(a.slots.size(), b.slots.size());

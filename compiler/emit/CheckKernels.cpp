@@ -29,6 +29,13 @@ absl::Status checkCudaStep(const plan::Plan &plan, const core::BindContext &bind
   if (!bound.ok())
     return bound.status();
   const char *why = "";
+  if (const auto *recompute = std::get_if<kernels::RecomputeKvArgs>(&bound->args)) {
+    if (recompute->capacity == 0 ||
+        kernels::cudaLaunch(kernels::recomputeCalls(*recompute, 0).append, &why).kernel != nullptr)
+      return absl::OkStatus();
+    return absl::UnimplementedError(absl::StrCat("no kernel of hardware ", plan.hardware.name, " for ",
+                                                 kernels::opName(step.op), " of ", plan.model->name, ": ", why));
+  }
   const kernels::CudaShape shape{
       .tokens = variant.newTokens, .sequences = variant.sequences, .context = variant.context};
   if (kernels::cudaLaunch(step.op, bound->argsPointer(), shape, &why).kernel != nullptr)

@@ -47,6 +47,8 @@ public:
         buffers_[weight.getBuffer()] = index_.weight(static_cast<size_t>(weight.getUnit()));
       else if (auto kv = llvm::dyn_cast<ir::KvOp>(op))
         addCache(kv);
+      else if (auto act = llvm::dyn_cast<ir::ActOp>(op))
+        buffers_[act.getBuffer()] = index_.act(act.getLayer(), static_cast<uint32_t>(act.getMiniBatch()));
       else if (auto io = llvm::dyn_cast<ir::IoOp>(op))
         addIo(io);
       else if (auto residual = llvm::dyn_cast<ir::ResidualOp>(op))
@@ -278,6 +280,10 @@ PlanEmitter::PlanEmitter(const model::WeightLayout &layout, const Target &target
     for (uint32_t i = 0; i < plan.miniBatches; ++i)
       plan.buffers.push_back(
           {plan::kvName(layer, i, plan.miniBatches), plan::BufferKind::Kv, layer, target.kvBytes, i});
+  for (int32_t layer = 0; layer < plan.model->layers && target.actBlocks > 0; ++layer)
+    for (uint32_t i = 0; i < plan.miniBatches; ++i)
+      plan.buffers.push_back(
+          {plan::actName(layer, i, plan.miniBatches), plan::BufferKind::Act, layer, target.actBytes, i});
   const auto ids = [](int64_t count) { return model::alignUp(static_cast<uint64_t>(count) * sizeof(int32_t)); };
   const auto io = [&](const char *name, uint64_t bytes, plan::Io which) {
     plan.buffers.push_back({name, plan::BufferKind::Io, -1, bytes, static_cast<uint32_t>(which)});
@@ -309,6 +315,8 @@ uint32_t PlanEmitter::addPlacement(ir::IterationOp iteration, plan::Placement pl
       home(index.kv(kv.getLayer(), static_cast<uint32_t>(kv.getMiniBatch())), kv.getBuffer(),
            kv.getPart() == ir::KvPart::Tail ? kvPartOffset(kv, plan_, placement.kvBlocks, 0) : 0,
            kv.getPart() == ir::KvPart::Tail);
+    else if (auto act = llvm::dyn_cast<ir::ActOp>(op))
+      home(index.act(act.getLayer(), static_cast<uint32_t>(act.getMiniBatch())), act.getBuffer());
     else if (auto io = llvm::dyn_cast<ir::IoOp>(op))
       addIoHome(placement, io);
     else if (auto residual = llvm::dyn_cast<ir::ResidualOp>(op))

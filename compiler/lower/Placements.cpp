@@ -68,6 +68,7 @@ PlacementFamily::PlacementFamily(const model::ModelSpec &spec, const model::Weig
             (kernels::metaBytes(target.meta) + ids(target.batch) + target.historyBytes) +
         ids(target.sequences());
   caches_ = static_cast<uint64_t>(target.caches(spec.layers));
+  actBytes_ = caches_ * target.actBytes;
   if (target.residualsLeave) { // one after the other in as many slots, as often as layers and mini-batches make
     const int64_t slots = std::min(algorithms::kResidualSlots, target.caches(spec.layers));
     residualSlots_ = static_cast<uint64_t>(slots) * target.residualBytes(spec.hidden);
@@ -102,7 +103,7 @@ std::vector<PlacementFamily::Item> PlacementFamily::itemsOf(const algorithms::Re
 uint64_t PlacementFamily::kvOf(const algorithms::Residency &residency) const {
   const std::optional<int64_t> away = residency.firstKvBlockAway();
   const int64_t onDevice = away.value_or(blocksOf(residency));
-  return caches_ * model::alignUp(static_cast<uint64_t>(onDevice) * kvBlockBytes_);
+  return caches_ * model::alignUp(static_cast<uint64_t>(onDevice) * kvBlockBytes_) + actBytes_;
 }
 
 uint64_t PlacementFamily::tailsOf(const algorithms::Residency &residency) const {

@@ -71,7 +71,7 @@ private:
   int64_t blocksOf(const algorithms::Residency &residency) const { // of a layer's cache
     return residency.kvBlocks > 0 ? residency.kvBlocks : kvBlocks_;
   }
-  uint64_t kvBlockBytes_ = 0, io_ = 0;
+  uint64_t kvBlockBytes_ = 0, actBytes_ = 0, io_ = 0; // actBytes_: activation blocks, of all layers and mini-batches
   uint64_t residualSlots_ = 0, residualHomes_ = 0; // of residual streams that leave the device
   uint64_t caches_ = 0;                            // one a layer and mini-batch
   int64_t kvBlocks_ = 0;

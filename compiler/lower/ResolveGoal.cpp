@@ -149,6 +149,24 @@ absl::Status shareKv(const CompileRequest &request, Target &target) {
   return absl::OkStatus();
 }
 
+// Some of the blocks keep activations, the others keys and values.
+absl::Status resolveAct(const CompileRequest &request, Target &target) {
+  target.actShare = *request.policy.actShare;
+  target.contextBlocks = target.kvBlocks - 1;
+  const model::BlocksOfKinds blocks = model::blocksOfKinds(target.actShare, target.contextBlocks, target.batch,
+                                                           target.meta.maxBlocksPerSequence);
+  target.kvBlocks = blocks.kv + 1;
+  target.actBlocks = blocks.act;
+  target.meta.firstActBlock = target.kvBlocks;
+  target.meta.maxActBlocks = target.actBlocks;
+  const __int128 bytes = __int128{target.actBlocks} * target.blockTokens * request.model->hidden *
+                         static_cast<int64_t>(model::dtypeBytes(target.activation));
+  if (bytes > static_cast<__int128>(kMostBytes / static_cast<uint64_t>(target.caches(request.model->layers))))
+    return refuse("goal.kv_tokens", target.kvTokens, absl::StrCat("activation blocks of at most ", kMostBytes, " bytes"));
+  target.actBytes = model::alignUp(static_cast<uint64_t>(bytes));
+  return absl::OkStatus();
+}
+
 // The cache: blocks of every sequence at its longest, or the tokens asked for, and the scratch block 0.
 absl::Status resolveKv(const CompileRequest &request, Target &target) {
   const model::ModelSpec &spec = request.model;
@@ -175,13 +193,17 @@ absl::Status resolveKv(const CompileRequest &request, Target &target) {
                                " tokens", lower));
   target.kvBlocks = static_cast<int64_t>(blocks) + 1;
   target.meta.maxBlocksPerSequence = blocksPerSequence;
+  target.kvTokens = static_cast<int64_t>(blocks) * goal.blockTokens;
 
   const bool host = request.hardware.kind == model::DeviceKind::Host;
   target.activation = host ? model::DType::F32 : spec.dtype;
   target.kv = goal.kvDtype.value_or(host ? model::DType::F32 : spec.dtype);
-  if (goal.expansion && goal.kvDeviceMemory)
+  if (request.policy.actShare && request.policy.actShare->any())
+    RETURN_IF_ERROR(resolveAct(request, target));
+  if (goal.expansion && goal.kvDeviceMemory) {
     RETURN_IF_ERROR(expandKv(request, target));
-  target.kvTokens = (target.kvBlocks - 1) * goal.blockTokens;
+    target.kvTokens = (target.kvBlocks - 1) * goal.blockTokens;
+  }
   const __int128 kvBytes = target.kvBlocks * kvBlockBytes(request, target);
   if (kvBytes > static_cast<__int128>(kMostBytes / static_cast<uint64_t>(target.caches(spec.layers))))
     return refuse("goal.kv_tokens", tokens, absl::StrCat("a KV cache of at most ", kMostBytes, " bytes", lower));
@@ -206,7 +228,7 @@ absl::Status resolveKv(const CompileRequest &request, Target &target) {
 // What caches may grow to: never beyond device memory.
 void resolveGrowth(const CompileRequest &request, Target &target) {
   target.mostKvBlocks = target.kvBlocks;
-  if (request.goal.elasticKv != model::AutoOnOff::Off && !target.kvDeviceBytes) {
+  if (request.goal.elasticKv != model::AutoOnOff::Off && !target.kvDeviceBytes && target.actBlocks == 0) {
     const int64_t wanted = 1 + target.batch * target.meta.maxBlocksPerSequence;
     const uint64_t held =
         target.deviceMemory / (target.kvBlockBytes * static_cast<uint64_t>(target.caches(request.model->layers)));
@@ -215,7 +237,7 @@ void resolveGrowth(const CompileRequest &request, Target &target) {
     else
       target.mostKvBlocks = std::max(target.kvBlocks, wanted);
   }
-  target.historyBytes = model::alignUp(static_cast<uint64_t>(target.mostKvBlocks) *
+  target.historyBytes = model::alignUp(static_cast<uint64_t>(target.mostKvBlocks + target.actBlocks) *
                                        static_cast<uint64_t>(target.blockTokens) * sizeof(int32_t));
 }
 
@@ -233,9 +255,12 @@ absl::Status resolveBuckets(const model::Buckets &buckets, Target &target) {
     return refuse("buckets.new_tokens", tokens.back(),
                   absl::StrCat("at most the ", target.kvTokens, " tokens that the KV cache holds"));
 
+  const auto actRows = [&](int64_t s, int64_t c) {
+    return std::min(target.actBlocks * target.blockTokens, s * model::actRows(target.actShare, target.blockTokens, c));
+  };
   for (int64_t s : sequences)
     for (int64_t c : contexts)
-      target.decode.push_back({s, s, c});
+      target.decode.push_back({s, s, c, actRows(s, c)});
   std::vector<int64_t> mixedSequences{sequences.front()};
   if (sequences.size() > 1)
     mixedSequences.push_back(sequences.back());
@@ -243,7 +268,7 @@ absl::Status resolveBuckets(const model::Buckets &buckets, Target &target) {
     for (int64_t s : mixedSequences)
       for (int64_t c : contexts)
         if (t > s && t <= __int128{s} * c)
-          target.mixed.push_back({t, s, c});
+          target.mixed.push_back({t, s, c, actRows(s, c)});
 
   target.meta.maxTokens = std::max(target.batch, tokens.back());
   target.meta.maxSequences = target.batch;
@@ -263,6 +288,7 @@ cost::Bucket Target::limits(const std::vector<cost::Bucket> &buckets) {
     most.tokens = std::max(most.tokens, bucket.tokens);
     most.sequences = std::max(most.sequences, bucket.sequences);
     most.context = std::max(most.context, bucket.context);
+    most.actRows = std::max(most.actRows, bucket.actRows);
   }
   return most;
 }

@@ -33,6 +33,11 @@ struct Target {
   uint64_t kvBytes = 0;      // a cache: there is one a layer and mini-batch
   uint64_t kvBlockBytes = 0; // a block of a cache
   uint64_t historyBytes = 0; // ids of the tokens of mostKvBlocks
+  // Activation blocks of each layer and mini-batch, behind the KV blocks in tables; blocks of both kinds that may be in
+  // use; and a layer's bytes of them. 0: none.
+  int64_t actBlocks = 0, contextBlocks = 0;
+  model::ActShare actShare;
+  uint64_t actBytes = 0;
   // Where memory for KV is stated: the blocks that are on the device, the scratch block included; all where unset.
   std::optional<int64_t> kvResident;
   // What all KV may take of the device, what moves through it included, where an expansion is stated.

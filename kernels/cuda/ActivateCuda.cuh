@@ -47,7 +47,7 @@ HEADRACE_DEVICE float epilogueOf(Epilogue epilogue, float x) {
 }
 
 template <Elem kElem> __global__ void biasActivateKernel(const BiasActivateArgs args) {
-  const int64_t n = args.n, rows = *args.count;
+  const int64_t n = args.n, rows = *args.count < args.capacity ? *args.count : args.capacity;
   const int64_t first = int64_t{blockIdx.x} * blockDim.x + threadIdx.x, step = int64_t{gridDim.x} * blockDim.x;
   if (n % 8 == 0 && aligned16(args.y) && aligned16(args.bias)) {
     const int64_t groups = n / 8;

@@ -15,6 +15,15 @@ const void *ropeAppendKernelOf(const char *name) {
       cudaEntryOf("rope_append_bf16_f32", ropeAppendKernel<Elem::BF16, Elem::F32>),
       cudaEntryOf("rope_append_bf16_f16", ropeAppendKernel<Elem::BF16, Elem::F16>),
       cudaEntryOf("rope_append_bf16_bf16", ropeAppendKernel<Elem::BF16, Elem::BF16>),
+      cudaEntryOf("append_act_f32_f32", appendActKernel<Elem::F32, Elem::F32>),
+      cudaEntryOf("append_act_f32_f16", appendActKernel<Elem::F32, Elem::F16>),
+      cudaEntryOf("append_act_f32_bf16", appendActKernel<Elem::F32, Elem::BF16>),
+      cudaEntryOf("append_act_f16_f32", appendActKernel<Elem::F16, Elem::F32>),
+      cudaEntryOf("append_act_f16_f16", appendActKernel<Elem::F16, Elem::F16>),
+      cudaEntryOf("append_act_f16_bf16", appendActKernel<Elem::F16, Elem::BF16>),
+      cudaEntryOf("append_act_bf16_f32", appendActKernel<Elem::BF16, Elem::F32>),
+      cudaEntryOf("append_act_bf16_f16", appendActKernel<Elem::BF16, Elem::F16>),
+      cudaEntryOf("append_act_bf16_bf16", appendActKernel<Elem::BF16, Elem::BF16>),
   };
   return findEntry(kTable, name);
 }

@@ -27,6 +27,8 @@ const void *rowKernel(const char *name) {
       cudaEntryOf("bias_activate_f16", biasActivateKernel<Elem::F16>),
       cudaEntryOf("bias_activate_bf16", biasActivateKernel<Elem::BF16>),
       cudaEntryOf("gather_rows", gatherRowsKernel),
+      cudaEntryOf("act_append", actAppendKernel),
+      cudaEntryOf("gather_act", gatherActKernel),
       cudaEntryOf("publish", publishKernel),
       cudaEntryOf("sample", sampleKernel),
   };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What moves on CUDA without arithmetic: Op::GatherRows, and the iteration's tokens to the host.
+// What moves on CUDA without arithmetic: Op::GatherRows, rows to and from activation blocks, and the iteration's tokens to
+// the host.
 #pragma once
 
 #include "kernels/cuda/CudaElems.cuh"
@@ -20,6 +21,38 @@ __global__ void gatherRowsKernel(const GatherRowsArgs args) {
     else
       for (int64_t i = threadIdx.x; i < hidden; i += blockDim.x)
         y[i] = x[i];
+  }
+}
+
+// A row of `hidden` elements as they are, by all threads of a block; places are in elements.
+HEADRACE_DEVICE void copyRow(void *to, int64_t toElement, const void *from, int64_t fromElement, int64_t hidden,
+                                    Elem elem) {
+  const int64_t size = elem == Elem::F32 ? 4 : 2, bytes = hidden * size;
+  char *target = static_cast<char *>(to) + toElement * size;
+  const char *source = static_cast<const char *>(from) + fromElement * size;
+  if (bytes % 16 == 0 && aligned16(target) && aligned16(source))
+    for (int64_t i = threadIdx.x; i < bytes / 16; i += blockDim.x)
+      reinterpret_cast<uint4 *>(target)[i] = reinterpret_cast<const uint4 *>(source)[i];
+  else
+    for (int64_t i = threadIdx.x; i < bytes / 2; i += blockDim.x)
+      reinterpret_cast<uint16_t *>(target)[i] = reinterpret_cast<const uint16_t *>(source)[i];
+}
+
+__global__ void actAppendKernel(const ActAppendArgs args) {
+  const int32_t *slots = args.meta->array<int32_t>(args.meta->kvSlot);
+  const int64_t count = args.meta->numTokens, first = args.firstAct * args.blockTokens;
+  for (int64_t t = blockIdx.x; t < count; t += gridDim.x)
+    if (slots[t] >= first)
+      copyRow(args.act, (slots[t] - first) * args.hidden, args.x, t * args.hidden, args.hidden, args.activation);
+}
+
+__global__ void gatherActKernel(const GatherActArgs args) {
+  const int32_t *blocks = args.meta->array<int32_t>(args.meta->actBlock);
+  const int64_t left = args.meta->numActRows - args.firstRow, count = left < args.rows ? left : args.rows;
+  for (int64_t r = blockIdx.x; r < count; r += gridDim.x) {
+    const int64_t row = args.firstRow + r, block = blocks[row / args.blockTokens];
+    copyRow(args.x, r * args.hidden, args.act, (block * args.blockTokens + row % args.blockTokens) * args.hidden,
+            args.hidden, args.activation);
   }
 }
 

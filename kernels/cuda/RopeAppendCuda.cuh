@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Op::RopeAppend on CUDA. A block takes kRopePlanes vectors (heads of q, k or v) of a row; the row's cosines and
+// Op::RopeAppend on CUDA, and the last part of Op::RecomputeKv: the same for k and v of other rows. A block takes kRopePlanes vectors (heads of q, k or v) of a row; the row's cosines and
 // sines are made once a block, and a warp a vector finds what its norm divides by, in an order of additions that
 // depends on headDim only. Norm and rotation are of F32 values. k and v go to the cache, and to its home, from their
 // F32 values, so each element is rounded once. The angle is position * inverse frequency in F32, as Hugging Face's
@@ -8,6 +8,7 @@
 #pragma once
 
 #include "kernels/CudaGrid.h"
+#include "kernels/CudaKernels.h"
 #include "kernels/cuda/CudaElems.cuh"
 
 namespace headrace::kernels {
@@ -31,32 +32,71 @@ HEADRACE_DEVICE void findNorms(const RopeAppendArgs &args, int64_t at, int64_t p
   syncBlock();
 }
 
-template <Elem kElem, Elem kKvElem> __global__ void ropeAppendKernel(const RopeAppendArgs args) {
+// The iteration's rows.
+struct TokenRows {
+  int64_t count, stride, lead = 0;
+  const int32_t *positions, *slots;
+
+  HEADRACE_DEVICE explicit TokenRows(const RopeAppendArgs &args)
+      : count(args.meta->numTokens), stride((args.heads + 2 * args.kvHeads) * args.headDim),
+        positions(args.meta->array<int32_t>(args.meta->positions)),
+        slots(args.meta->array<int32_t>(args.meta->kvSlot)) {}
+  HEADRACE_DEVICE int64_t slot(int64_t t) const { return slots[t]; }
+  HEADRACE_DEVICE float position(int64_t t) const { return static_cast<float>(positions[t]); }
+};
+
+// Rows of listed activation blocks; slots are those of the blocks' own range.
+struct ActRows {
+  int64_t count, stride, lead, first, blockTokens;
+  const int32_t *blocks, *positions, *tokens;
+
+  HEADRACE_DEVICE explicit ActRows(const AppendActArgs &args)
+      : stride(args.lead + 2 * args.rope.kvHeads * args.rope.headDim), lead(args.lead), first(args.firstRow),
+        blockTokens(args.rope.blockTokens), blocks(args.rope.meta->array<int32_t>(args.rope.meta->actBlock)),
+        positions(args.rope.meta->array<int32_t>(args.rope.meta->actPosition)),
+        tokens(args.rope.meta->array<int32_t>(args.rope.meta->actTokens)) {
+    const int64_t left = args.rope.meta->numActRows - first;
+    count = left < args.rows ? left : args.rows;
+  }
+  // Below 0: none, the block has fewer tokens of earlier iterations.
+  HEADRACE_DEVICE int64_t slot(int64_t r) const {
+    const int64_t entry = (first + r) / blockTokens, line = (first + r) % blockTokens;
+    return line < tokens[entry] ? blocks[entry] * blockTokens + line : -1;
+  }
+  HEADRACE_DEVICE float position(int64_t r) const {
+    return static_cast<float>(positions[(first + r) / blockTokens] + static_cast<int32_t>((first + r) % blockTokens));
+  }
+};
+
+template <Elem kElem, Elem kKvElem, typename Rows>
+HEADRACE_DEVICE void ropeAppendRows(const RopeAppendArgs &args, const Rows &source) {
   const int64_t headDim = args.headDim, half = headDim / 2;
   float *cosine = reinterpret_cast<float *>(sharedMemory()), *sine = cosine + half;
   float *factors = sine + half; // [kRopePlanes], with norms
-  const int32_t *positions = args.meta->array<int32_t>(args.meta->positions);
-  const int32_t *slots = args.meta->array<int32_t>(args.meta->kvSlot);
-  const int64_t rows = args.meta->numTokens, allPlanes = args.heads + 2 * args.kvHeads;
+  const int64_t rows = source.count, allPlanes = args.heads + 2 * args.kvHeads;
   const int64_t queriesAndKeys = args.heads + args.kvHeads;
   const int64_t rotated = args.inverseFrequencies != nullptr ? queriesAndKeys : 0;
   const int64_t normed = args.headNorms != nullptr ? queriesAndKeys : 0;
   const int64_t firstPlane = int64_t{blockIdx.y} * kRopePlanes;
   const int64_t planes = allPlanes - firstPlane < kRopePlanes ? allPlanes - firstPlane : kRopePlanes;
   const bool vectors = half % 8 == 0 && headDim % 2 == 0 && aligned16(args.qkv) && aligned16(args.kv) &&
-                       args.segments.multipleOf(8) && aligned16(args.home) && args.homeStride % 8 == 0;
+                       args.segments.multipleOf(8) && aligned16(args.home) && args.homeStride % 8 == 0 && source.lead % 8 == 0 &&
+                       source.stride % 8 == 0;
   for (int64_t t = blockIdx.x; t < rows; t += gridDim.x) {
-    if (firstPlane < rotated) { // the same on every thread
-      const float position = static_cast<float>(positions[t]);
+    const int64_t slot = source.slot(t), rowStart = t * source.stride + source.lead; // the same on every thread
+    if (slot < 0)
+      continue;
+    if (firstPlane < rotated) {
+      const float position = source.position(t);
       syncBlock(); // the row before has been rotated
       for (int64_t j = threadIdx.x; j < half; j += blockDim.x)
         sincosf(position * args.inverseFrequencies[j], &sine[j], &cosine[j]);
       syncBlock();
     }
     if (firstPlane < normed)
-      findNorms<kElem>(args, (t * allPlanes + firstPlane) * headDim,
+      findNorms<kElem>(args, rowStart + firstPlane * headDim,
                        planes < normed - firstPlane ? planes : normed - firstPlane, factors);
-    const int64_t block = slots[t] / args.blockTokens, line = slots[t] % args.blockTokens;
+    const int64_t block = slot / args.blockTokens, line = slot % args.blockTokens;
     const int64_t planeLength = args.blockTokens * headDim;
     const int64_t cacheStart = args.segments.of(block) + line * headDim;
     const bool mirrored = args.home != nullptr && block >= args.homeFirst && block < args.homeEnd; // on every thread
@@ -66,7 +106,7 @@ template <Elem kElem, Elem kKvElem> __global__ void ropeAppendKernel(const RopeA
     const int64_t width = vectors ? 8 : 1, pairs = vectors ? half / 8 : headDim - half;
     for (int64_t i = threadIdx.x; i < planes * pairs; i += blockDim.x) {
       const int64_t plane = firstPlane + i / pairs, j = i % pairs * width;
-      const int64_t at = (t * allPlanes + plane) * headDim + j;
+      const int64_t at = rowStart + plane * headDim + j;
       const int64_t cache = cacheStart + (plane - args.heads) * planeLength + j;
       const float factor = plane < normed ? factors[i / pairs] : 1.0f;
       const float *weight = plane < normed ? args.headNorms + (plane < args.heads ? 0 : headDim) + j : nullptr;
@@ -132,6 +172,13 @@ template <Elem kElem, Elem kKvElem> __global__ void ropeAppendKernel(const RopeA
       }
     }
   }
+}
+
+template <Elem kElem, Elem kKvElem> __global__ void ropeAppendKernel(const RopeAppendArgs args) {
+  ropeAppendRows<kElem, kKvElem>(args, TokenRows(args));
+}
+template <Elem kElem, Elem kKvElem> __global__ void appendActKernel(const AppendActArgs args) {
+  ropeAppendRows<kElem, kKvElem>(args.rope, ActRows(args));
 }
 
 } // namespace headrace::kernels

@@ -69,6 +69,17 @@ template <typename V> void normHeads(float *x, int64_t vectors, int64_t n, const
   }
 }
 
+// `heads` vectors of headDim elements from x on: each normalised with `weight`, where that is not null, then rotated,
+// where inverseFrequencies is not null.
+template <typename V>
+HEADRACE_INLINE void rotateHeads(float *x, int64_t heads, int64_t headDim, const float *weight, float eps,
+                                 const float *inverseFrequencies, int32_t position) {
+  if (weight != nullptr)
+    normHeads<V>(x, heads, headDim, weight, eps);
+  if (inverseFrequencies != nullptr)
+    rotate<V>(x, heads, headDim / 2, inverseFrequencies, static_cast<float>(position));
+}
+
 template <typename V> void ropeAppend(const void *opaque) {
   const auto &args = *static_cast<const RopeAppendArgs *>(opaque);
   const int32_t *positions = args.meta->array<int32_t>(args.meta->positions);

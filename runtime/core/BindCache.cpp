@@ -118,6 +118,26 @@ absl::StatusOr<BoundCache> bindCache(const plan::Plan &plan, const plan::Schedul
     segments.end = std::max(segments.end, segments.tail + elements(operands.tail->bytes));
   }
 
+  if (operands.recomputed != nullptr) {
+    const Operand &act = *operands.recomputed;
+    RETURN_IF_ERROR(inSpace(act, Space::Device));
+    const uint64_t bytes = static_cast<uint64_t>(plan.actBlocks) * blockBytes;
+    if (plan.actBlocks == 0 || act.bytes < bytes)
+      return refuse(act, "has ", act.bytes, " bytes, expected the ", bytes, " of ", plan.actBlocks,
+                    " activation blocks");
+    const uint64_t lower = std::min(out.address, act.address), moved = out.address - lower;
+    if (moved % elementBytes != 0 || (act.address - lower) % elementBytes != 0)
+      return refuse(act, "is at ", act.address, " and the cache at ", out.address, ", expected whole elements of ",
+                    elementBytes, " bytes between them");
+    out.address = lower;
+    segments.start += elements(moved);
+    segments.tail += elements(moved);
+    segments.act = elements(act.address - lower);
+    segments.actStride = elements(blockBytes);
+    segments.firstAct = static_cast<int32_t>(plan.kvBlocks);
+    segments.end = std::max(segments.end + elements(moved), segments.act + elements(bytes));
+  }
+
   if (operands.home != nullptr) {
     const Operand &home = *operands.home;
     ASSIGN_OR_RETURN(blocks, oneBehindTheOther(home, Space::Host, blockBytes));

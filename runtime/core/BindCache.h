@@ -10,6 +10,8 @@
 //               the
 //                         tail back. m <= r; 0 only where some placement has no block on the device
 //
+//   beside      KvRecomputed  the plan's activation blocks, recomputed, one behind the other
+//
 // e is the schedule's kvBlocks: what may be in use. Offsets in a cache buffer are block numbers x Plan::kvBlockBytes().
 #pragma once
 
@@ -22,7 +24,7 @@
 namespace headrace::core {
 
 struct CacheOperands {
-  const plan::Operand *kv = nullptr, *tail = nullptr, *home = nullptr; // null: none
+  const plan::Operand *kv = nullptr, *tail = nullptr, *home = nullptr, *recomputed = nullptr; // null: none
 };
 struct BoundCache {
   uint64_t address = 0; // on the device: of the run that lies lower

@@ -118,7 +118,7 @@ public:
     return require(Arg::Sampled, product({plan_.metaLayout.maxSequences, sizeof(int32_t)}));
   }
   absl::StatusOr<std::byte *> history() const {
-    return require(Arg::History, product({plan_.kvBlocks, plan_.blockTokens, sizeof(int32_t)}));
+    return require(Arg::History, product({plan_.kvBlocks + plan_.actBlocks, plan_.blockTokens, sizeof(int32_t)}));
   }
   absl::StatusOr<std::byte *> output() const {
     return require(Arg::Output, product({plan_.mostSampled(), sizeof(int32_t)}));
@@ -193,6 +193,10 @@ public:
       return gatherRows();
     case kernels::Op::Sample:
       return sample();
+    case kernels::Op::ActAppend:
+      return actAppend();
+    case kernels::Op::RecomputeKv:
+      return recomputeKv();
     }
     return operands_.refuse(absl::StrCat("unknown op ", static_cast<int>(operands_.step().op)));
   }
@@ -329,7 +333,11 @@ private:
     BoundCache bound;
   };
   absl::StatusOr<Cache> cache() const {
-    const CacheOperands of{operands_.find(Arg::Kv), operands_.find(Arg::KvTail), operands_.find(Arg::KvHome)};
+    const CacheOperands of{operands_.find(Arg::Kv), operands_.find(Arg::KvTail), operands_.find(Arg::KvHome),
+                           operands_.find(Arg::KvRecomputed)};
+    if ((of.recomputed != nullptr) != (plan_.actBlocks > 0))
+      return operands_.refuse(of.recomputed != nullptr ? "has recomputed keys and values, the plan no activation blocks"
+                                                       : "has no recomputed keys and values of activation blocks");
     const bool split = of.tail != nullptr || (of.kv != nullptr && of.kv->interleaved);
     if (of.kv != nullptr || !split)
       RETURN_IF_ERROR(operands_.require(Arg::Kv, split ? 0 : kvBytes()).status());
@@ -345,19 +353,11 @@ private:
     ASSIGN_OR_RETURN(meta, operands_.meta());
     ASSIGN_OR_RETURN(qkv, operands_.require(Arg::X, qkvBytes()));
     ASSIGN_OR_RETURN(cache, this->cache());
-    std::byte *headNorms = nullptr;
-    if (spec_.qkNorm) {
-      ASSIGN_OR_RETURN(unit, operands_.unit(Arg::NormWeights, layout_));
-      const model::Tensor *norms = unit->find(TensorRole::HeadNorms);
-      if (norms == nullptr)
-        return operands_.refuse(absl::StrCat("unit ", unit->name, " has no norms of heads"));
-      ASSIGN_OR_RETURN(p, operands_.tensor(*unit, layout_, *norms, Arg::NormWeights));
-      headNorms = p;
-    }
+    ASSIGN_OR_RETURN(norms, headNorms());
     return kernels::RopeAppendArgs{.meta = meta,
                                    .qkv = qkv,
                                    .inverseFrequencies = frequencies_,
-                                   .headNorms = floats(headNorms),
+                                   .headNorms = norms,
                                    .kv = cache.kv,
                                    .segments = cache.bound.segments,
                                    .home = cache.home,
@@ -394,6 +394,83 @@ private:
                                   .scale = 1.0f / std::sqrt(static_cast<float>(spec_.headDim)),
                                   .kvElem = elemOf(plan_.kvDtype),
                                   .activation = activation()};
+  }
+
+  absl::StatusOr<const float *> headNorms() const {
+    if (!spec_.qkNorm)
+      return nullptr;
+    ASSIGN_OR_RETURN(unit, operands_.unit(Arg::NormWeights, layout_));
+    const model::Tensor *norms = unit->find(TensorRole::HeadNorms);
+    if (norms == nullptr)
+      return operands_.refuse(absl::StrCat("unit ", unit->name, " has no norms of heads"));
+    ASSIGN_OR_RETURN(p, operands_.tensor(*unit, layout_, *norms, Arg::NormWeights));
+    return floats(p);
+  }
+
+  uint64_t actBytes() const {
+    return product({plan_.actBlocks, plan_.blockTokens, spec_.hidden, activationBytes()});
+  }
+  absl::Status refuseWithoutAct() const {
+    return plan_.actBlocks > 0 ? absl::OkStatus() : operands_.refuse("the plan has no activation blocks");
+  }
+
+  absl::StatusOr<KernelArgs> actAppend() const {
+    RETURN_IF_ERROR(refuseWithoutAct());
+    ASSIGN_OR_RETURN(meta, operands_.meta());
+    ASSIGN_OR_RETURN(x, operands_.require(Arg::X, product({variant_.newTokens, spec_.hidden, activationBytes()})));
+    ASSIGN_OR_RETURN(act, operands_.require(Arg::Act, actBytes()));
+    return kernels::ActAppendArgs{.meta = meta,
+                                  .x = x,
+                                  .act = act,
+                                  .hidden = spec_.hidden,
+                                  .blockTokens = plan_.blockTokens,
+                                  .firstAct = plan_.kvBlocks,
+                                  .activation = activation()};
+  }
+
+  absl::StatusOr<KernelArgs> recomputeKv() const {
+    RETURN_IF_ERROR(refuseWithoutAct());
+    ASSIGN_OR_RETURN(meta, operands_.meta());
+    ASSIGN_OR_RETURN(act, operands_.require(Arg::Act, actBytes()));
+    ASSIGN_OR_RETURN(unit, operands_.unit(Arg::Weight, layout_));
+    const model::Tensor *matrix = unit->find(TensorRole::Matrix), *bias = unit->find(TensorRole::Bias);
+    if (unit->role != UnitRole::Qkv || matrix == nullptr)
+      return operands_.refuse(absl::StrCat("unit ", unit->name, " has no matrix of q, k and v"));
+    ASSIGN_OR_RETURN(weights, operands_.tensor(*unit, layout_, *matrix, Arg::Weight));
+    // From a whole panel on: the rows of q in front of k's first in its panel are made as well.
+    const int64_t lead = spec_.qRows() % model::kPanelRows, first = spec_.qRows() - lead;
+    const std::byte *biases = nullptr;
+    if (bias != nullptr) {
+      ASSIGN_OR_RETURN(p, operands_.tensor(*unit, layout_, *bias, Arg::Bias));
+      biases = p + static_cast<uint64_t>(first) * model::dtypeBytes(bias->dtype);
+    }
+    ASSIGN_OR_RETURN(norms, headNorms());
+    ASSIGN_OR_RETURN(kv, operands_.require(Arg::Y, product({plan_.actBlocks, static_cast<int64_t>(plan_.kvBlockBytes())})));
+    kernels::RecomputeKvArgs args{
+        .meta = meta,
+        .act = act,
+        .w = weights + product({first, matrix->cols, static_cast<int64_t>(model::dtypeBytes(matrix->dtype))}),
+        .bias = biases,
+        .inverseFrequencies = frequencies_,
+        .headNorms = norms,
+        .kv = kv,
+        .workspace = nullptr,
+        .hidden = spec_.hidden,
+        .lead = lead,
+        .kvHeads = spec_.kvHeads,
+        .headDim = spec_.headDim,
+        .blockTokens = plan_.blockTokens,
+        .capacity = plan::actRows(plan_, variant_),
+        .eps = static_cast<float>(spec_.normEps),
+        .elem = elemOf(matrix->dtype),
+        .order = orderOf(*matrix),
+        .biasElem = bias == nullptr ? kernels::Elem::F32 : elemOf(bias->dtype),
+        .kvElem = elemOf(plan_.kvDtype),
+        .activation = activation()};
+    ASSIGN_OR_RETURN(workspace, operands_.workspace(kernels::recomputeWorkspaceBytes(
+                                    backend(), args.capacity, args.n(), spec_.hidden, activationBytes())));
+    args.workspace = workspace;
+    return args;
   }
 
   absl::StatusOr<KernelArgs> activate() const {

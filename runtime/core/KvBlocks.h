@@ -6,6 +6,9 @@
 // is in use (Runtime::kvBlocks).
 //
 // How many of them may be in use at a time is its user's (setOffered): so much of the KV cache, and no more.
+//
+// With activation blocks (runtime/job/ActShare.h) which kind a table's next block is follows from how many it has; those
+// are numbered behind the KV blocks. What is counted as free or used is blocks of either kind.
 #pragma once
 
 #include <algorithm>
@@ -14,13 +17,21 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "runtime/job/ActShare.h"
 
 namespace headrace::core {
+
+// As Plan has them.
+struct ActBlocks {
+  int64_t blocks = 0; // 0: none, all tables are of KV blocks
+  int64_t context = 0;
+  model::ActShare share;
+};
 
 class KvBlocks {
 public:
   // `blocks` a layer, the scratch block included; at first all of them may be given out.
-  KvBlocks(int64_t blocks, int64_t blockTokens);
+  KvBlocks(int64_t blocks, int64_t blockTokens, const ActBlocks &act = {});
 
   // That may be given out now; below 0 while more are in use than are offered.
   int64_t freeBlocks() const { return std::min(free_, offered_ - used()); }
@@ -39,7 +50,7 @@ public:
   // nothing changes, where no lower one is free.
   bool lower(int32_t &block);
 
-  // Only blocks below the limit are given out, until the runtime changes to a placement, which sets its own.
+  // Only KV blocks below the limit are given out, until the runtime changes to a placement, which sets its own.
   // FailedPrecondition, and nothing changes, while one above is in use.
   int64_t limit() const { return limit_; }
   absl::Status setLimit(int64_t limit);
@@ -47,20 +58,22 @@ public:
   // What is not given out is not moved either, so a pool whose tail is on the host grows and shrinks by this alone.
   int64_t offered() const { return offered_; }
   void setOffered(int64_t blocks) { offered_ = std::max<int64_t>(0, blocks); }
-  // One more than the highest that is in use; at least 1, for the scratch block.
+  // One more than the highest KV block that is in use; at least 1, for the scratch block.
   int64_t endOfUse() const { return end_; }
-  // Blocks of this number and above that are in use: a placement with no more blocks than this must wait for them.
+  // KV blocks of this number and above that are in use: a placement with no more blocks than this must wait for them.
   int64_t blocksInUseAbove(int64_t limit) const;
 
 private:
   int64_t blockTokens_;
   int64_t limit_;
-  int64_t free_; // below the limit
+  int64_t free_; // below the limit; with activation blocks, of those of the context
   int64_t offered_ = std::numeric_limits<int64_t>::max();
   int64_t inUse_ = 0;
-  int64_t end_ = 1;           // of those in use
-  std::vector<uint8_t> used_; // by block
-  std::vector<int32_t> heap_; // of all that are not used, the lowest on top
+  int64_t end_ = 1; // of the KV blocks in use
+  std::vector<uint8_t> used_;            // by block
+  std::vector<int32_t> heap_, actHeap_; // of all of a kind that are not used, the lowest on top
+  ActBlocks act_;
+  int64_t kvBlocks_; // of all that there are
 };
 
 } // namespace headrace::core

@@ -46,7 +46,12 @@ absl::Status writeMeta(const kernels::MetaLayout &layout, int64_t blockTokens, a
   float *frequency = meta->array<float>(meta->frequency);
   int32_t *promptTokens = meta->array<int32_t>(meta->promptTokens);
 
+  int32_t *actBlock = meta->array<int32_t>(meta->actBlock);
+  int32_t *actPosition = meta->array<int32_t>(meta->actPosition);
+  int32_t *actTokens = meta->array<int32_t>(meta->actTokens);
+
   const int32_t previousTokens = meta->numTokens;
+  int64_t listed = 0; // activation blocks
   int64_t row = 0;
   int32_t sampled = 0;
   for (size_t s = 0; s < sequences.size(); ++s) {
@@ -72,6 +77,19 @@ absl::Status writeMeta(const kernels::MetaLayout &layout, int64_t blockTokens, a
       return refuse(
           s, absl::StrCat("context ", context, " needs ", blocksNeeded, " KV blocks, it has ", sequence.blocks.size()));
 
+    // Those with tokens of earlier iterations.
+    for (int64_t b = 0; layout.maxActBlocks > 0 && b * blockTokens < sequence.firstPosition; ++b) {
+      const int64_t number = sequence.blocks[static_cast<size_t>(b)] - layout.firstActBlock;
+      if (number < 0)
+        continue;
+      if (number >= layout.maxActBlocks || listed == layout.maxActBlocks)
+        return refuse(s, absl::StrCat("activation block ", layout.firstActBlock + number, " as number ", listed + 1,
+                                      " of the iteration, the plan has ", layout.maxActBlocks, " from ",
+                                      layout.firstActBlock, " on"));
+      actBlock[listed] = static_cast<int32_t>(number);
+      actPosition[listed] = static_cast<int32_t>(b * blockTokens);
+      actTokens[listed++] = static_cast<int32_t>(std::min(blockTokens, sequence.firstPosition - b * blockTokens));
+    }
     queryStart[s] = static_cast<int32_t>(row);
     contextLength[s] = static_cast<int32_t>(context);
     std::memcpy(blockTable + static_cast<int64_t>(s) * meta->maxBlocksPerSequence, sequence.blocks.data(),
@@ -111,6 +129,8 @@ absl::Status writeMeta(const kernels::MetaLayout &layout, int64_t blockTokens, a
   meta->numTokens = static_cast<int32_t>(row);
   meta->numSequences = static_cast<int32_t>(sequences.size());
   meta->numSampled = sampled;
+  meta->numActBlocks = static_cast<int32_t>(listed);
+  meta->numActRows = static_cast<int32_t>(listed * blockTokens);
   return absl::OkStatus();
 }
 

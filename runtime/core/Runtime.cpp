@@ -21,7 +21,8 @@ using plan::kNone;
 struct Runtime::Impl {
   Impl(const plan::Plan &planIn, Device &deviceIn, uint32_t placement)
       : plan(planIn), device(deviceIn), paths(planIn), now(paths.config(placement, 0)), tellsRows(copiesByRows(planIn)),
-        blocks(planIn.miniBatches, KvBlocks(planIn.kvBlocks, planIn.blockTokens)) {}
+        blocks(planIn.miniBatches, KvBlocks(planIn.kvBlocks, planIn.blockTokens,
+                                            {planIn.actBlocks, planIn.contextBlocks, planIn.actShare})) {}
 
   const plan::Plan &plan;
   Device &device;
@@ -115,9 +116,10 @@ struct Runtime::Impl {
   InUse inUseOfRows(const kernels::IterationMeta &meta, const KvBlocks &pool) const {
     InUse out{.kvBlocks = pool.endOfUse(), .rows = meta.numTokens};
     const int32_t *slots = meta.array<int32_t>(meta.kvSlot);
-    int64_t first = std::numeric_limits<int64_t>::max(), last = 0; // slots; the scratch block's are below blockTokens
+    // Slots of KV blocks; the scratch block's are below blockTokens.
+    int64_t first = std::numeric_limits<int64_t>::max(), last = 0;
     for (int32_t row = 0; row < meta.numTokens; ++row)
-      if (slots[row] >= plan.blockTokens) {
+      if (slots[row] >= plan.blockTokens && slots[row] < plan.kvBlocks * plan.blockTokens) {
         first = std::min<int64_t>(first, slots[row]);
         last = std::max<int64_t>(last, slots[row]);
       }

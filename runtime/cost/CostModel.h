@@ -27,6 +27,7 @@ struct Bucket {
   int64_t tokens = 1; // rows
   int64_t sequences = 1;
   int64_t context = 1; // tokens in the cache of each sequence once this iteration's are appended
+  int64_t actRows = 0; // rows of activation blocks, at most: 0 where there are none
 };
 
 // What runs in an iteration, as far as the work of its ops depends on it.
@@ -36,9 +37,12 @@ struct Rows {
   uint64_t contexts = 0; // tokens in the caches of all sequences that have rows, this iteration's included
   uint64_t pairs = 0;    // of a row and a token that it attends to
   uint64_t homeRows = 0; // appended to blocks of the KV cache that are at home on the host
+  uint64_t keptRows = 0; // kept in activation blocks
+  uint64_t actRows = 0;  // of earlier iterations there, whose keys and values are recomputed
 };
 // A full bucket: a sampled row a sequence, all contexts as long as they may be, the rows spread evenly over the
-// sequences, as that has the most pairs, and all of them of blocks at home on the host.
+// sequences, as that has the most pairs, and all of them of blocks at home on the host; of activation blocks, where there
+// are any, all rows of the iteration as well as all that the bucket has.
 Rows rowsOf(const Bucket &bucket);
 
 // What a step does, in amounts.

@@ -12,9 +12,13 @@
 //               + 4 T (q + kv) where normalised  + T 2 kv c; normalised + 8 headDim
 //   Attention   4 headDim heads pairs            contexts 2 kv c + 2 T q a
 //   Activate    5 T intermediate                 3 T intermediate a
+//   ActAppend   0                                2 kept h a
+//   RecomputeKv act (4 h kv + (3 where rotated   act (3 h a + 4 kv a + 2 kv c), 2 kv h w (+ 2 kv bias)
+//               + 4 where normalised) kv)
 //   GatherRows  0                                8 S h
 //   Sample      S vocab                          4 S vocab + 8 S
 //
+// kept, act: rows of activation blocks, new ones and those of earlier iterations; without any, RecomputeKv does nothing.
 // A direct RopeAppend writes 2 kv c of each home row over the link beside what it does on the device.
 //
 // n and k are a linear's out and in features, n16 is n rounded up to the stored rows (model::kPanelRows); q and kv are
@@ -102,7 +106,9 @@ Rows rowsOf(const Bucket &bucket) {
           .sampled = Amount(bucket.sequences).get(),
           .contexts = (Amount(std::min(bucket.sequences, bucket.tokens)) * Amount(bucket.context)).get(),
           .pairs = attentionPairs(bucket),
-          .homeRows = tokens};
+          .homeRows = tokens,
+          .keptRows = bucket.actRows > 0 ? tokens : 0,
+          .actRows = Amount(bucket.actRows).get()};
 }
 
 Work workOf(const model::ModelSpec &spec, const OpSite &site, const Rows &running, model::DType activation,
@@ -148,6 +154,20 @@ Work workOf(const model::ModelSpec &spec, const OpSite &site, const Rows &runnin
     appended = Amount(running.homeRows) * Amount(2) * kvRows * c;
     device = device + tokens * Amount(2) * kvRows * c + Amount(spec.qkNorm ? 8 : 0) * Amount(spec.headDim);
     break;
+  case Op::ActAppend:
+    device = Amount(2) * Amount(running.keptRows) * hidden * a;
+    break;
+  case Op::RecomputeKv: {
+    const Amount recomputed(running.actRows), columns = Amount(2) * kvRows;
+    if (running.actRows == 0)
+      break;
+    flops = recomputed * (Amount(2) * hidden * columns +
+                          Amount((spec.rope.enabled ? 3 : 0) + (spec.qkNorm ? 4 : 0)) * kvRows);
+    weights = columns * hidden * w +
+              (spec.qkvBias ? columns * Amount(model::dtypeBytes(model::biasType(site.unit, spec.dtype))) : Amount(0));
+    device = recomputed * (Amount(3) * hidden * a + Amount(2) * columns * a + columns * c);
+    break;
+  }
   case Op::Attention:
     flops = Amount(4) * q * Amount(running.pairs);
     device = Amount(running.contexts) * Amount(2) * kvRows * c + Amount(2) * tokens * q * a;

@@ -91,6 +91,8 @@ private:
     ASSIGN_OR_RETURN(bound, request_.binding.bind(schedule_, index, *variant_, request_.memory.bases));
     if (const auto *linear = std::get_if<kernels::LinearArgs>(&bound.args))
       return addLinear(index, *linear);
+    if (const auto *recompute = std::get_if<kernels::RecomputeKvArgs>(&bound.args))
+      return addRecompute(index, *recompute);
     // The final norm has a row a sequence; a grid for all new tokens would be mostly idle.
     const bool sampledRows = step.op == kernels::Op::Norm && step.part == plan::Part::Head;
     const kernels::CudaShape shape{.tokens = sampledRows ? variant_->sequences : variant_->newTokens,
@@ -107,25 +109,34 @@ private:
   }
 
   absl::Status addLinear(uint32_t index, const kernels::LinearArgs &args) {
-    const uint64_t workspace = kernels::linearWorkspaceBytes(kernels::Backend::Cuda, args.capacity, args.n, args.k);
-    absl::StatusOr<LinearCalls> calls = splitLinear(args, workspace, request_.fuse);
-    if (!calls.ok())
-      return refuse(index, std::string(calls.status().message()));
-    GraphNode &product = append(index, NodeKind::Library);
-    product.matmul = calls->matmul;
-    std::vector<NodeAccess> after;
+    std::vector<NodeAccess> of, after;
     for (const Operand &operand : operands(index)) {
       // The rows of the second node; the first one takes the bucket's and reads no count.
-      const bool isBias = operand.arg == Arg::Bias && !calls->matmul.shape.bias;
-      if (!isBias && operand.arg != Arg::Meta)
-        product.accesses.push_back(accessOf(operand));
-      if (isBias || operand.arg == Arg::Meta)
+      if (operand.arg != Arg::Meta && operand.arg != Arg::Bias)
+        of.push_back(accessOf(operand));
+      if (operand.arg == Arg::Meta)
         after.push_back(accessOf(operand));
       if (operand.arg == Arg::Y) {
         after.push_back(accessOf(operand));
         after.back().access = plan::Access::ReadWrite;
       }
     }
+    return addProduct(index, args, std::move(of), std::move(after));
+  }
+
+  // A product and, where the library cannot fuse all of it, what follows: with what they access beside the bias.
+  absl::Status addProduct(uint32_t index, const kernels::LinearArgs &args, std::vector<NodeAccess> of,
+                          std::vector<NodeAccess> after) {
+    const uint64_t workspace = kernels::linearWorkspaceBytes(kernels::Backend::Cuda, args.capacity, args.n, args.k);
+    absl::StatusOr<LinearCalls> calls = splitLinear(args, workspace, request_.fuse);
+    if (!calls.ok())
+      return refuse(index, std::string(calls.status().message()));
+    GraphNode &product = append(index, NodeKind::Library);
+    product.matmul = calls->matmul;
+    for (const Operand &operand : operands(index))
+      if (operand.arg == Arg::Bias)
+        (calls->matmul.shape.bias ? of : after).push_back(accessOf(operand));
+    product.accesses = std::move(of);
     if (!calls->after)
       return absl::OkStatus();
     const kernels::BiasActivateArgs second{.count = args.count,
@@ -142,6 +153,39 @@ private:
     GraphNode &node = append(index, NodeKind::Kernel);
     node.kernel = kernelCall(launch, second);
     node.accesses = std::move(after);
+    return absl::OkStatus();
+  }
+
+  // Keys and values a chunk of rows at a time: gather, product, append.
+  absl::Status addRecompute(uint32_t index, const kernels::RecomputeKvArgs &args) {
+    const auto accessing = [&](std::initializer_list<Arg> which, plan::Access workspace) {
+      std::vector<NodeAccess> all;
+      for (const Operand &operand : operands(index))
+        if (std::find(which.begin(), which.end(), operand.arg) != which.end()) {
+          all.push_back(accessOf(operand));
+          if (operand.arg == Arg::Workspace)
+            all.back().access = workspace;
+        }
+      return all;
+    };
+    const int64_t chunk = kernels::recomputeRows(kernels::Backend::Cuda, args.capacity);
+    for (int64_t first = 0; first < args.capacity; first += chunk) {
+      const kernels::RecomputeCalls calls = kernels::recomputeCalls(args, first);
+      GraphNode &gather = append(index, NodeKind::Kernel);
+      gather.kernel = kernelCall(kernels::cudaLaunch(calls.gather), calls.gather);
+      gather.accesses = accessing({Arg::Meta, Arg::Act, Arg::Workspace}, plan::Access::Write);
+      RETURN_IF_ERROR(addProduct(index, calls.product,
+                                 accessing({Arg::Weight, Arg::Workspace}, plan::Access::ReadWrite),
+                                 accessing({Arg::Meta, Arg::Workspace}, plan::Access::ReadWrite)));
+      const char *why = "";
+      const kernels::CudaLaunch launch = kernels::cudaLaunch(calls.append, &why);
+      if (launch.kernel == nullptr)
+        return refuse(index, absl::StrCat("no kernel for recompute_kv: ", why));
+      GraphNode &appended = append(index, NodeKind::Kernel);
+      appended.kernel = kernelCall(launch, calls.append);
+      appended.accesses =
+          accessing({Arg::Meta, Arg::NormWeights, Arg::Workspace, Arg::Y}, plan::Access::Read);
+    }
     return absl::OkStatus();
   }
 

@@ -12,6 +12,7 @@
 //              instances = "together" | "apart"  bus_devices = 2  record = "record.toml"
 //   [policy]   name = "headrace"  placements = 8  interval = 4 | "none"  offload_layers = 10  start_rule = "eager"
 //              kv_write_back = "auto" | "mirror" | "all" | "dirty"  kv_places = 6  residuals = "device" | "host"
+//              act_ratio = 0.25 | "1/3"
 //              slots = 2  offload_embedding = "auto" | true | false  offload_head = "auto" | true | false
 //   [buckets]  new_tokens = [1, 8, 512]  sequences = [1, 8]  contexts = [256, 2048]
 //
@@ -30,6 +31,7 @@
 #include "runtime/base/Boxed.h"
 #include "runtime/base/DType.h"
 #include "runtime/base/Units.h"
+#include "runtime/job/ActShare.h"
 #include "runtime/job/Hardware.h"
 
 namespace headrace::model {
@@ -113,6 +115,7 @@ struct Policy {
   // as long as may be.
   std::optional<int64_t> kvPlaces;
   Residuals residuals = Residuals::Device;
+  std::optional<ActShare> actShare; // of each sequence's blocks so many keep activations; unset: none
   bool startRuleStated = false; // by a job file or a flag; plans do not keep it
 
   bool statesPlacement() const { return none || interval || offloadLayers; }

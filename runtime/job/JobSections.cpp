@@ -56,6 +56,20 @@ void readExpansion(TomlReader &table, Goal &goal) {
     table.refuse("expansion", std::string(kExpansions));
 }
 
+// A number from 0 to 1, or such a fraction as a text.
+void readActShare(TomlReader &table, Policy &policy) {
+  const TomlValue *value = table.value("act_ratio");
+  if (value == nullptr)
+    return;
+  const std::string text = value->kind == TomlValue::Kind::String    ? value->text
+                           : value->kind == TomlValue::Kind::Integer ? cat(value->integer)
+                           : value->kind == TomlValue::Kind::Float   ? cat(value->number)
+                                                                     : std::string();
+  policy.actShare = actShareFromText(text);
+  if (!policy.actShare)
+    table.refuse("act_ratio", std::string(kActShares));
+}
+
 void readInterval(TomlReader &table, Policy &policy) {
   const TomlValue *interval = table.value("interval");
   if (interval == nullptr)
@@ -118,6 +132,7 @@ absl::Status readPolicy(TomlReader &table, Policy &policy) {
   lay(table.integer("placements", 1, kMaxPlacements), policy.placements);
   lay(table.integer("kv_places", kLeastKvPlaces, kMaxLayers), policy.kvPlaces);
   lay(table.oneOf("residuals", residualsFromName, "device or host"), policy.residuals);
+  readActShare(table, policy);
   return table.finish();
 }
 

@@ -8,7 +8,7 @@ namespace headrace::plan {
 
 BufferIndex::BufferIndex(const Plan &plan)
     : miniBatches_(plan.miniBatches), weights_(static_cast<size_t>(model::unitCount(plan.model->layers)), kNone),
-      kv_(static_cast<size_t>(plan.kvCaches()), kNone), residuals_(plan.miniBatches, kNone) {
+      kv_(static_cast<size_t>(plan.kvCaches()), kNone), act_(plan.actBlocks > 0 ? kv_.size() : 0, kNone), residuals_(plan.miniBatches, kNone) {
   io_.fill(kNone);
   const auto put = [](auto &table, size_t at, uint32_t buffer) {
     if (at < table.size() && table[at] == kNone)
@@ -30,9 +30,12 @@ BufferIndex::BufferIndex(const Plan &plan)
     case BufferKind::Residual:
       put(residuals_, buffer.index, i);
       break;
+    case BufferKind::Act:
+      if (buffer.layer >= 0 && buffer.index < miniBatches_)
+        put(act_, plan.cacheNumber(buffer), i);
+      break;
     case BufferKind::Activation:
     case BufferKind::Workspace:
-    case BufferKind::Act:
     case BufferKind::Packed:
     case BufferKind::Staging:
       break;

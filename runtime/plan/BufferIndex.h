@@ -22,12 +22,17 @@ public:
     const size_t at = static_cast<size_t>(layer) * miniBatches_ + miniBatch;
     return layer >= 0 && miniBatch < miniBatches_ && at < kv_.size() ? kv_[at] : kNone;
   }
+  // Activation blocks.
+  uint32_t act(int64_t layer, uint32_t miniBatch = 0) const {
+    const size_t at = static_cast<size_t>(layer) * miniBatches_ + miniBatch;
+    return layer >= 0 && miniBatch < miniBatches_ && at < act_.size() ? act_[at] : kNone;
+  }
   uint32_t residual(uint32_t miniBatch) const { return miniBatch < residuals_.size() ? residuals_[miniBatch] : kNone; }
   uint32_t io(Io which) const { return io_[static_cast<size_t>(which)]; }
 
 private:
   size_t miniBatches_;
-  std::vector<uint32_t> weights_, kv_, residuals_; // kv by layer, in it by mini-batch
+  std::vector<uint32_t> weights_, kv_, act_, residuals_; // kv and act by layer, in it by mini-batch
   std::array<uint32_t, model::enumCount<Io>()> io_;
 };
 

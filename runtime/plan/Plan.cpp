@@ -22,7 +22,8 @@ std::string startText(const Placement &placement) {
 const char *argName(Arg arg) {
   static constexpr const char *kNames[model::enumCount<Arg>()] = {
       "source", "destination", "meta",      "x",       "y",      "weight",    "bias",    "norm",    "residual",
-      "kv",     "table",       "positions", "sampled", "output", "workspace", "kv tail", "kv home", "history"};
+      "kv",     "table",       "positions", "sampled", "output", "workspace", "kv tail", "kv home", "history",
+      "act",    "recomputed kv"};
   const auto i = static_cast<size_t>(arg);
   return i < std::size(kNames) ? kNames[i] : "unknown";
 }
@@ -84,6 +85,10 @@ uint64_t Plan::kvBlockBytes() const {
   return 2 * static_cast<uint64_t>(model->kvRows()) * static_cast<uint64_t>(blockTokens) * model::dtypeBytes(kvDtype);
 }
 
+uint64_t Plan::actBlockBytes() const {
+  return static_cast<uint64_t>(model->hidden) * static_cast<uint64_t>(blockTokens) * model::dtypeBytes(activationDtype);
+}
+
 bool Plan::residualsLeave() const { return find(*this, BufferKind::Residual, -1, 0) != kNone; }
 
 uint64_t Plan::kvCaches() const { return static_cast<uint64_t>(model->layers) * miniBatches; }
@@ -93,6 +98,15 @@ static_assert(model::kMaxMiniBatches == kernels::kMostMiniBatches);
 
 std::string kvName(int64_t layer, uint32_t miniBatch, uint32_t miniBatches) {
   return miniBatches == 1 ? absl::StrCat("kv.", layer) : absl::StrCat("kv.", layer, ".", miniBatch);
+}
+
+int64_t actRows(const Plan &plan, const Variant &variant) {
+  return std::min(plan.actBlocks * plan.blockTokens,
+                  variant.sequences * model::actRows(plan.actShare, plan.blockTokens, variant.context));
+}
+
+std::string actName(int64_t layer, uint32_t miniBatch, uint32_t miniBatches) {
+  return miniBatches == 1 ? absl::StrCat("act.", layer) : absl::StrCat("act.", layer, ".", miniBatch);
 }
 
 std::string residualName(uint32_t miniBatch, uint32_t miniBatches) {

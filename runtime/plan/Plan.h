@@ -49,7 +49,9 @@ enum class BufferKind : uint8_t {
   Io = 2,         // meta, sampled, output, history: see Io
   Activation = 3, // transient
   Workspace = 4,  // transient scratch of one step
-  Act = 5,        // activation blocks (HybridServe): layer inputs kept instead of keys and values
+  // One layer's activation blocks (HybridServe), of one mini-batch: actBlocks x blockTokens x hidden, what K and V are
+  // made from in place of them
+  Act = 5,
   Packed = 6,     // a quantised copy of what another buffer holds
   Staging = 7,    // where packed bytes arrive before they are unpacked
   // The residual stream of one mini-batch where it leaves the device between layers: at home on the host, float
@@ -66,7 +68,9 @@ enum class Io : uint8_t {
   Meta = 0,    // the iteration buffer: kernels::IterationMeta
   Sampled = 1, // int32 [maxSequences]: what each request slot sampled last
   Output = 2,  // int32 [miniBatches x maxSequences]: an iteration's tokens, see IterationMeta::firstOutput
-  History = 3  // int32 [kvBlocks, blockTokens]: the id of the token whose key and value are there in a cache
+  // int32 [kvBlocks + actBlocks, blockTokens]: the id of the token whose key and value are there in a cache, or whose
+  // activations
+  History = 3
 };
 
 // Element encoding of an extent. Quantised encodings are appended when they exist.
@@ -77,8 +81,8 @@ struct Buffer {
   BufferKind kind = BufferKind::Activation;
   int32_t layer = -1;
   uint64_t bytes = 0;
-  // Of a weight the unit in model::WeightLayout, of io its Io, of kv, of residuals and of transients the mini-batch; of
-  // others a number. No two buffers of a plan have the same kind, layer and index; of weights, not the same index.
+  // Of a weight the unit in model::WeightLayout, of io its Io, of kv, of act, of residuals and of transients the
+  // mini-batch; of others a number. No two buffers of a plan have the same kind, layer and index; of weights, not the same index.
   uint32_t index = 0;
 };
 
@@ -194,7 +198,9 @@ enum class Arg : uint8_t {
   // operand where it has none.
   KvTail = 15,
   KvHome = 16,
-  History = 17
+  History = 17,
+  Act = 18,         // a layer's activation blocks
+  KvRecomputed = 19 // their keys and values: what recompute_kv has made in this iteration
 };
 const char *argName(Arg arg); // "source", "destination", "meta", ...
 
@@ -319,6 +325,16 @@ struct Plan {
   uint32_t miniBatches = 1;
   int64_t blockTokens = 16;
   int64_t kvBlocks = 0;           // a cache, the scratch block 0 included: the most of any placement
+  // Activation blocks of a layer and mini-batch; in tables of blocks they are the numbers from kvBlocks on. 0: none, and
+  // there are no buffers of kind Act.
+  //
+  //   block of a sequence  0 1 2 3 ...   number j is an activation block exactly where actShare.isAct(j) says so
+  //   contextBlocks        of both kinds that may be in use at a time; any sequences that the plan takes find theirs then
+  //
+  // In an iteration, a layer's K and V of tokens in activation blocks are in one transient, block by block as in a cache:
+  // recompute_kv makes those of earlier tokens, rope_append appends the others, attention reads both.
+  int64_t actBlocks = 0, contextBlocks = 0;
+  model::ActShare actShare;
   kernels::MetaLayout metaLayout; // the limits over all variants
   int64_t maxContext = 0;
 
@@ -326,8 +342,8 @@ struct Plan {
   uint64_t arenaBytes = 0;   // device memory it does use, all variants and transitions
   uint64_t hostBytes = 0;    // pinned: every unit that any placement offloads, the tails of caches, residuals
 
-  // In any order: each weight unit, each cache and each Io once; a residual of each mini-batch, or of none; and any
-  // number of other kinds.
+  // In any order: each weight unit, each cache and each Io once; a residual of each mini-batch, or of none; activation
+  // blocks of each layer and mini-batch, where there are any; and any number of other kinds.
   std::vector<Buffer> buffers;
   std::vector<Placement> placements;
   std::vector<State> states;
@@ -348,6 +364,9 @@ struct Plan {
   uint32_t ioBuffer(Io which) const;
   const Buffer &buffer(const Schedule &schedule, uint32_t id) const;
   uint64_t kvCaches() const; // one a layer and mini-batch
+  // Blocks that sequences of a mini-batch may have at a time, the scratch block left out.
+  int64_t mostContextBlocks() const { return actBlocks > 0 ? contextBlocks : kvBlocks - 1; }
+  uint64_t actBlockBytes() const; // of one layer and mini-batch
   // Whether the residual stream leaves the device between layers: there are buffers of kind Residual.
   //
   //   compute  | layer 0 of 0 | layer 0 of 1 | layer 1 of 0 | layer 1 of 1 |
@@ -376,6 +395,10 @@ struct Plan {
 
 // "kv.3", or "kv.3.1" where a plan has several mini-batches.
 std::string kvName(int64_t layer, uint32_t miniBatch, uint32_t miniBatches);
+// Rows that recompute_kv makes at most in an iteration of a variant: of a layer and mini-batch, whole blocks.
+int64_t actRows(const Plan &plan, const Variant &variant);
+// "act.3", or "act.3.1".
+std::string actName(int64_t layer, uint32_t miniBatch, uint32_t miniBatches);
 // "residual", or "residual.1" where a plan has several mini-batches.
 std::string residualName(uint32_t miniBatch, uint32_t miniBatches);
 
@@ -388,7 +411,7 @@ int64_t residentBlocks(const Plan &plan, const Placement &placement);
 // Device memory of one schedule and its placement by what it is used for. The sum need not be the arena: ranges are
 // shared (activations and workspace count each byte of their own once); `peak` is the end of the highest range in use.
 struct DeviceBytes {
-  uint64_t weights = 0, slots = 0, kv = 0, io = 0, activations = 0, workspace = 0, peak = 0;
+  uint64_t weights = 0, slots = 0, kv = 0, io = 0, activations = 0, workspace = 0, peak = 0; // kv: activation blocks too
 };
 DeviceBytes deviceBytes(const Plan &plan, uint32_t schedule);
 

@@ -217,6 +217,8 @@ model::Policy Decoder::policy(const fb::Policy &p) {
   out.kvWriteBack = enumerator<model::KvWriteBack>(p.kv_write_back(), "policy.kv_write_back");
   out.kvPlaces = optional(p.kv_places());
   out.residuals = enumerator<model::Residuals>(p.residuals(), "policy.residuals");
+  if (p.act_num())
+    out.actShare = model::ActShare{*p.act_num(), p.act_den()};
   return out;
 }
 
@@ -340,7 +342,14 @@ Plan Decoder::plan(const fb::Plan &p) {
   out.blockTokens = p.block_tokens();
   out.miniBatches = p.mini_batches();
   out.kvBlocks = p.kv_blocks();
+  out.actBlocks = p.act_blocks();
+  out.contextBlocks = p.context_blocks();
+  out.actShare = {p.act_num(), p.act_den()};
   out.metaLayout = {p.max_tokens(), p.max_sequences(), p.max_blocks_per_sequence()};
+  if (out.actBlocks > 0) {
+    out.metaLayout.firstActBlock = out.kvBlocks;
+    out.metaLayout.maxActBlocks = out.actBlocks;
+  }
   out.maxContext = p.max_context();
   out.deviceMemory = p.budget_bytes();
   out.arenaBytes = p.arena_bytes();

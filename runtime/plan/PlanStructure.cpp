@@ -74,6 +74,7 @@ void StructureCheck::checkHeader() {
   within(meta.maxTokens, 1, int64_t{1} << 26, "max_tokens");
   within(meta.maxSequences, 1, int64_t{1} << 24, "max_sequences");
   within(meta.maxBlocksPerSequence, 1, int64_t{1} << 28, "max_blocks_per_sequence");
+  checkActBlocks();
   if (ok() && kernels::metaBytes(meta) >= kMaxMetaBytes / plan_.miniBatches)
     fail("max_tokens ", meta.maxTokens, ", max_sequences ", meta.maxSequences, " and max_blocks_per_sequence ",
          meta.maxBlocksPerSequence, " make a meta buffer of ", plan_.miniBatches * kernels::metaBytes(meta),
@@ -87,6 +88,41 @@ void StructureCheck::checkHeader() {
     if (count == 0 || count > kMaxSchedules)
       fail(name, " has ", count, " entries, expected 1 to ", kMaxSchedules);
   atMost(plan_.transitions.size(), kMaxSchedules, "the number of transitions");
+}
+
+// Shares are lowest terms from 0 to 1; of both kinds of blocks there are as many as sequences may need.
+void StructureCheck::checkActBlocks() {
+  const auto share = [&](const model::ActShare &s, const char *path) {
+    within(s.den, 1, model::kMaxActDenominator, path, "_den");
+    within(s.num, 0, s.den, path, "_num");
+  };
+  if (plan_.policy.actShare)
+    share(*plan_.policy.actShare, "policy.act");
+  share(plan_.actShare, "act");
+  const kernels::MetaLayout &meta = plan_.metaLayout;
+  within(plan_.actBlocks, 0, model::kMaxDimension - plan_.kvBlocks, "act_blocks");
+  if (!ok())
+    return;
+  const bool any = plan_.actBlocks > 0;
+  if (meta.firstActBlock != (any ? plan_.kvBlocks : kernels::MetaLayout().firstActBlock) ||
+      meta.maxActBlocks != plan_.actBlocks)
+    fail("the meta buffer is for ", meta.maxActBlocks, " activation blocks from number ", meta.firstActBlock,
+         " on, the plan has ", plan_.actBlocks, " from ", plan_.kvBlocks, " on");
+  if (!any) {
+    if (plan_.contextBlocks != 0 || plan_.actShare != model::ActShare())
+      fail("act_num is ", plan_.actShare.num, " of ", plan_.actShare.den, " and context_blocks ", plan_.contextBlocks,
+           ", expected 0 of 1 and 0: there are no activation blocks");
+    return;
+  }
+  within(plan_.contextBlocks, 1, model::kMaxDimension, "context_blocks");
+  if (!ok())
+    return;
+  const model::BlocksOfKinds need =
+      model::blocksOfKinds(plan_.actShare, plan_.contextBlocks, meta.maxSequences, meta.maxBlocksPerSequence);
+  if (need.kv > plan_.kvBlocks - 1 || need.act > plan_.actBlocks)
+    fail("kv_blocks is ", plan_.kvBlocks, " and act_blocks ", plan_.actBlocks, ", expected at least ", need.kv + 1,
+         " and ", need.act, " for context_blocks ", plan_.contextBlocks, " of which ", plan_.actShare.num, " of ",
+         plan_.actShare.den, " keep activations");
 }
 
 std::optional<StructureFault> findStructureFault(const Plan &plan) { return StructureCheck(plan).run(); }

@@ -97,6 +97,7 @@ private:
   }
 
   void checkHeader();
+  void checkActBlocks();
   void checkBuffers();
   void findSplit();
   // A cache that is split by block number: its ranges are of blocks of any size.

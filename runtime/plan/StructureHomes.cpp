@@ -80,6 +80,11 @@ void StructureCheck::checkBuffers() {
   for (const Io io : {Io::Meta, Io::Sampled, Io::Output, Io::History})
     if (index.io(io) == kNone)
       fail("buffers has no io ", value(io));
+  for (int64_t layer = 0; layer < layers && plan_.actBlocks > 0 && ok(); ++layer)
+    for (uint32_t miniBatch = 0; miniBatch < plan_.miniBatches && ok(); ++miniBatch)
+      if (index.act(layer, miniBatch) == kNone)
+        fail("buffers has no act of layer ", layer,
+             plan_.miniBatches == 1 ? "" : absl::StrCat(" and mini-batch ", miniBatch));
   // A residual of each mini-batch, or of none.
   uint32_t missing = kNone, residuals = 0;
   for (uint32_t miniBatch = 0; miniBatch < plan_.miniBatches; ++miniBatch)

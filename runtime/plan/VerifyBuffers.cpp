@@ -44,11 +44,19 @@ void verifyBuffers(const Plan &plan, const model::WeightLayout &layout, const Bu
   for (int32_t layer = 0; layer < plan.model->layers; ++layer)
     for (uint32_t miniBatch = 0; miniBatch < plan.miniBatches; ++miniBatch)
       expect(buffers.kv(layer, miniBatch), kvName(layer, miniBatch, plan.miniBatches), layer, kv, true);
+  // One layer's activation blocks: [block][token in block][hidden]
+  uint64_t act = product({static_cast<uint64_t>(plan.actBlocks), static_cast<uint64_t>(plan.blockTokens),
+                          static_cast<uint64_t>(plan.model->hidden), model::dtypeBytes(plan.activationDtype)});
+  act = act > UINT64_MAX - model::kAlign ? UINT64_MAX : model::alignUp(act);
+  for (int32_t layer = 0; layer < plan.model->layers && plan.actBlocks > 0; ++layer)
+    for (uint32_t miniBatch = 0; miniBatch < plan.miniBatches; ++miniBatch)
+      expect(buffers.act(layer, miniBatch), actName(layer, miniBatch, plan.miniBatches), layer, act, true);
   const uint64_t metas = product({plan.miniBatches, kernels::metaBytes(plan.metaLayout)});
   expect(buffers.io(Io::Meta), "meta", -1, metas, true);
   const uint64_t ids = times(plan.metaLayout.maxSequences, sizeof(int32_t));
   const uint64_t history =
-      product({static_cast<uint64_t>(plan.kvBlocks), static_cast<uint64_t>(plan.blockTokens), sizeof(int32_t)});
+      product({static_cast<uint64_t>(plan.kvBlocks + plan.actBlocks), static_cast<uint64_t>(plan.blockTokens),
+               sizeof(int32_t)});
   // Of several mini-batches each has a range of whole kAlign bytes.
   const auto ofAll = [&](uint64_t one) {
     if (plan.miniBatches == 1)

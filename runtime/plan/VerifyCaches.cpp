@@ -10,23 +10,62 @@
 
 namespace headrace::plan {
 
-// Appends and attention are of the compute lane, whose order is theirs.
+namespace {
+
+// What steps so far have done for a layer and mini-batch.
+struct RowsDone {
+  bool appended = false, kept = false; // the iteration's rows, in the cache and in activation blocks
+  uint32_t recomputed = kNone;         // the transient with the keys and values of activation blocks
+};
+
+// The buffer of an operand, kNone where the step has none.
+uint32_t bufferOf(const Schedule &schedule, const Step &step, Arg arg) {
+  for (uint32_t i = step.firstOperand; i < step.firstOperand + step.operandCount; ++i)
+    if (schedule.operands[i].arg == arg)
+      return schedule.operands[i].buffer;
+  return kNone;
+}
+
+} // namespace
+
+// All of them are of the compute lane, whose order is theirs.
 void verifyRowsAppended(const Plan &plan, uint32_t index, Report &report) {
   const Schedule &schedule = plan.schedules[index];
-  std::vector<bool> appended(plan.kvCaches());
+  std::vector<RowsDone> done(plan.kvCaches());
   for (uint32_t number = 0; number < schedule.steps.size(); ++number) {
     const Step &step = schedule.steps[number];
-    const bool append = step.op == kernels::Op::RopeAppend, attention = step.op == kernels::Op::Attention;
-    if (step.kind != StepKind::Compute || step.layer < 0 || !(append || attention))
+    if (step.kind != StepKind::Compute || step.layer < 0)
       continue;
-    const uint64_t cache = static_cast<uint64_t>(step.layer) * plan.miniBatches + step.miniBatch;
-    if (append)
-      appended[cache] = true;
-    else if (!appended[cache])
+    RowsDone &of = done[static_cast<uint64_t>(step.layer) * plan.miniBatches + step.miniBatch];
+    const auto fail = [&](const char *what) {
       report.add(Rule::Structure, index, number,
-                 absl::StrCat("attention: no step before it appends the iteration's rows to the cache of layer ",
-                              step.layer,
+                 absl::StrCat(kernels::opName(step.op), ": ", what, " of layer ", step.layer,
                               plan.miniBatches > 1 ? absl::StrCat(" for mini-batch ", step.miniBatch) : ""));
+    };
+    switch (step.op) {
+    case kernels::Op::RecomputeKv:
+      of.recomputed = bufferOf(schedule, step, Arg::Y);
+      of.appended = false; // its transient has none of the iteration's rows
+      break;
+    case kernels::Op::ActAppend:
+      of.kept = true;
+      break;
+    case kernels::Op::RopeAppend:
+    case kernels::Op::Attention:
+      if (plan.actBlocks > 0 && bufferOf(schedule, step, Arg::KvRecomputed) != of.recomputed)
+        fail("does not use what recompute_kv has made before it");
+      if (step.op == kernels::Op::RopeAppend) {
+        of.appended = true;
+        break;
+      }
+      if (!of.appended)
+        fail("no step before it appends the iteration's rows to the cache");
+      if (plan.actBlocks > 0 && !of.kept)
+        fail("no step before it keeps the iteration's rows in activation blocks");
+      break;
+    default:
+      break;
+    }
   }
 }
 

@@ -17,9 +17,12 @@
 //               unit has one, Residual R if one is added (may be the very range of Y), Y W, Workspace W if
 //               linearWorkspaceBytes() > 0; rows are T, of the head S
 //   RopeAppend  Meta R, X RW [T, qkvRows], NormWeights R (the qkv unit's HeadNorms) if q and k have norms, Kv W or RW,
-//               KvTail RW if there is one, KvHome RW if there is one
-//   Attention   Meta R, X R [T, qkvRows], Kv R, KvTail R if there is one, Y W [T, qRows], Workspace W if
-//               attentionWorkspaceBytes() > 0
+//               KvTail RW if there is one, KvHome RW if there is one, KvRecomputed RW where there are activation blocks
+//   Attention   Meta R, X R [T, qkvRows], Kv R, KvTail R if there is one, KvRecomputed R where there are activation
+//               blocks, Y W [T, qRows], Workspace W if attentionWorkspaceBytes() > 0
+//   ActAppend   Meta R, X R [T, hidden], Act W or RW
+//   RecomputeKv Meta R, Act R, Weight R (the qkv unit's Matrix), Bias R if the unit has one, NormWeights R (its HeadNorms)
+//               if k has a norm, Y W (actBlocks x kvBlockBytes), Workspace W if recomputeWorkspaceBytes() > 0
 //   Activate    Meta R, X R [T, 2 * intermediate], Y W [T, intermediate]
 //   GatherRows  Meta R, X R [T, hidden], Y W [S, hidden]
 //   Sample      Meta R, X R [S, vocab], History R, Sampled W or RW, Output W or RW, Workspace W if
@@ -30,6 +33,8 @@
 // Residual and its Y - is no transient but the whole residual of the step's mini-batch, on the device; what the head
 // has of it, S rows, stays one.
 //
+// Act is a whole buffer, the step's layer's and mini-batch's; KvRecomputed is the Y of the RecomputeKv before it of both
+// (VerifyCaches.cpp).
 // Kv is a whole buffer; of a cache that is split what is at home on the device, interleaved. KvTail is what else of it
 // may be in use (CacheHomes::bytesInUse), as one run on the device, KvHome what may be in use and is mirrored, on the
 // host: all of it, or, where copies write the tail back, the blocks that are at home on the device. What has no blocks
@@ -157,6 +162,23 @@ private:
     blocks(Arg::KvHome, kRW, Space::Host, begin,
            end == std::max(begin, resident) ? end : caches_.bytesInUse(schedule_));
   }
+  // Where the plan has activation blocks.
+  bool needsAct() {
+    if (plan_.actBlocks > 0 && step_->layer >= 0)
+      return true;
+    fail(plan_.actBlocks > 0 ? "the step is of no layer" : "the plan has no activation blocks");
+    return false;
+  }
+  void act(unsigned accesses) { whole(Arg::Act, accesses, buffers_.act(step_->layer, step_->miniBatch)); }
+  uint64_t recomputedBytes() const {
+    uint64_t bytes = 0;
+    return __builtin_mul_overflow(static_cast<uint64_t>(plan_.actBlocks), plan_.kvBlockBytes(), &bytes) ? UINT64_MAX
+                                                                                                         : bytes;
+  }
+  void recomputed(unsigned accesses) {
+    if (plan_.actBlocks > 0)
+      local(Arg::KvRecomputed, accesses, recomputedBytes());
+  }
   // The range of the step's mini-batch; where there is one mini-batch, the buffer.
   void range(Arg arg, unsigned accesses, Io io) {
     const uint32_t buffer = buffers_.io(io);
@@ -251,6 +273,7 @@ private:
   void embed();
   void norm();
   void linear();
+  void recomputeKv();
 
   const Plan &plan_;
   const model::ModelSpec &spec_;
@@ -325,6 +348,27 @@ void OperandCheck::linear() {
   workspace(kernels::linearWorkspaceBytes(backend(), count, matrix->rows, matrix->cols));
 }
 
+void OperandCheck::recomputeKv() {
+  if (!needsAct())
+    return;
+  act(kR);
+  const model::Unit *weights = unit(Arg::Weight);
+  if (!weights)
+    return;
+  if (weights->role != UnitRole::Qkv)
+    fail("operand ", argName(Arg::Weight), " is ", weights->name, ", expected the layer's qkv");
+  covers(Arg::Weight, *weights, weights->find(TensorRole::Matrix));
+  if (const model::Tensor *bias = weights->find(TensorRole::Bias))
+    covers(Arg::Bias, *weights, bias);
+  if (spec_.qkNorm)
+    if (const model::Unit *qkv = unit(Arg::NormWeights))
+      covers(Arg::NormWeights, *qkv, qkv->find(TensorRole::HeadNorms));
+  local(Arg::Y, kW, recomputedBytes());
+  workspace(kernels::recomputeWorkspaceBytes(
+      backend(), plan_.actBlocks * plan_.blockTokens, spec_.qkvRows() - spec_.qRows() + spec_.qRows() % model::kPanelRows,
+      spec_.hidden, static_cast<int64_t>(model::dtypeBytes(plan_.activationDtype))));
+}
+
 void OperandCheck::check(uint32_t number) {
   step_ = &schedule_.steps[number];
   number_ = number;
@@ -361,6 +405,7 @@ void OperandCheck::check(uint32_t number) {
       rows(Arg::X, append ? kRW : kR, tokens_, spec_.qkvRows());
       cache(append ? kW | kRW : kR);
       tail(append ? kRW : kR);
+      recomputed(append ? kRW : kR);
       if (append)
         home();
       if (append && spec_.qkNorm)
@@ -373,6 +418,15 @@ void OperandCheck::check(uint32_t number) {
           kernels::attentionWorkspaceBytes(backend(), sequences_, spec_.heads, spec_.headDim, schedule_.maxContext));
       break;
     }
+    case kernels::Op::ActAppend:
+      if (!needsAct())
+        break;
+      rows(Arg::X, kR, tokens_, spec_.hidden);
+      act(kW | kRW);
+      break;
+    case kernels::Op::RecomputeKv:
+      recomputeKv();
+      break;
     case kernels::Op::Activate:
       rows(Arg::X, kR, tokens_, 2 * spec_.intermediate);
       rows(Arg::Y, kW, tokens_, spec_.intermediate);

@@ -13,12 +13,12 @@ namespace {
 
 // Whether a step takes as long however few of its bucket's rows there are.
 bool padsRows(const plan::Plan &plan, const plan::Step &step) {
-  return plan.hardware.kind == model::DeviceKind::Cuda && step.op == kernels::Op::Linear;
+  return plan.hardware.kind == model::DeviceKind::Cuda && (step.op == kernels::Op::Linear || step.op == kernels::Op::RecomputeKv);
 }
 
 } // namespace
 
-cost::Rows rowsOf(const kernels::IterationMeta &meta, HomeSlots home) {
+cost::Rows rowsOf(const kernels::IterationMeta &meta, HomeSlots home, int64_t firstActSlot) {
   const int32_t *starts = meta.array<int32_t>(meta.queryStart), *contexts = meta.array<int32_t>(meta.contextLength);
   int64_t sum = 0, pairs = 0;
   for (int32_t s = 0; s < meta.numSequences; ++s) {
@@ -36,6 +36,13 @@ cost::Rows rowsOf(const kernels::IterationMeta &meta, HomeSlots home) {
       return static_cast<uint64_t>(slot) >= home.first && static_cast<uint64_t>(slot) < home.end;
     }));
   }
+  if (firstActSlot != kNoSlot) {
+    const int32_t *slots = meta.array<int32_t>(meta.kvSlot), *earlier = meta.array<int32_t>(meta.actTokens);
+    running.keptRows = static_cast<uint64_t>(
+        std::count_if(slots, slots + meta.numTokens, [&](int32_t slot) { return slot >= firstActSlot; }));
+    for (int32_t i = 0; i < meta.numActBlocks; ++i)
+      running.actRows += static_cast<uint64_t>(earlier[i]);
+  }
   return running;
 }
 
@@ -49,9 +56,10 @@ model::Hardware overLink(model::Hardware hardware, double linkBandwidth) {
 
 RowPrices::RowPrices(const plan::Plan &plan, const model::WeightLayout &layout, const cost::Roofline &roofline,
                      const plan::Variant &variant, absl::Span<const uint64_t> durationsNs)
-    : layout_(plan.metaLayout), homeSlots_(plan.miniBatches), rows_(plan.miniBatches) {
+    : layout_(plan.metaLayout), firstActSlot_(plan.actBlocks > 0 ? plan.kvBlocks * plan.blockTokens : kNoSlot),
+      homeSlots_(plan.miniBatches), rows_(plan.miniBatches) {
   const plan::Schedule &schedule = plan.schedules[variant.schedule];
-  const cost::Bucket bucket{variant.newTokens, variant.sequences, variant.context};
+  const cost::Bucket bucket{variant.newTokens, variant.sequences, variant.context, plan::actRows(plan, variant)};
   size_t untilPublish = schedule.steps.size();
   for (size_t i = 0; i < schedule.steps.size(); ++i)
     if (schedule.steps[i].kind == plan::StepKind::Publish)
@@ -94,7 +102,7 @@ void RowPrices::addUp() {
 
 bool RowPrices::price(const kernels::IterationMeta &first) {
   for (uint32_t i = 0; i < rows_.size(); ++i)
-    rows_[i] = rowsOf(*kernels::metaOf(layout_, &first, i), homeSlots_[i]);
+    rows_[i] = rowsOf(*kernels::metaOf(layout_, &first, i), homeSlots_[i], firstActSlot_);
   bool changed = false;
   for (Kind &kind : kinds_) {
     const uint64_t ns = kind.price.ns(rows_[kind.miniBatch]);

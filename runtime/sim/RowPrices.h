@@ -6,6 +6,8 @@
 //   attention        each sequence's rows and its own context       host, cuda
 //   matrix products  the rows, those of the head the sampled ones   host
 //                    the bucket: padded rows are computed           cuda (runtime/cuda/MatMul.h)
+//   recompute_kv     the earlier tokens of activation blocks        host
+//                    the bucket's                                   cuda
 //   all else         the rows, or the sampled ones                  host, cuda: kernels read how many there are
 //
 // Steps of the same op, price, place in the model and mini-batch are one kind: all layers are alike, so a kind is
@@ -13,6 +15,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -28,8 +31,9 @@ namespace headrace::sim {
 struct HomeSlots {
   uint64_t first = 0, end = 0;
 };
-// What runs in an iteration.
-cost::Rows rowsOf(const kernels::IterationMeta &meta, HomeSlots home);
+inline constexpr int64_t kNoSlot = std::numeric_limits<int64_t>::max();
+// What runs in an iteration. Slots from `firstActSlot` on are of activation blocks.
+cost::Rows rowsOf(const kernels::IterationMeta &meta, HomeSlots home, int64_t firstActSlot = kNoSlot);
 
 // The profile that rooflines are of where the link has `linkBandwidth` bytes/s a direction; 0: the profile's.
 model::Hardware overLink(model::Hardware hardware, double linkBandwidth);
@@ -72,6 +76,7 @@ private:
   uint64_t otherNs_ = 0, otherUntilPublishNs_ = 0;   // of the others
   uint64_t sumNs_ = 0, publishNs_ = 0;
   kernels::MetaLayout layout_;
+  int64_t firstActSlot_;
   std::vector<HomeSlots> homeSlots_; // by mini-batch
   std::vector<cost::Rows> rows_;     // the same, of the iteration being priced
 };

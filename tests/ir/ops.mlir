@@ -44,8 +44,19 @@ headrace.iteration @compute decode phase(model) limits(8, 8, 2048) {
   %packed = headrace.quantise bits(4) group(64) %qkv_unit step<attention 0> : <1000, f16> -> <282, bytes>
   // CHECK-NEXT: %[[UNPACKED:.*]] = headrace.dequantise bits(4) group(64) %[[PACKED]] step<attention 0> : <282, bytes> -> <1000, f16>
   %unpacked = headrace.dequantise bits(4) group(64) %packed step<attention 0> : <282, bytes> -> <1000, f16>
-  // CHECK-NEXT: headrace.recompute_kv tokens(%meta) %attended, %[[UNPACKED]][0 for 100, 100 for 20][520 for 480], %appended_1 step<attention 0> : <512, bytes>, <400, f32>, <1000, f16>, <4096, bf16>
-  %k2 = headrace.recompute_kv tokens(%meta) %a, %unpacked[0 for 100, 100 for 20][520 for 480], %k1 step<attention 0> : <512, bytes>, <400, f32>, <1000, f16>, <4096, bf16>
+  // Activation blocks: what was kept is recomputed, and stands behind the cache where keys and values are used.
+  // CHECK-NEXT: %act.0 = headrace.act 0 : <512, f32>
+  %act = headrace.act 0 : <512, f32>
+  // CHECK-NEXT: %act.0.1 = headrace.act 0 mini_batch(1) : <512, f32>
+  %act1 = headrace.act 0 mini_batch(1) : <512, f32>
+  // CHECK-NEXT: %[[KEPT:.*]] = headrace.act_append tokens(%meta) %normed, %act.0 step<attention 0> : <512, bytes>, <400, f32>, <512, f32>
+  %kept = headrace.act_append tokens(%meta) %n, %act step<attention 0> : <512, bytes>, <400, f32>, <512, f32>
+  // CHECK-NEXT: %recomputed = headrace.recompute_kv tokens(%meta) %[[KEPT]], %[[UNPACKED]][120 for 380, 500 for 20] norms[900 for 64] step<attention 0> scratch 64 : <512, bytes>, <512, f32>, <1000, f16> -> <1024, bf16>
+  %rec = headrace.recompute_kv tokens(%meta) %kept, %unpacked[120 for 380, 500 for 20] norms[900 for 64] step<attention 0> scratch 64 : <512, bytes>, <512, f32>, <1000, f16> -> <1024, bf16>
+  // CHECK-NEXT: %[[ROT:.*]], %[[APP:.*]]:2 = headrace.rope_append tokens(%meta) %rotated_0, %appended_1, %recomputed step<attention 0> : <512, bytes>, <800, f32>, <4096, bf16>, <1024, bf16>
+  %r2, %k2:2 = headrace.rope_append tokens(%meta) %r1, %k1, %rec step<attention 0> : <512, bytes>, <800, f32>, <4096, bf16>, <1024, bf16>
+  // CHECK-NEXT: headrace.attention tokens(%meta) %[[ROT]], %[[APP]]#0, %[[APP]]#1 step<attention 0> scratch 256 : <512, bytes>, <800, f32>, <4096, bf16>, <1024, bf16> -> <400, f32>
+  %a2 = headrace.attention tokens(%meta) %r2, %k2#0, %k2#1 step<attention 0> scratch 256 : <512, bytes>, <800, f32>, <4096, bf16>, <1024, bf16> -> <400, f32>
   // CHECK-NEXT: %up = headrace.linear up tokens(%meta) %attended, %layers.0.up[0 for 1700, 1700 for 100] then gelu_tanh step<mlp 0> : <512, bytes>, <400, f32>, <1800, f32> -> <1600, f32>
   %u = headrace.linear up tokens(%meta) %a, %up_unit[0 for 1700, 1700 for 100] then gelu_tanh step<mlp 0> : <512, bytes>, <400, f32>, <1800, f32> -> <1600, f32>
   // CHECK-NEXT: %activated = headrace.activate tokens(%meta) %up step<mlp 0> : <512, bytes>, <1600, f32> -> <800, f32>

@@ -128,7 +128,7 @@ absl::StatusOr<ChatReply> ChatModel::reply(const std::vector<int32_t> &prompt,
                                            const std::function<void(std::string_view)> &onText,
                                            const std::function<bool()> &isInterrupted) {
   const auto tokens = static_cast<int64_t>(prompt.size());
-  const int64_t blocks = (plan_.kvBlocks - 1) * plan_.blockTokens;
+  const int64_t blocks = plan_.mostContextBlocks() * plan_.blockTokens;
   const int64_t left = std::min(plan_.maxContext, blocks) - tokens;
   if (left < 1)
     return absl::OutOfRangeError(cat(tokens, " tokens, and at least one of the reply: expected at most the context of ",

@@ -15,6 +15,7 @@
 #include "tools/commands/JobFlags.h"
 #include "tools/commands/ModelHash.h"
 #include "tools/commands/Progress.h"
+#include "tools/commands/RunSetup.h"
 #include "tools/report/RecordCosts.h"
 
 namespace headrace::tools {
@@ -127,6 +128,8 @@ void addKvMemory(const plan::Plan &plan, bool stated, Words &words) {
     words.add("--kv-write-back", std::string(model::kvWriteBackName(plan.policy.kvWriteBack)));
   if (plan.policy.residuals != model::Residuals::Device)
     words.add("--residuals", std::string(model::residualsName(plan.policy.residuals)));
+  if (plan.policy.actShare)
+    words.add("--act-ratio", model::actShareText(*plan.policy.actShare));
 }
 
 // `stated`: flags say the placement outright; else the same inputs lead to the same choice.
@@ -240,7 +243,12 @@ absl::StatusOr<plan::Plan> compileJob(const model::Job &job, const PhaseText &on
     progress.update(static_cast<uint64_t>(at.done), static_cast<uint64_t>(at.total));
     progress.note(at.choosing ? searchText(at) : std::string());
   };
-  return compiler::compile(request);
+  absl::StatusOr<plan::Plan> plan = compiler::compile(request);
+  if (plan.ok() && plan->actBlocks > 0 && plan->actBlockBytes() >= plan->kvBlockBytes())
+    warnOnce(model::cat("policy.act_ratio = ", model::actShareText(plan->actShare), ": an activation block of ",
+                        plan->model->name, " takes ", plan->actBlockBytes(), " bytes a layer, its keys and values ",
+                        plan->kvBlockBytes(), ": nothing is saved, and they are recomputed"));
+  return plan;
 }
 
 std::string chosenFlags(const model::Job &job, const plan::Plan &plan) {

@@ -61,6 +61,8 @@ constexpr KeyFlag kKeyFlags[] = {
      "places that KV blocks at home on the host rotate through, fewer than layers: what fits stays over iterations"},
     {"policy", "residuals", "--residuals", kText,
      "where a mini-batch's residual stream waits between its layers: device, or host (it leaves and comes back)"},
+    {"policy", "act_ratio", "--act-ratio", kText,
+     "share of each sequence's blocks that keep activations, from which keys and values are recomputed: 0 to 1, or 1/3"},
     {"policy", "offload_embedding", "--offload-embedding", kChoice, "auto, on or off"},
     {"policy", "offload_head", "--offload-head", kChoice, "auto, on or off"},
     {"buckets", "new_tokens", "--new-tokens", kList, "sizes of new tokens per iteration, such as 1,8,512"},

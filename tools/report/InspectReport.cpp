@@ -28,9 +28,22 @@ int64_t maxTokens(const plan::Plan &plan, uint64_t peak) {
   for (const plan::Buffer &buffer : plan.buffers)
     if (buffer.kind == plan::BufferKind::Kv && plan.kvBlocks > 0)
       blockBytes += buffer.bytes / static_cast<uint64_t>(plan.kvBlocks);
+  if (plan.actBlocks > 0) { // of blocks of both kinds, as many as the share has of each
+    const auto num = static_cast<uint64_t>(plan.actShare.num), den = static_cast<uint64_t>(plan.actShare.den);
+    blockBytes = (num * plan.actBlockBytes() + (den - num) * plan.kvBlockBytes()) * plan.kvCaches() / den;
+  }
   const uint64_t left = plan.deviceMemory > peak ? plan.deviceMemory - peak : 0;
   const auto more = static_cast<int64_t>(blockBytes == 0 ? 0 : left / blockBytes);
-  return plan.miniBatches * (std::max<int64_t>(plan.kvBlocks - 1, 0) + more) * plan.blockTokens;
+  return plan.miniBatches * (std::max<int64_t>(plan.mostContextBlocks(), 0) + more) * plan.blockTokens;
+}
+
+// "f32, 6 blocks of 16 tokens a layer, 1/3 of each sequence's: 1.5 MiB in place of 3.0 MiB of keys and values"
+std::string actText(const plan::Plan &plan) {
+  const uint64_t all = static_cast<uint64_t>(plan.actBlocks) * plan.kvCaches();
+  return absl::StrFormat("%s, %d blocks of %d tokens a layer%s, %s of each sequence's: %s in place of %s of keys and values",
+                         std::string(model::dtypeName(plan.activationDtype)), plan.actBlocks, plan.blockTokens,
+                         plan.miniBatches == 1 ? "" : " and mini-batch", model::actShareText(plan.actShare),
+                         formatBytes(all * plan.actBlockBytes()), formatBytes(all * plan.kvBlockBytes()));
 }
 
 std::string intervalOf(const plan::Placement &placement) {
@@ -219,6 +232,8 @@ std::string inspectText(const plan::Plan &plan, const std::string &path, bool al
   line("KV cache", absl::StrFormat("%s, %d blocks of %d tokens a layer%s, context up to %d",
                                    std::string(model::dtypeName(plan.kvDtype)), plan.kvBlocks, plan.blockTokens,
                                    plan.miniBatches == 1 ? "" : " and mini-batch", plan.maxContext));
+  if (plan.actBlocks > 0)
+    line("activations", actText(plan));
   for (uint32_t p = 0; p < plan.placements.size(); ++p)
     if (const std::string homes = kvHomesText(plan, p); !homes.empty()) {
       const std::string of = plan.placements.size() > 1 ? plan.placements[p].name + ": " : "";
@@ -312,6 +327,7 @@ std::string inspectJson(const plan::Plan &plan, const std::string &path) {
                {"block_tokens", plan.blockTokens},
                {"mini_batches", plan.miniBatches},
                {"kv_blocks", plan.kvBlocks},
+               {"act_blocks", plan.actBlocks},
                {"max_context", plan.maxContext},
                {"policy", plan.policy.name},
                {"objective", objectiveJson(plan)},

@@ -68,7 +68,7 @@ absl::Status checkPrompts(const plan::Plan &plan, const GenerateRequest &request
   const int64_t batch = engineBounds(plan).maxNumSeqs;
   RETURN_IF_ERROR(checkPrompts({plan.model->vocab, batch, plan.maxContext}, request));
   const bool fewer = placement != plan::kNone && plan.placements[placement].kvBlocks < plan.kvBlocks;
-  const int64_t most = (fewer ? plan.placements[placement].kvBlocks : plan.kvBlocks) - 1;
+  const int64_t most = fewer ? plan.placements[placement].kvBlocks - 1 : plan.mostContextBlocks();
   for (size_t i = 0; i < request.prompts.size(); ++i)
     if (const int64_t blocks = blocksFor(plan, request.prompts[i], request.maxNewTokens); blocks > most)
       return refuse(absl::StrCat(
@@ -85,7 +85,7 @@ absl::Status checkRequest(const plan::Plan &plan, const GenerateRequest &request
   int64_t blocks = 0;
   for (const std::vector<int32_t> &prompt : request.prompts)
     blocks += blocksFor(plan, prompt, request.maxNewTokens);
-  if (const int64_t most = plan.miniBatches * (plan.kvBlocks - 1); blocks > most)
+  if (const int64_t most = plan.miniBatches * plan.mostContextBlocks(); blocks > most)
     return refuse(absl::StrCat("the prompts and their new tokens need ", blocks, " KV blocks of ", plan.blockTokens,
                                " tokens, the plan has ", most));
   return absl::OkStatus();
@@ -95,9 +95,9 @@ absl::Status checkRequest(const plan::Plan &plan, const EngineRequest &request) 
   RETURN_IF_ERROR(checkSampling(request.maxNewTokens, request.sampling));
   RETURN_IF_ERROR(checkPrompt({.vocab = plan.model->vocab, .sequences = 1, .context = plan.maxContext}, "the prompt",
                               request.prompt, request.maxNewTokens));
-  if (const int64_t blocks = blocksFor(plan, request.prompt, request.maxNewTokens); blocks > plan.kvBlocks - 1)
+  if (const int64_t blocks = blocksFor(plan, request.prompt, request.maxNewTokens); blocks > plan.mostContextBlocks())
     return refuse(absl::StrCat("the prompt and its new tokens need ", blocks, " KV blocks of ", plan.blockTokens,
-                               " tokens, the plan has ", plan.kvBlocks - 1,
+                               " tokens, the plan has ", plan.mostContextBlocks(),
                                plan.miniBatches == 1 ? "" : " for each mini-batch"));
   return absl::OkStatus();
 }

@@ -65,6 +65,10 @@ absl::StatusOr<std::unique_ptr<Fleet>> Fleet::create(core::DeviceGroup &group, s
     if (const uint32_t count = instances[i].runtime->plan().miniBatches; count > 1)
       return absl::InvalidArgumentError(cat("instance ", i, " (", instances[i].name, "): its plan has ", count,
                                             " mini-batches, expected 1: hand-over knows one range of KV blocks"));
+    if (instances[i].runtime->plan().actBlocks > 0)
+      return absl::InvalidArgumentError(cat("instance ", i, " (", instances[i].name, "): its plan has ",
+                                            instances[i].runtime->plan().actBlocks,
+                                            " activation blocks, expected none: hand-over takes keys and values"));
     if (&instances[i].runtime->device() != &group.device(i))
       return absl::FailedPreconditionError(
           cat("instance ", i, " (", instances[i].name, "): its runtime is not on device ", i, " of the group"));

@@ -61,7 +61,7 @@ public:
     const core::DeviceCounters before = device_.counters();
     startNs_ = device_.nowNs();
     if (plan_.goal.expansion == model::kAutoExpansion) // whichever placements it comes to
-      out_.kvBlocks = plan_.miniBatches * (plan_.kvBlocks - 1);
+      out_.kvBlocks = plan_.miniBatches * plan_.mostContextBlocks();
     for (bool more = true; more || next_ < requests_.size();) {
       if (!more)
         RETURN_IF_ERROR(device_.waitUntil(startNs_ + requests_[next_].arrivalNs));
@@ -71,7 +71,9 @@ public:
       ASSIGN_OR_RETURN(stepped, engine->step());
       more = stepped;
       sampleUntil(device_.nowNs() - startNs_);
-      out_.kvBlocks = std::max(out_.kvBlocks, plan_.miniBatches * (runtime_.kvBlocks().limit() - 1));
+      out_.kvBlocks =
+          std::max(out_.kvBlocks, plan_.miniBatches * (plan_.actBlocks > 0 ? plan_.mostContextBlocks()
+                                                                          : runtime_.kvBlocks().limit() - 1));
       out_.peakKvBlocks = std::max(out_.peakKvBlocks, blocksInUse());
     }
     out_.engine = engine->counters();

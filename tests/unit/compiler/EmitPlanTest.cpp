@@ -87,11 +87,6 @@ TEST_F(EmitPlan, RefusesOpsThatNoPlanCanSayByTheirNames) {
   const mlir::Value plain = ir::DequantiseOp::create(builder, loc, type(256, ir::Encoding::F32), 8, 64, rope.getMeta(),
                                                      onComputeLane(), {256});
   EXPECT_THAT(refused(plain.getDefiningOp()), HasSubstr("'headrace.dequantise'"));
-  ir::WeightOp unit = *std::next(iteration.block().getOps<ir::WeightOp>().begin());
-  auto recompute = ir::RecomputeKvOp::create(
-      builder, loc, rope.getKv().front().getType(), rope.getMeta(), x, unit.getBuffer(), rope.getKv().front(),
-      ir::ByteRange{0, 256}, ir::ByteRange(), ir::ByteRange{256, 256}, ir::ByteRange(), onComputeLane());
-  EXPECT_THAT(refused(recompute), HasSubstr("'headrace.recompute_kv'"));
   EXPECT_TRUE(emit(iteration).ok());
 }
 

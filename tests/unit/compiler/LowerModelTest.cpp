@@ -60,6 +60,11 @@ TEST_F(LowerModel, EveryKernelStandsInSomeModel) {
       for (const std::string &name : steps(iteration, layer))
         stand.insert(name);
   }
+  CompileRequest keeping = request(tinyLlama(1));
+  keeping.policy.actShare = model::ActShare{1, 2};
+  ir::IterationOp iteration = lower(keeping);
+  for (const std::string &name : steps(iteration, 0))
+    stand.insert(name);
   for (const kernels::Op op : kernels::kOps)
     EXPECT_TRUE(stand.contains(kernels::opName(op))) << kernels::opName(op);
 }
@@ -70,6 +75,16 @@ TEST_F(LowerModel, AGatedLayerHasAnActivationOfItsOwn) {
   EXPECT_THAT(steps(iteration, 1), ElementsAre("norm", "linear", "rope_append", "attention", "linear", "norm", "linear",
                                                "activate", "linear"));
   EXPECT_THAT(steps(iteration, -1), ElementsAre("embed", "gather_rows", "norm", "linear", "sample", "publish"));
+}
+
+TEST_F(LowerModel, ActivationBlocksAreRecomputedFirstAndKeptBehindTheNorm) {
+  CompileRequest keeping = request(tinyLlama(2));
+  keeping.policy.actShare = model::ActShare{1, 3};
+  ir::IterationOp iteration = lower(keeping);
+  EXPECT_TRUE(mlir::succeeded(mlir::verify(*module_)));
+  EXPECT_THAT(steps(iteration, 1),
+              ElementsAre("recompute_kv", "norm", "act_append", "linear", "rope_append", "attention", "linear", "norm",
+                          "linear", "activate", "linear"));
 }
 
 TEST_F(LowerModel, ReluIsTheEpilogueOfTheUpProjection) {

@@ -115,5 +115,33 @@ TEST_F(MetaWriter, RefusesWhatThePlanHasNoRoomFor) {
   EXPECT_THAT(std::string(write({one, one, one}).message()), HasSubstr("3 sequences, the plan's limit is 2"));
 }
 
+// Blocks from 8 on keep activations. A sequence at position 9 has blocks 8 and 9 of them, of which the second has one
+// earlier token; one at position 0 has none of any.
+TEST_F(MetaWriter, ListsActivationBlocksWithEarlierTokens) {
+  const kernels::MetaLayout layout{
+      .maxTokens = 8, .maxSequences = 2, .maxBlocksPerSequence = 3, .firstActBlock = 8, .maxActBlocks = 2};
+  words_.assign(kernels::metaBytes(layout) / sizeof(uint64_t), 0);
+  kernels::initMeta(layout, meta());
+  const std::vector<int32_t> blocks = {8, 3, 9}, fresh = {9};
+  ASSERT_TRUE(writeMeta(layout, 4,
+                        {{{.tokens = next_, .firstPosition = 9, .blocks = blocks},
+                          {.tokens = prompt_, .firstPosition = 0, .blocks = fresh}}},
+                        meta())
+                  .ok());
+  EXPECT_EQ(meta()->numActBlocks, 2);
+  EXPECT_EQ(meta()->numActRows, 8);
+  EXPECT_THAT(array<int32_t>(meta()->actBlock, 2), ElementsAre(0, 1));
+  EXPECT_THAT(array<int32_t>(meta()->actPosition, 2), ElementsAre(0, 8));
+  EXPECT_THAT(array<int32_t>(meta()->actTokens, 2), ElementsAre(4, 1));
+  EXPECT_THAT(array<int32_t>(meta()->kvSlot, 4), ElementsAre(37, 36, 37, 38)); // block 9, rows 1, 0, 1, 2
+
+  const std::vector<int32_t> beyond = {10, 3, 9};
+  EXPECT_THAT(writeMeta(layout, 4, {{{.tokens = next_, .firstPosition = 9, .blocks = beyond}}}, meta()).message(),
+              HasSubstr("activation block 10 as number 1 of the iteration, the plan has 2 from 8 on"));
+  const std::vector<int32_t> tooMany = {8, 9, 9};
+  EXPECT_THAT(writeMeta(layout, 4, {{{.tokens = next_, .firstPosition = 9, .blocks = tooMany}}}, meta()).message(),
+              HasSubstr("activation block 9 as number 3 of the iteration, the plan has 2"));
+}
+
 } // namespace
 } // namespace headrace::core

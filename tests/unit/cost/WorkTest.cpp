@@ -205,6 +205,21 @@ TEST(Work, ABucketIsRowsSpreadEvenlyAtTheLongestContext) {
   EXPECT_EQ(rows.homeRows, 8u);
 }
 
+// Of smallLlama, F32 activations, F16 cache and weights: hidden 32, 16 rows of k and 16 of v, rotated.
+TEST(Work, RecomputingFollowsTheRowsOfActivationBlocks) {
+  const Rows rows{.tokens = 9, .keptRows = 4, .actRows = 10};
+  const auto of = [&](Op op) { return workOf(smallLlama(), {op, UnitRole::Qkv}, rows, DType::F32, DType::F16, false); };
+  EXPECT_EQ(of(Op::ActAppend).deviceBytes, 2u * 4 * 32 * 4);
+  EXPECT_EQ(of(Op::RecomputeKv).flops, 10u * (2 * 32 * 32 + 3 * 16));
+  EXPECT_EQ(of(Op::RecomputeKv).deviceBytes, 10u * (3 * 32 * 4 + 2 * 32 * 4 + 32 * 2) + 32 * 32 * 2);
+  const Work none = workOf(smallLlama(), {Op::RecomputeKv, UnitRole::Qkv}, Rows{.tokens = 9}, DType::F32, DType::F16, false);
+  EXPECT_EQ(none.flops + none.deviceBytes, 0u); // its matrix is not read
+  // A full bucket recomputes all that its contexts have, and keeps all its rows.
+  EXPECT_EQ(rowsOf({8, 4, 10, 48}).actRows, 48u);
+  EXPECT_EQ(rowsOf({8, 4, 10, 48}).keptRows, 8u);
+  EXPECT_EQ(rowsOf({8, 4, 10}).keptRows, 0u);
+}
+
 TEST(Work, AmountsSaturateInsteadOfWrapping) {
   const int64_t huge = int64_t{1} << 62;
   const Work w = work(smallLlama(), Op::Attention, UnitRole::Qkv, {huge, huge, huge});

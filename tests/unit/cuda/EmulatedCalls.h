@@ -36,6 +36,9 @@ inline EmulatedCall callOf(std::string_view kernel) {
                                      emulatedCall<kernels::ActivateArgs>("activate"),
                                      emulatedCall<kernels::GatherRowsArgs>("gather_rows"),
                                      emulatedCall<kernels::SampleArgs>("sample"),
+                                     emulatedCall<kernels::ActAppendArgs>("act_append"),
+                                     emulatedCall<kernels::GatherActArgs>("gather_act"),
+                                     emulatedCall<kernels::AppendActArgs>("append_act"),
                                      emulatedCall<kernels::BiasActivateArgs>("bias_activate"),
                                      emulatedCall<kernels::PublishArgs>("publish")};
   for (const EmulatedCall &one : kCalls) {

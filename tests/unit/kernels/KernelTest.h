@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -112,11 +113,17 @@ struct TestSequence {
   std::vector<int32_t> blocks;
 };
 
+// Activation blocks are those numbered from `first` on.
+struct TestActBlocks {
+  int64_t first = std::numeric_limits<int32_t>::max(), count = 0;
+};
+
 // An IterationMeta filled for the given sequences; block table entries past a sequence's blocks are out of any range.
 class TestMeta {
 public:
-  TestMeta(const std::vector<TestSequence> &sequences, int64_t blockTokens, int64_t maxBlocks = 64) {
-    MetaLayout layout{1, static_cast<int64_t>(sequences.size()) + 1, maxBlocks};
+  TestMeta(const std::vector<TestSequence> &sequences, int64_t blockTokens, int64_t maxBlocks = 64,
+           const TestActBlocks &act = {}) {
+    MetaLayout layout{1, static_cast<int64_t>(sequences.size()) + 1, maxBlocks, act.first, act.count};
     for (const TestSequence &s : sequences)
       layout.maxTokens += s.rows;
     memory.resize(metaBytes(layout) / sizeof(uint64_t));
@@ -130,6 +137,14 @@ public:
       for (int64_t b = 0; b < maxBlocks; ++b)
         m.array<int32_t>(m.blockTable)[s * maxBlocks + b] =
             b < static_cast<int64_t>(sequence.blocks.size()) ? sequence.blocks[b] : 1 << 30;
+      for (int64_t b = 0; b * blockTokens < sequence.start && act.count > 0; ++b)
+        if (sequence.blocks[b] >= act.first) {
+          m.array<int32_t>(m.actBlock)[m.numActBlocks] = static_cast<int32_t>(sequence.blocks[b] - act.first);
+          m.array<int32_t>(m.actPosition)[m.numActBlocks] = static_cast<int32_t>(b * blockTokens);
+          m.array<int32_t>(m.actTokens)[m.numActBlocks++] =
+              static_cast<int32_t>(std::min(blockTokens, sequence.start - b * blockTokens));
+        }
+      m.numActRows = static_cast<int32_t>(m.numActBlocks * blockTokens);
       for (int64_t position = sequence.start; position < sequence.start + sequence.rows; ++position) {
         const int32_t t = m.numTokens++;
         m.array<int32_t>(m.positions)[t] = static_cast<int32_t>(position);

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <random>
+
 namespace headrace::core {
 namespace {
 
@@ -185,6 +187,71 @@ TEST(KvBlocks, TheEndOfUseIsBehindTheHighestThatIsGivenOut) {
   EXPECT_EQ(blocks.endOfUse(), 1); // nothing was taken
   ASSERT_TRUE(blocks.grow(a, 28).ok());
   EXPECT_EQ(blocks.endOfUse(), 8); // all of them
+}
+
+// Blocks 1 to 4 of keys and values, 5 to 8 of activations; 1 of 2 in each table, so 3 of a table's first 5.
+TEST(KvBlocks, KindsFollowTheShareOfEachTable) {
+  KvBlocks blocks(5, 4, {.blocks = 4, .context = 7, .share = {1, 2}});
+  EXPECT_EQ(blocks.freeBlocks(), 7);
+  std::vector<int32_t> one, other;
+  ASSERT_TRUE(blocks.grow(one, 9).ok()); // three
+  EXPECT_EQ(one, (std::vector<int32_t>{5, 1, 6}));
+  EXPECT_EQ(blocks.endOfUse(), 2); // of KV blocks
+  ASSERT_TRUE(blocks.grow(other, 5).ok());
+  EXPECT_EQ(other, (std::vector<int32_t>{7, 2}));
+  ASSERT_TRUE(blocks.grow(one, 16).ok());
+  EXPECT_EQ(one, (std::vector<int32_t>{5, 1, 6, 3}));
+  EXPECT_EQ(blocks.used(), 6);
+  EXPECT_EQ(blocks.freeBlocks(), 1);
+  // Two more are over the seven; nothing is taken.
+  EXPECT_EQ(blocks.grow(other, 16).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(other.size(), 2u);
+  blocks.shrink(one, 5);
+  EXPECT_EQ(one, (std::vector<int32_t>{5, 1}));
+  ASSERT_TRUE(blocks.grow(other, 9).ok());
+  EXPECT_EQ(other, (std::vector<int32_t>{7, 2, 6})); // the lowest that is free
+  blocks.release(one);
+  blocks.release(other);
+  EXPECT_EQ(blocks.freeBlocks(), 7);
+  EXPECT_EQ(blocks.endOfUse(), 1);
+}
+
+TEST(KvBlocks, ActivationBlocksAreNotMovedAndNotLimited) {
+  KvBlocks blocks(5, 4, {.blocks = 4, .context = 8, .share = {1, 1}});
+  std::vector<int32_t> table;
+  ASSERT_TRUE(blocks.grow(table, 8).ok());
+  EXPECT_EQ(table, (std::vector<int32_t>{5, 6}));
+  EXPECT_FALSE(blocks.lower(table[1]));
+  EXPECT_EQ(blocks.blocksInUseAbove(1), 0); // of KV blocks
+  EXPECT_TRUE(blocks.setLimit(5).ok());
+  EXPECT_EQ(blocks.setLimit(4).message(),
+            "KV cache: a limit of 4 blocks, expected all 5: their number is that of activation blocks");
+  blocks.release(table);
+}
+
+// Whatever sequences come and go, at most so many of them, of at most so many blocks each and all together: there is a
+// block of the kind that the next one must be.
+TEST(KvBlocks, BlocksOfKindsSuffice) {
+  std::mt19937 random(7);
+  const auto below = [&](int64_t n) { return static_cast<int64_t>(random() % static_cast<uint32_t>(n)); };
+  for (int trial = 0; trial < 2000; ++trial) {
+    const int64_t den = 1 + below(6), num = 1 + below(den), sequences = 1 + below(5), longest = 1 + below(9);
+    const model::ActShare share{num, den};
+    const int64_t context = longest + below(sequences * longest - longest + 1);
+    const model::BlocksOfKinds of = model::blocksOfKinds(share, context, sequences, longest);
+    KvBlocks blocks(1 + of.kv, 1, {of.act, context, share});
+    std::vector<std::vector<int32_t>> tables(static_cast<size_t>(sequences));
+    for (int step = 0; step < 60; ++step) {
+      std::vector<int32_t> &table = tables[static_cast<size_t>(below(sequences))];
+      if (below(3) == 0) {
+        blocks.release(table);
+        continue;
+      }
+      const int64_t wanted = below(longest + 1), more = wanted - static_cast<int64_t>(table.size());
+      const bool fits = more <= blocks.freeBlocks();
+      ASSERT_EQ(blocks.grow(table, wanted).ok(), fits || more <= 0) << num << "/" << den << " context " << context;
+    }
+  }
 }
 
 } // namespace
