@@ -15,18 +15,22 @@ namespace headrace::cost {
 namespace {
 
 constexpr int64_t kMostShare = int64_t{1} << 31;
+constexpr int64_t kMostBlocks = int64_t{1} << 44; // times the tokens of a block below 2^62
 
 absl::Status checkAllocation(const HybridTimes &times, int64_t actDevice, const HostCapacity &host) {
   RETURN_IF_ERROR(checkTimes(times));
-  if (actDevice < 0)
+  if (actDevice < 0 || actDevice > kMostBlocks)
     return absl::InvalidArgumentError(
-        model::cat("ACT blocks on the device: ", actDevice, ": expected at least 0"));
+        model::cat("ACT blocks on the device: ", actDevice, ": expected 0 to ", kMostBlocks));
   if (host.block.kv < 1 || host.block.act < 1)
     return absl::InvalidArgumentError(model::cat("a KV block of ", host.block.kv, " bytes, an ACT block of ",
                                                  host.block.act, ": expected at least 1"));
   if (host.weightBytes < 0 || host.weightBytes > host.bytes)
     return absl::InvalidArgumentError(model::cat("host memory of ", host.bytes, " bytes: expected at least the ",
                                                  host.weightBytes, " of the weights, and those at least 0"));
+  const int64_t most = (host.bytes - host.weightBytes) / std::min(host.block.kv, host.block.act);
+  if (most > kMostBlocks)
+    return absl::InvalidArgumentError(model::cat("host memory for ", most, " blocks: expected at most ", kMostBlocks));
   return absl::OkStatus();
 }
 
@@ -68,7 +72,7 @@ Binding bindingOf(const HybridTimes &times, const HybridAllocation &chosen) {
   if (chosen.kvHost > 0)
     return Binding::kBlocksTooCoarse;
   return times.kvGen.slopeNsPerToken + forward > times.loadAct.slopeNsPerToken ? Binding::kHostMemory
-                                                                              : Binding::kAllAct;
+                                                                               : Binding::kAllAct;
 }
 
 } // namespace
@@ -102,8 +106,7 @@ absl::StatusOr<PrintedAllocation> allocatePrinted(const HybridTimes &times, int6
   return out;
 }
 
-absl::StatusOr<HybridAllocation> allocateHybrid(const HybridTimes &times, int64_t actDevice,
-                                                const HostCapacity &host) {
+absl::StatusOr<HybridAllocation> allocateHybrid(const HybridTimes &times, int64_t actDevice, const HostCapacity &host) {
   RETURN_IF_ERROR(checkAllocation(times, actDevice, host));
   const int64_t room = host.bytes - host.weightBytes;
   const int64_t mostAct = room / host.block.act, mostKv = room / host.block.kv;

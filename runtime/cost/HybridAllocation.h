@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How many of host memory's blocks hold K and V and how many hold activations (HybridServe, section 4.3.1, Algorithm 1),
-// and which of the two a request's next block is (section 4.3.2, Eq. 11).
+// How many of host memory's blocks hold K and V and how many hold activations (HybridServe, section 4.3.1, Algorithm
+// 1), and which of the two a request's next block is (section 4.3.2, Eq. 11).
 //
 // Algorithm 1 fills what the weights leave of host memory, once, so that both lanes of a layer take equally long when
 // every block is in use:
@@ -9,9 +9,9 @@
 //   step 1   T_load_w against T_kv_gen(ACT on the device): ACT blocks, or KV blocks, that close the gap
 //   step 2   the rest of the memory in the proportion that keeps it closed
 //
-// A block here is its tokens in all layers: S_weight and M_Host are of the whole model, so S_KV and S_ACT must be, while
-// T_load_w, T_kv_gen and T_load_kv are of one layer. (The paper does not say so; with a layer's S_KV a model of n layers
-// would be given n times the blocks that fit.)
+// A block here is its tokens in all layers: S_weight and M_Host are of the whole model, so S_KV and S_ACT must be,
+// while T_load_w, T_kv_gen and T_load_kv are of one layer. (The paper does not say so; with a layer's S_KV a model of n
+// layers would be given n times the blocks that fit.)
 //
 // A batch with another number of blocks than fill the memory is split by bestSplit() (HybridSplit.h).
 #pragma once
@@ -60,7 +60,7 @@ struct HybridAllocation {
 //   kAllAct       the link is longer, and no number of ACT blocks catches up
 //   kActLoadsMore, kNothing
 // kInvalidArgument: checkTimes(), a negative actDevice, block bytes below 1, weights of less than 0 bytes or more than
-// host memory has.
+// host memory has, memory for more than 2^44 blocks.
 absl::StatusOr<HybridAllocation> allocateHybrid(const HybridTimes &times, int64_t actDevice, const HostCapacity &host);
 
 // ---- Eq. 11 ----
@@ -76,8 +76,8 @@ absl::Status checkShare(const ActShare &share);
 ActShare shareOf(int64_t act, int64_t kv);
 
 // Whether the next block of a request that has `act` and `kv` blocks (each in [0, 2^30]) is an ACT block:
-// act / (act + kv + 1) < share, in integers. So the first block is, for any share above 0; with 3:1 and five ACT and two
-// KV blocks present the next is (5/8 < 3/4), as in the paper.
+// act / (act + kv + 1) < share, in integers. So the first block is, for any share above 0; with 3:1 and five ACT and
+// two KV blocks present the next is (5/8 < 3/4), as in the paper.
 bool nextIsAct(int64_t act, int64_t kv, const ActShare &share);
 // How many of a request's first `total` blocks (in [0, 2^31]) are ACT blocks by nextIsAct(): ceil(total * share).
 int64_t actBlocks(int64_t total, const ActShare &share);

@@ -5,14 +5,15 @@
 #include <cmath>
 #include <limits>
 #include <string>
+#include <utility>
 
 #include "runtime/base/Text.h"
 
 namespace headrace::cost {
 namespace {
 
-constexpr double kInfinite = std::numeric_limits<double>::infinity();
-constexpr int64_t kMostBlockTokens = int64_t{1} << 20;
+constexpr double kUnbounded = std::numeric_limits<double>::infinity();
+constexpr int64_t kMostBlockTokens = int64_t{1} << 16;
 constexpr int64_t kMostBlockBytes = int64_t{1} << 62;
 
 absl::Status unfit(std::string_view what, const std::string &message) {
@@ -60,8 +61,8 @@ absl::StatusOr<Line> fitLine(absl::Span<const TokenSample> samples, std::string_
     yy += y * y;
   }
   Line line;
-  const bool flat = std::all_of(samples.begin(), samples.end(),
-                                [&](const TokenSample &s) { return s.ns == samples.front().ns; });
+  const bool flat =
+      std::all_of(samples.begin(), samples.end(), [&](const TokenSample &s) { return s.ns == samples.front().ns; });
   line.slopeNsPerToken = flat ? 0 : xy / xx;
   line.interceptNs = flat ? samples.front().ns : meanY - line.slopeNsPerToken * meanX;
   if (line.slopeNsPerToken < 0)
@@ -137,7 +138,7 @@ LaneTimes correctedLanes(const HybridTimes &times, const HybridBlocks &blocks) {
 
 double printedKvPerAct(const HybridTimes &times) {
   const double load = times.loadKv.slopeNsPerToken;
-  return load > 0 ? times.kvGen.slopeNsPerToken / load : kInfinite;
+  return load > 0 ? times.kvGen.slopeNsPerToken / load : kUnbounded;
 }
 
 double correctedKvPerAct(const HybridTimes &times) {
@@ -145,7 +146,7 @@ double correctedKvPerAct(const HybridTimes &times) {
   const double right = times.kvGen.slopeNsPerToken + forward - times.loadAct.slopeNsPerToken;
   if (right <= 0)
     return 0;
-  return left > 0 ? right / left : kInfinite;
+  return left > 0 ? right / left : kUnbounded;
 }
 
 double printedBalance(const HybridTimes &times, const HybridBlocks &blocks) {
@@ -160,7 +161,7 @@ double correctedBalance(const HybridTimes &times, const HybridBlocks &blocks) {
 }
 
 double imbalance(double balance) {
-  return std::isnan(balance) ? balance : std::max(balance, balance == 0 ? kInfinite : 1 / balance);
+  return std::isnan(balance) ? balance : std::max(balance, balance == 0 ? kUnbounded : 1 / balance);
 }
 
 absl::StatusOr<BlockBytes> blockBytes(const BlockShape &shape, int64_t tokens) {

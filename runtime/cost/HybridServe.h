@@ -68,7 +68,7 @@ struct HybridTimes {
 };
 
 // kInvalidArgument for a time or slope that is negative or not finite, an intercept that is not finite, blockTokens
-// outside [1, 2^20].
+// outside [1, 2^16].
 absl::Status checkTimes(const HybridTimes &times);
 
 // The same for a batch that runs as `miniBatches` (>= 1) mini-batches: every lane starts as often, so that intercepts
@@ -129,7 +129,7 @@ struct BlockBytes {
 
 // What a layer's blocks are made of. `kvRows` = key/value heads x head size, the width of K (and of V).
 struct BlockShape {
-  int64_t hidden = 0, kvRows = 0;            // elements
+  int64_t hidden = 0, kvRows = 0; // elements
   int64_t actElementBytes = 2, kvElementBytes = 2;
 };
 

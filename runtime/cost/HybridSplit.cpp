@@ -31,10 +31,10 @@ absl::Status checkSplit(const HybridTimes &times, int64_t blocks, const SplitLim
   const int64_t smaller = std::min(limits.block.kv, limits.block.act);
   const int64_t host = limits.hostBytes / smaller, device = limits.deviceBytes / smaller;
   if (blocks > device && blocks - device > host)
-    return absl::ResourceExhaustedError(model::cat(
-        blocks, " blocks of context, each of at least ", smaller, " bytes: expected at most the ", host,
-        " that host memory holds in ", limits.hostBytes, " bytes and the ", device, " that the device holds in ",
-        limits.deviceBytes));
+    return absl::ResourceExhaustedError(model::cat(blocks, " blocks of context, each of at least ", smaller,
+                                                   " bytes: expected at most the ", host, " that host memory holds in ",
+                                                   limits.hostBytes, " bytes and the ", device,
+                                                   " that the device holds in ", limits.deviceBytes));
   return absl::OkStatus();
 }
 
@@ -54,8 +54,7 @@ public:
       // With `room` ACT blocks the device is full; up to there each takes a KV block's load away, beyond it is itself
       // loaded.
       const int64_t left = blocks - kvDevice;
-      const int64_t room =
-          std::min(left, (limits.deviceBytes - kvDevice * limits.block.kv) / limits.block.act);
+      const int64_t room = std::min(left, (limits.deviceBytes - kvDevice * limits.block.kv) / limits.block.act);
       tryRange(kvDevice, room, onDevice(left, room));
       tryRange(kvDevice, room, beyond(left, room));
     }
@@ -136,13 +135,15 @@ Binding bindingOf(const HybridTimes &times, const HybridSplit &split, const Spli
     const int64_t freed = b.actHost > 0 ? limits.block.act : 0;
     return hostLeft + freed >= limits.block.kv ? Binding::kBlocksTooCoarse : Binding::kHostMemory;
   }
-  if (b.kvHost == 0)
-    return b.actHost == 0 ? Binding::kOnlyWeights : Binding::kAllAct;
+  if (b.kvHost + b.actHost == 0)
+    return Binding::kOnlyWeights;
   const int64_t deviceLeft = limits.deviceBytes - b.kvDevice * limits.block.kv - b.actDevice * limits.block.act;
-  if (deviceLeft >= limits.block.act)
+  if (b.kvHost > 0 && deviceLeft >= limits.block.act)
     return Binding::kBlocksTooCoarse;
-  if (times.loadAct.slopeNsPerToken >= times.loadKv.slopeNsPerToken)
-    return Binding::kActLoadsMore;
+  if (times.loadAct.slopeNsPerToken >= times.loadKv.slopeNsPerToken) // what is ACT then is so for want of memory
+    return b.actHost > 0 ? Binding::kHostMemory : Binding::kActLoadsMore;
+  if (b.kvHost == 0)
+    return Binding::kAllAct;
   return hostLeft + limits.block.kv >= limits.block.act ? Binding::kBlocksTooCoarse : Binding::kHostMemory;
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The split of a given context into KV and ACT blocks, in host and device memory, with which a layer is fastest
-// (HybridServe, sections 4.2.1 and 4.3, corrected): what a planner asks, where Algorithm 1 (HybridAllocation.h) asks how
-// many blocks fill the host memory.
+// (HybridServe, sections 4.2.1 and 4.3, corrected): what a planner asks, where Algorithm 1 (HybridAllocation.h) asks
+// how many blocks fill the host memory.
 //
 //   blocks = KV host + ACT host + ACT device + KV device
 //   a layer takes max(T_pcie, T_compute), correctedLanes()
