@@ -111,7 +111,8 @@ absl::StatusOr<HybridAllocation> allocateHybrid(const HybridTimes &times, int64_
   const int64_t room = host.bytes - host.weightBytes;
   const int64_t mostAct = room / host.block.act, mostKv = room / host.block.kv;
   std::vector<std::pair<int64_t, int64_t>> candidates = {{0, mostKv}}; // ACT, KV
-  if (times.loadAct.slopeNsPerToken < times.loadKv.slopeNsPerToken) {
+  const bool actLoadsLess = times.loadAct.slopeNsPerToken < times.loadKv.slopeNsPerToken;
+  if (actLoadsLess) {
     // As many of the larger blocks, and what is left filled with the smaller ones: no split that fills the memory has
     // another form.
     const bool kvLarger = host.block.kv >= host.block.act;
@@ -134,15 +135,22 @@ absl::StatusOr<HybridAllocation> allocateHybrid(const HybridTimes &times, int64_
         fill(larger + step);
     }
   }
-  std::sort(candidates.begin(), candidates.end());
+  const auto gap = [&](const std::pair<int64_t, int64_t> &c) {
+    return correctedLanes(times, {c.second, c.first, actDevice, 0}).gapNs();
+  };
+  const bool anyShort = std::any_of(candidates.begin(), candidates.end(), [&](const auto &c) { return gap(c) <= 0; });
+  const bool anyLong = std::any_of(candidates.begin(), candidates.end(), [&](const auto &c) { return gap(c) >= 0; });
+  // Without a crossing the end that has the least of the longer lane.
+  std::pair<int64_t, int64_t> chosen = candidates.front();
+  if (anyShort && anyLong)
+    chosen = *std::min_element(candidates.begin(), candidates.end(),
+                               [&](const auto &a, const auto &b) { return std::abs(gap(a)) < std::abs(gap(b)); });
+  else if (anyShort && actLoadsLess)
+    chosen = {mostAct, 0};
   HybridAllocation best;
-  bool first = true;
-  for (const auto &[act, kv] : candidates) {
-    const LaneTimes lanes = correctedLanes(times, {kv, act, actDevice, 0});
-    if (first || std::abs(lanes.gapNs()) < std::abs(best.lanes.gapNs()))
-      best = {act, kv, lanes, Binding::kNothing};
-    first = false;
-  }
+  best.actHost = chosen.first;
+  best.kvHost = chosen.second;
+  best.lanes = correctedLanes(times, {best.kvHost, best.actHost, actDevice, 0});
   best.binding = bindingOf(times, best);
   return best;
 }

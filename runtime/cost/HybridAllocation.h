@@ -52,9 +52,10 @@ struct HybridAllocation {
   Binding binding = Binding::kNothing;
 };
 // Both steps at once: of the splits that fill the memory the one with the smallest |T_pcie - T_compute|, where T_pcie
-// has T_load_act and T_compute has T_forward. It is where the two lines cross, in closed form, or the nearest end: all
-// KV or all ACT. All KV where an ACT block takes no less of the link than a KV block (balance would then be had by
-// making both lanes longer). Beside kBalanced and kBlocksTooCoarse:
+// has T_load_act and T_compute has T_forward: where the two lines cross, in closed form. Where they do not, the end
+// with the least of the longer lane: all KV where compute is longer, all ACT where the link is. All KV also where an
+// ACT block takes no less of the link than a KV block (balance would then be had by making both lanes longer). Beside
+// kBalanced and kBlocksTooCoarse:
 //   kHostMemory   all of the memory holds one kind, and more memory with more of it would bring balance
 //   kAllKv        compute is longer by the forward pass alone, and no number of KV blocks catches up
 //   kAllAct       the link is longer, and no number of ACT blocks catches up

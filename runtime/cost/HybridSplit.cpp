@@ -140,10 +140,13 @@ Binding bindingOf(const HybridTimes &times, const HybridSplit &split, const Spli
   const int64_t deviceLeft = limits.deviceBytes - b.kvDevice * limits.block.kv - b.actDevice * limits.block.act;
   if (b.kvHost > 0 && deviceLeft >= limits.block.act)
     return Binding::kBlocksTooCoarse;
-  if (times.loadAct.slopeNsPerToken >= times.loadKv.slopeNsPerToken) // what is ACT then is so for want of memory
-    return b.actHost > 0 ? Binding::kHostMemory : Binding::kActLoadsMore;
+  const bool actLoadsMore = times.loadAct.slopeNsPerToken >= times.loadKv.slopeNsPerToken;
+  if (actLoadsMore && b.actHost > 0 && hostLeft + limits.block.act < limits.block.kv)
+    return Binding::kHostMemory; // they are ACT for want of memory
   if (b.kvHost == 0)
     return Binding::kAllAct;
+  if (actLoadsMore)
+    return Binding::kActLoadsMore;
   return hostLeft + limits.block.kv >= limits.block.act ? Binding::kBlocksTooCoarse : Binding::kHostMemory;
 }
 

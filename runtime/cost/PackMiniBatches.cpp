@@ -117,12 +117,27 @@ public:
     return bins;
   }
 
-  // Step 2.
+  // Step 2, whole mini-batches.
+  void merge(std::vector<Bin> &bins) const {
+    for (bool fewer = true; fewer;) {
+      fewer = false;
+      sortByRequests(bins);
+      for (size_t b = 0; b < bins.size() && !fewer; ++b) {
+        if (Bin *into = lowest(bins, bins[b].blocks, b)) {
+          for (size_t r : bins[b].requests)
+            into->add(r, requests[r]);
+          bins.erase(bins.begin() + static_cast<std::ptrdiff_t>(b));
+          fewer = true;
+        }
+      }
+    }
+  }
+
+  // Step 2, request by request.
   void dissolve(std::vector<Bin> &bins) const {
     for (bool fewer = true; fewer;) {
       fewer = false;
-      std::stable_sort(bins.begin(), bins.end(),
-                       [](const Bin &a, const Bin &b) { return a.requests.size() < b.requests.size(); });
+      sortByRequests(bins);
       for (size_t b = 0; b < bins.size() && !fewer; ++b) {
         if (std::optional<std::vector<Bin>> others = without(bins, b)) {
           bins = *std::move(others);
@@ -151,6 +166,28 @@ private:
     return best;
   }
 
+  static void sortByRequests(std::vector<Bin> &bins) {
+    std::stable_sort(bins.begin(), bins.end(),
+                     [](const Bin &a, const Bin &b) { return a.requests.size() < b.requests.size(); });
+  }
+
+  // The bin, but for `except`, that holds these too with the lowest F_b; null where none does.
+  Bin *lowest(std::vector<Bin> &bins, const HybridBlocks &blocks, size_t except) const {
+    Bin *best = nullptr;
+    double least = 0;
+    for (size_t b = 0; b < bins.size(); ++b) {
+      const HybridBlocks both = sum(bins[b].blocks, blocks);
+      if (b == except || !slots.hold(both))
+        continue;
+      const double with = imbalanceOf(both);
+      if (best == nullptr || with < least) {
+        best = &bins[b];
+        least = with;
+      }
+    }
+    return best;
+  }
+
   // The others with the requests of bin `b`, its largest first; none where they do not fit.
   std::optional<std::vector<Bin>> without(const std::vector<Bin> &bins, size_t b) const {
     HybridBlocks all;
@@ -166,21 +203,10 @@ private:
     std::stable_sort(moved.begin(), moved.end(),
                      [&](size_t x, size_t y) { return requests[x].total() > requests[y].total(); });
     for (size_t r : moved) {
-      Bin *best = nullptr;
-      double lowest = 0;
-      for (Bin &bin : result) {
-        const HybridBlocks both = sum(bin.blocks, requests[r]);
-        if (!slots.hold(both))
-          continue;
-        const double with = imbalanceOf(both);
-        if (best == nullptr || with < lowest) {
-          best = &bin;
-          lowest = with;
-        }
-      }
-      if (best == nullptr)
+      Bin *into = lowest(result, requests[r], result.size());
+      if (into == nullptr)
         return std::nullopt;
-      best->add(r, requests[r]);
+      into->add(r, requests[r]);
     }
     return result;
   }
@@ -228,6 +254,7 @@ absl::StatusOr<Packing> packMiniBatches(const HybridTimes &times, absl::Span<con
   const int64_t share = std::max<int64_t>(1, static_cast<int64_t>(decreasing.size()));
   const Balancer balancer(oneMiniBatch(times, share), requests, slots);
   std::vector<Bin> bins = balancer.form();
+  balancer.merge(bins);
   balancer.dissolve(bins);
   Packing balanced = packed(times, std::move(bins)), fewest = packed(times, std::move(decreasing));
   const size_t count = balanced.miniBatches.size(), least = fewest.miniBatches.size();

@@ -3,6 +3,7 @@
 // The best split of a given context, with round numbers and against exhaustive search.
 #include "runtime/cost/HybridSplit.h"
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <optional>
@@ -166,7 +167,7 @@ void expectBinding(const HybridTimes &times, const HybridSplit &got, const Split
     EXPECT_TRUE(gap > 0 && b.act() == 0);
     return;
   case Binding::kAllAct:
-    EXPECT_TRUE(gap < 0 && b.kvHost == 0 && b.actHost > 0 && actLoadsLess);
+    EXPECT_TRUE(gap < 0 && b.kvHost == 0 && b.actHost > 0 && (actLoadsLess || fits(asKv, limits)));
     return;
   case Binding::kOnlyWeights:
     EXPECT_TRUE(gap < 0 && b.kvHost == 0 && b.actHost == 0);
@@ -200,7 +201,8 @@ TEST(HybridSplitRandom, IsTheFastestOfAllSplits) {
     times.loadWeightsNs /= 10; // of the order of 30 blocks
     times.forward.interceptNs /= 10;
     const int64_t blocks = random.in(1, 30);
-    const SplitLimits limits = {random.in(0, blocks * block.kv), random.in(0, blocks * block.kv / 2), block};
+    const int64_t least = blocks * std::min(block.kv, block.act);
+    const SplitLimits limits = {random.in(least / 2, 2 * least), random.in(0, least / 2), block};
     const std::optional<double> fastest = fastestOfAll(times, blocks, limits);
     const auto got = bestSplit(times, blocks, limits);
     ASSERT_EQ(got.ok(), fastest.has_value()) << got.status();
@@ -216,7 +218,7 @@ TEST(HybridSplitRandom, IsTheFastestOfAllSplits) {
     expectBinding(times, *got, limits);
     ++seen[got->binding];
   }
-  EXPECT_LT(refused, 100);
+  EXPECT_LT(refused, 50);
   EXPECT_GE(seen.size(), 6U); // the cases are of many kinds
 }
 
