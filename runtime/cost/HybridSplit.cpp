@@ -140,12 +140,15 @@ Binding bindingOf(const HybridTimes &times, const HybridSplit &split, const Spli
   const int64_t deviceLeft = limits.deviceBytes - b.kvDevice * limits.block.kv - b.actDevice * limits.block.act;
   if (b.kvHost > 0 && deviceLeft >= limits.block.act)
     return Binding::kBlocksTooCoarse;
-  const bool actLoadsMore = times.loadAct.slopeNsPerToken >= times.loadKv.slopeNsPerToken;
-  if (actLoadsMore && b.actHost > 0 && hostLeft + limits.block.act < limits.block.kv)
+  if (times.loadAct.slopeNsPerToken >= times.loadKv.slopeNsPerToken && b.actHost > 0 &&
+      hostLeft + limits.block.act < limits.block.kv)
     return Binding::kHostMemory; // they are ACT for want of memory
   if (b.kvHost == 0)
     return Binding::kAllAct;
-  if (actLoadsMore)
+  HybridBlocks changed = b;
+  --changed.kvHost;
+  ++changed.actHost;
+  if (correctedLanes(times, changed).pcieNs >= split.lanes.pcieNs) // with its start
     return Binding::kActLoadsMore;
   return hostLeft + limits.block.kv >= limits.block.act ? Binding::kBlocksTooCoarse : Binding::kHostMemory;
 }

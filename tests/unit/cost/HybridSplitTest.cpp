@@ -173,7 +173,8 @@ void expectBinding(const HybridTimes &times, const HybridSplit &got, const Split
     EXPECT_TRUE(gap < 0 && b.kvHost == 0 && b.actHost == 0);
     return;
   case Binding::kActLoadsMore:
-    EXPECT_TRUE(gap < 0 && b.actHost == 0 && !actLoadsLess);
+    EXPECT_TRUE(gap < 0 && b.actHost == 0 && b.kvHost > 0);
+    EXPECT_GE(correctedLanes(times, asAct).pcieNs, got.lanes.pcieNs);
     return;
   case Binding::kHostMemory:
     EXPECT_FALSE(fits(gap > 0 || !actLoadsLess ? asKv : asAct, limits));

@@ -131,6 +131,7 @@ Requests someRequests(Random &random, int64_t count, int64_t kv, int64_t act) {
 
 TEST(PackMiniBatches, HasEveryRequestOnceWithinTheSlots) {
   Random random(19);
+  size_t printedCount = 0, correctedCount = 0;
   for (int i = 0; i < 100; ++i) {
     SCOPED_TRACE(i);
     const Requests requests = someRequests(random, random.in(1, 60), 10, 8);
@@ -157,8 +158,10 @@ TEST(PackMiniBatches, HasEveryRequestOnceWithinTheSlots) {
     };
     EXPECT_DOUBLE_EQ(layerNs(corrected.miniBatches), corrected.layerNs);
     EXPECT_DOUBLE_EQ(layerNs(printed.miniBatches), printed.layerNs);
-    EXPECT_LE(corrected.miniBatches.size(), printed.miniBatches.size());
+    printedCount += printed.miniBatches.size();
+    correctedCount += corrected.miniBatches.size();
   }
+  EXPECT_LT(10 * correctedCount, 9 * printedCount); // 0.8 of them
 }
 
 // The fewest mini-batches, over all subsets.
