@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <optional>
 #include <string>
 #include <utility>
 
@@ -117,30 +116,17 @@ public:
     return bins;
   }
 
-  // Step 2, whole mini-batches.
+  // Step 2.
   void merge(std::vector<Bin> &bins) const {
     for (bool fewer = true; fewer;) {
       fewer = false;
-      sortByRequests(bins);
+      std::stable_sort(bins.begin(), bins.end(),
+                       [](const Bin &a, const Bin &b) { return a.requests.size() < b.requests.size(); });
       for (size_t b = 0; b < bins.size() && !fewer; ++b) {
         if (Bin *into = lowest(bins, bins[b].blocks, b)) {
           for (size_t r : bins[b].requests)
             into->add(r, requests[r]);
           bins.erase(bins.begin() + static_cast<std::ptrdiff_t>(b));
-          fewer = true;
-        }
-      }
-    }
-  }
-
-  // Step 2, request by request.
-  void dissolve(std::vector<Bin> &bins) const {
-    for (bool fewer = true; fewer;) {
-      fewer = false;
-      sortByRequests(bins);
-      for (size_t b = 0; b < bins.size() && !fewer; ++b) {
-        if (std::optional<std::vector<Bin>> others = without(bins, b)) {
-          bins = *std::move(others);
           fewer = true;
         }
       }
@@ -166,11 +152,6 @@ private:
     return best;
   }
 
-  static void sortByRequests(std::vector<Bin> &bins) {
-    std::stable_sort(bins.begin(), bins.end(),
-                     [](const Bin &a, const Bin &b) { return a.requests.size() < b.requests.size(); });
-  }
-
   // The bin, but for `except`, that holds these too with the lowest F_b; null where none does.
   Bin *lowest(std::vector<Bin> &bins, const HybridBlocks &blocks, size_t except) const {
     Bin *best = nullptr;
@@ -186,29 +167,6 @@ private:
       }
     }
     return best;
-  }
-
-  // The others with the requests of bin `b`, its largest first; none where they do not fit.
-  std::optional<std::vector<Bin>> without(const std::vector<Bin> &bins, size_t b) const {
-    HybridBlocks all;
-    for (const Bin &bin : bins)
-      all += bin.blocks;
-    const double others = static_cast<double>(bins.size()) - 1;
-    if (static_cast<double>(all.kvHost) > others * static_cast<double>(slots.kv) ||
-        static_cast<double>(all.actHost) > others * static_cast<double>(slots.act))
-      return std::nullopt;
-    std::vector<Bin> result = bins;
-    result.erase(result.begin() + static_cast<std::ptrdiff_t>(b));
-    std::vector<size_t> moved = bins[b].requests;
-    std::stable_sort(moved.begin(), moved.end(),
-                     [&](size_t x, size_t y) { return requests[x].total() > requests[y].total(); });
-    for (size_t r : moved) {
-      Bin *into = lowest(result, requests[r], result.size());
-      if (into == nullptr)
-        return std::nullopt;
-      into->add(r, requests[r]);
-    }
-    return result;
   }
 
   const HybridTimes times; // of one mini-batch
@@ -255,7 +213,6 @@ absl::StatusOr<Packing> packMiniBatches(const HybridTimes &times, absl::Span<con
   const Balancer balancer(oneMiniBatch(times, share), requests, slots);
   std::vector<Bin> bins = balancer.form();
   balancer.merge(bins);
-  balancer.dissolve(bins);
   Packing balanced = packed(times, std::move(bins)), fewest = packed(times, std::move(decreasing));
   const size_t count = balanced.miniBatches.size(), least = fewest.miniBatches.size();
   return least < count || (least == count && fewest.layerNs < balanced.layerNs) ? fewest : balanced;

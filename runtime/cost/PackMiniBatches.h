@@ -59,8 +59,8 @@ inline constexpr double kJoinRise = 1.02;
 // first-fit decreasing needs.
 //   1. A mini-batch starts with the first request that is left. Of those that fit, the one with which F_b is lowest
 //      joins, if F_b does not rise above kJoinRise x what it is.
-//   2. One mini-batch fewer outweighs F_b: two that fit into one are merged, then one all of whose requests fit into
-//      others is dissolved; each goes where F_b is lowest, those with the fewest requests first, until none can.
+//   2. One mini-batch fewer outweighs F_b: two that fit into one are merged, the one with the fewest requests first and
+//      into the one with which F_b is lowest, until no two fit.
 //   3. Where first-fit decreasing needs fewer, or as many and less time, its mini-batches are taken.
 // So there are never more mini-batches than first-fit decreasing makes. O(n^2) for n requests in step 1.
 absl::StatusOr<Packing> packMiniBatches(const HybridTimes &times, absl::Span<const HybridBlocks> requests,

@@ -83,6 +83,13 @@ TEST(HybridSplitRound, NamesWhatBinds) {
   EXPECT_EQ(got.blocks, (HybridBlocks{2, 0, 0, 0}));
   EXPECT_EQ(got.binding, Binding::kBlocksTooCoarse);
 
+  // With 0, 1, 2 ACT blocks of three the link takes 30, 25, 20, compute 0, 28, 56; six bytes hold any.
+  times.kvGen.slopeNsPerToken = 28;
+  got = splitOf(times, 3, {6, 0, {2, 1}});
+  EXPECT_EQ(got.blocks, (HybridBlocks{2, 1, 0, 0}));
+  EXPECT_EQ(got.binding, Binding::kBlocksTooCoarse);
+  EXPECT_EQ(splitOf(times, 3, {5, 0, {2, 1}}).binding, Binding::kHostMemory); // five hold no third KV block
+
   EXPECT_EQ(splitOf(roundTimes(), 0, wide).binding, Binding::kNothing);
 }
 

@@ -48,8 +48,8 @@ TEST(PackPrinted, GivesEqualRequestsAMiniBatchEach) {
 }
 
 TEST(PackPrinted, LetsJoinWhatLowersTheImbalance) {
-  // F_b of 10 x 2 ACT against 10 x 4 KV is 2. Request 1 makes it 20 / 80, request 2 50 / 40, request 3 then 60 / 60;
-  // request 1 is alone, and 4 (with 60 / 60 still) too: 10 / 10.
+  // 10 x 2 of ACT against 10 x 4 of KV, F_b 2. Request 1 would make it 20 / 80; request 2 makes it 50 / 40, request 3
+  // then 60 / 60, which request 4 would leave as it is. It joins request 1 instead: 0 / 40 becomes 10 / 50.
   const Requests requests = {{4, 2, 0, 0}, {4, 0, 0, 0}, {0, 3, 0, 0}, {2, 1, 0, 0}, {1, 1, 0, 0}};
   const Packing got = packedBy(packPrinted, roundTimes(), requests, {100, 100});
   EXPECT_THAT(got.miniBatches, ElementsAre(ElementsAre(0, 2, 3), ElementsAre(1, 4)));
@@ -87,6 +87,13 @@ TEST(PackMiniBatches, PrefersOneFewerToBalance) {
   // 16 KV blocks need two mini-batches of 8, and the first two requests then share one.
   const Packing two = packedBy(packMiniBatches, evenTimes(), {{4, 4, 0, 0}, {4, 0, 0, 0}, {8, 0, 0, 0}}, {8, 8});
   EXPECT_THAT(two.miniBatches, ElementsAre(ElementsAre(0, 1), ElementsAre(2)));
+}
+
+TEST(PackMiniBatches, AreNoMoreThanOfFirstFitDecreasing) {
+  // In order, 3 and 6 of 10 would share one, and 4 and 7 have one each.
+  const Packing got =
+      packedBy(packMiniBatches, evenTimes(), {{3, 0, 0, 0}, {6, 0, 0, 0}, {4, 0, 0, 0}, {7, 0, 0, 0}}, {10, 0});
+  EXPECT_THAT(got.miniBatches, ElementsAre(ElementsAre(0, 3), ElementsAre(1, 2)));
 }
 
 TEST(PackMiniBatches, CountsWhatIsLoadedAndWhatIsComputed) {
