@@ -13,9 +13,10 @@
 //
 // For a number of KV blocks on the device, the more ACT blocks the longer is T_compute and, while an ACT block takes
 // less of the link, the shorter T_pcie: the best number is where they cross, by bisection. ACT blocks fill the device
-// first (section 4.2.1). KV blocks are there only in a number that makes the layer faster, as where too little is loaded
-// to hide the computing behind. While both lanes are equally long and loads go by bytes it does not matter which: a KV
-// block on the device takes away its load, an ACT block its own and none of the computing, so as much a byte.
+// first (section 4.2.1). KV blocks are there only in a number that makes the layer faster, as where too little is
+// loaded to hide the computing behind. While both lanes are equally long and loads go by bytes it does not matter
+// which: a KV block on the device takes away its load, an ACT block its own and none of the computing, so as much a
+// byte.
 #pragma once
 
 #include <cstdint>

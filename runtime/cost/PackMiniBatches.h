@@ -8,8 +8,8 @@
 //   mini-batches { 0, 1 } { 2, 3 }
 //
 // The paper's greedy lets a request join only if F_b falls. Requests that keep the same ratio (which Eq. 11 makes them
-// do) leave F_b where it is, so that each would have a mini-batch of its own; against what the paper says it minimises,
-// "both the number of mini-batches and the imbalance".
+// do) leave F_b where it is, but for what intercepts do, so that each would have a mini-batch of its own; against what
+// the paper says it minimises, "both the number of mini-batches and the imbalance".
 #pragma once
 
 #include <cstdint>
