@@ -10,6 +10,7 @@
 #include "compiler/choose/policies/Policies.h"
 #include "compiler/emit/CheckKernels.h"
 #include "compiler/lower/CheckStated.h"
+#include "compiler/lower/Explain.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/cost/CostModel.h"
 #include "runtime/job/Expansion.h"
@@ -69,7 +70,7 @@ absl::Status checkSwapped(const CompileRequest &request, const Policy &policy) {
 absl::Status checkAct(const CompileRequest &request, const Policy &policy) {
   const model::Policy &asked = request.policy;
   const model::Goal &goal = request.goal;
-  if (!asked.actShare || !asked.actShare->any())
+  if (!asked.actShare || !(asked.actShare->any() || asked.actShare->isAuto()))
     return absl::OkStatus();
   const char *beside = goal.expansion                              ? "no goal.expansion"
                        : asked.kvPlaces                            ? "no policy.kv_places"
@@ -86,7 +87,9 @@ absl::Status checkAct(const CompileRequest &request, const Policy &policy) {
 
 } // namespace
 
-absl::StatusOr<plan::Plan> compile(const CompileRequest &request) {
+namespace {
+
+absl::StatusOr<plan::Plan> compileStated(const CompileRequest &request) {
   RETURN_IF_ERROR(model::validate(request.model, "model"));
   RETURN_IF_ERROR(model::validate(request.hardware, "hardware"));
   ASSIGN_OR_RETURN(policy, policyFor(request.policy, request.goal));
@@ -111,6 +114,62 @@ absl::StatusOr<plan::Plan> compile(const CompileRequest &request) {
   ASSIGN_OR_RETURN(plan, Compilation(request, *policy, std::move(target), std::move(layout), costs).run());
   RETURN_IF_ERROR(checkKernels(plan));
   return plan;
+}
+
+// The largest decode bucket of the placement that runs first, all blocks in use.
+uint64_t decodeNs(const plan::Plan &plan) {
+  uint64_t ns = 0;
+  for (const plan::Variant &variant : plan.variants) // ascending
+    if (const plan::Schedule &schedule = plan.schedules[variant.schedule];
+        variant.placement == 0 && schedule.iterationClass == plan::IterationClass::Decode && schedule.kvBlocks == 0)
+      ns = variant.predictedNs;
+  return ns;
+}
+
+// Shares in eighths; of those that take the least time the smallest.
+absl::StatusOr<plan::Plan> compileWithBestShare(const CompileRequest &request) {
+  constexpr int64_t kParts = 8;
+  CompileRequest one = request;
+  one.onPhase = nullptr;
+  one.onPass = nullptr;
+  std::optional<model::ActShare> best;
+  std::string tried;
+  uint64_t bestNs = 0;
+  absl::Status refused;
+  for (int64_t part = 0; part <= kParts; ++part) {
+    one.policy.actShare = model::actShareOf(part, kParts - part);
+    const absl::StatusOr<plan::Plan> plan = compileStated(one);
+    if (!plan.ok()) {
+      if (!absl::IsResourceExhausted(plan.status()))
+        return plan.status();
+      refused.Update(plan.status()); // with keys and values alone
+      continue;
+    }
+    const uint64_t ns = decodeNs(*plan);
+    absl::StrAppend(&tried, tried.empty() ? "" : ", ", model::actShareText(*one.policy.actShare), " ", msText(ns));
+    if (!best || ns < bestNs) {
+      best = one.policy.actShare;
+      bestNs = ns;
+    }
+  }
+  if (!best)
+    return refused;
+  CompileRequest chosen = request;
+  chosen.policy.actShare = best;
+  ASSIGN_OR_RETURN(plan, compileStated(chosen));
+  absl::StrAppend(&plan.reason, ". Activation blocks: the share of ", model::actShareText(*best),
+                  " takes the least of those tried (", tried, ")");
+  return plan;
+}
+
+} // namespace
+
+absl::StatusOr<plan::Plan> compile(const CompileRequest &request) {
+  if (!request.policy.actShare || !request.policy.actShare->isAuto())
+    return compileStated(request);
+  ASSIGN_OR_RETURN(policy, policyFor(request.policy, request.goal));
+  RETURN_IF_ERROR(checkAct(request, *policy));
+  return compileWithBestShare(request);
 }
 
 } // namespace headrace::compiler

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,7 +13,6 @@
 namespace headrace::cost {
 namespace {
 
-constexpr int64_t kMostShare = int64_t{1} << 31;
 constexpr int64_t kMostBlocks = int64_t{1} << 44; // times the tokens of a block below 2^62
 
 absl::Status checkAllocation(const HybridTimes &times, int64_t actDevice, const HostCapacity &host) {
@@ -153,31 +151,6 @@ absl::StatusOr<HybridAllocation> allocateHybrid(const HybridTimes &times, int64_
   best.lanes = correctedLanes(times, {best.kvHost, best.actHost, actDevice, 0});
   best.binding = bindingOf(times, best);
   return best;
-}
-
-absl::Status checkShare(const ActShare &share) {
-  if (share.of < 1 || share.of > kMostShare || share.act < 0 || share.act > share.of)
-    return absl::InvalidArgumentError(model::cat("ACT's share of blocks = ", share.act, " / ", share.of,
-                                                 ": expected 0 <= part <= whole, whole in [1, ", kMostShare, "]"));
-  return absl::OkStatus();
-}
-
-ActShare shareOf(int64_t act, int64_t kv) {
-  for (; act > kMostShare || kv > kMostShare - act; act /= 2)
-    kv /= 2;
-  if (act + kv == 0)
-    return {0, 1};
-  const int64_t common = std::gcd(act, act + kv);
-  return {act / common, (act + kv) / common};
-}
-
-bool nextIsAct(int64_t act, int64_t kv, const ActShare &share) { return act * share.of < share.act * (act + kv + 1); }
-
-int64_t actBlocks(int64_t total, const ActShare &share) {
-  // ceil, in unsigned numbers: 2^62 + 2^31 fits.
-  return static_cast<int64_t>(
-      (static_cast<uint64_t>(total) * static_cast<uint64_t>(share.act) + static_cast<uint64_t>(share.of) - 1) /
-      static_cast<uint64_t>(share.of));
 }
 
 } // namespace headrace::cost

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // How many of host memory's blocks hold K and V and how many hold activations (HybridServe, section 4.3.1, Algorithm
-// 1), and which of the two a request's next block is (section 4.3.2, Eq. 11).
+// 1). Which of the two a request's next block is, Eq. 11, is in runtime/job/ActShare.h.
 //
 // Algorithm 1 fills what the weights leave of host memory, once, so that both lanes of a layer take equally long when
 // every block is in use:
@@ -63,24 +63,5 @@ struct HybridAllocation {
 // kInvalidArgument: checkTimes(), a negative actDevice, block bytes below 1, weights of less than 0 bytes or more than
 // host memory has, memory for more than 2^44 blocks.
 absl::StatusOr<HybridAllocation> allocateHybrid(const HybridTimes &times, int64_t actDevice, const HostCapacity &host);
-
-// ---- Eq. 11 ----
-
-// The part of blocks that are ACT, act / of: 3:1 of ACT to KV is {3, 4}. 0 <= act <= of, 1 <= of <= 2^31.
-struct ActShare {
-  int64_t act = 0, of = 1;
-};
-// kInvalidArgument unless it is one.
-absl::Status checkShare(const ActShare &share);
-// act : kv as a share, in lowest terms; {0, 1} where there are none. Both at least 0; beyond 2^31 blocks of both
-// together they are halved until they fit.
-ActShare shareOf(int64_t act, int64_t kv);
-
-// Whether the next block of a request that has `act` and `kv` blocks (each in [0, 2^30]) is an ACT block:
-// act / (act + kv + 1) < share, in integers. So the first block is, for any share above 0; with 3:1 and five ACT and
-// two KV blocks present the next is (5/8 < 3/4), as in the paper.
-bool nextIsAct(int64_t act, int64_t kv, const ActShare &share);
-// How many of a request's first `total` blocks (in [0, 2^31]) are ACT blocks by nextIsAct(): ceil(total * share).
-int64_t actBlocks(int64_t total, const ActShare &share);
 
 } // namespace headrace::cost

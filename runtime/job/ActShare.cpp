@@ -25,7 +25,15 @@ std::optional<ActShare> lowest(int64_t num, int64_t den) {
 
 } // namespace
 
+ActShare actShareOf(int64_t act, int64_t kv) {
+  for (; act > kMaxActDenominator || kv > kMaxActDenominator - act; act /= 2)
+    kv /= 2;
+  return act + kv == 0 ? ActShare() : *lowest(act, act + kv);
+}
+
 std::optional<ActShare> actShareFromText(std::string_view text) {
+  if (text == "auto")
+    return kAutoActShare;
   const auto both = [&](size_t at, size_t behind) {
     return std::pair(whole(text.substr(0, at)), whole(text.substr(behind)));
   };
@@ -48,6 +56,8 @@ std::optional<ActShare> actShareFromText(std::string_view text) {
 }
 
 std::string actShareText(const ActShare &share) {
+  if (share.isAuto())
+    return "auto";
   return share.den == 1 ? std::to_string(share.num) : std::to_string(share.num) + "/" + std::to_string(share.den);
 }
 

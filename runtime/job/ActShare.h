@@ -23,6 +23,7 @@ struct ActShare {
   int64_t num = 0, den = 1; // of `den` blocks so many; in lowest terms, 0 <= num <= den <= kMaxActDenominator
 
   constexpr bool any() const { return num > 0; }
+  constexpr bool isAuto() const { return den == 0; }
   // Eq. 11: of a sequence that has so many of each.
   constexpr bool nextIsAct(int64_t act, int64_t kv) const { return act * den < num * (act + kv + 1); }
   // Activation blocks among the first `blocks`, which are at most 2^40.
@@ -31,6 +32,8 @@ struct ActShare {
   friend constexpr bool operator==(const ActShare &, const ActShare &) = default;
 };
 inline constexpr int64_t kMaxActDenominator = 1'000'000;
+// The compiler is to find one: no share, and not of any plan.
+inline constexpr ActShare kAutoActShare{0, 0};
 
 // Rows of the activation blocks of a context of so many tokens, the last block whole.
 constexpr int64_t actRows(const ActShare &share, int64_t blockTokens, int64_t context) {
@@ -48,9 +51,11 @@ constexpr BlocksOfKinds blocksOfKinds(const ActShare &share, int64_t all, int64_
           .act = std::min({rounded, sequences * share.of(longest), all})};
 }
 
-// "0", "1", "0.25", "1/3"; nothing of what is not from 0 to 1, or has too many digits.
+// Of so many blocks of each kind, at least 0: in lowest terms; beyond kMaxActDenominator both are halved until they fit.
+ActShare actShareOf(int64_t act, int64_t kv);
+// "0", "1", "0.25", "1/3", "auto"; nothing of what is not from 0 to 1, or has too many digits.
 std::optional<ActShare> actShareFromText(std::string_view text);
-std::string actShareText(const ActShare &share); // "1/3", "0", "1"
-inline constexpr std::string_view kActShares = "a share from 0 to 1: 0.25, or 1/3";
+std::string actShareText(const ActShare &share); // "1/3", "0", "1", "auto"
+inline constexpr std::string_view kActShares = "\"auto\", or a share from 0 to 1: 0.25, or 1/3";
 
 } // namespace headrace::model

@@ -12,7 +12,7 @@
 //              instances = "together" | "apart"  bus_devices = 2  record = "record.toml"
 //   [policy]   name = "headrace"  placements = 8  interval = 4 | "none"  offload_layers = 10  start_rule = "eager"
 //              kv_write_back = "auto" | "mirror" | "all" | "dirty"  kv_places = 6  residuals = "device" | "host"
-//              act_ratio = 0.25 | "1/3"
+//              act_ratio = 0.25 | "1/3" | "auto"
 //              slots = 2  offload_embedding = "auto" | true | false  offload_head = "auto" | true | false
 //   [buckets]  new_tokens = [1, 8, 512]  sequences = [1, 8]  contexts = [256, 2048]
 //
@@ -115,7 +115,7 @@ struct Policy {
   // as long as may be.
   std::optional<int64_t> kvPlaces;
   Residuals residuals = Residuals::Device;
-  std::optional<ActShare> actShare; // of each sequence's blocks so many keep activations; unset: none
+  std::optional<ActShare> actShare; // of each sequence's blocks so many keep activations; unset: none; may be auto
   bool startRuleStated = false; // by a job file or a flag; plans do not keep it
 
   bool statesPlacement() const { return none || interval || offloadLayers; }

@@ -62,7 +62,8 @@ constexpr KeyFlag kKeyFlags[] = {
     {"policy", "residuals", "--residuals", kText,
      "where a mini-batch's residual stream waits between its layers: device, or host (it leaves and comes back)"},
     {"policy", "act_ratio", "--act-ratio", kText,
-     "share of each sequence's blocks that keep activations, from which keys and values are recomputed: 0 to 1, or 1/3"},
+     "share of each sequence's blocks that keep activations, from which keys and values are recomputed: 0 to 1, 1/3, or "
+     "auto (what the largest decode bucket is fastest with)"},
     {"policy", "offload_embedding", "--offload-embedding", kChoice, "auto, on or off"},
     {"policy", "offload_head", "--offload-head", kChoice, "auto, on or off"},
     {"buckets", "new_tokens", "--new-tokens", kList, "sizes of new tokens per iteration, such as 1,8,512"},

@@ -269,56 +269,5 @@ TEST(HybridAllocation, RefusesWhatIsNoMemory) {
   EXPECT_TRUE(allocateHybrid(times, 0, kHost).ok());
 }
 
-TEST(HybridRatio, IsThePapersExample) {
-  const ActShare share = shareOf(3, 1);
-  EXPECT_EQ(share.act, 3);
-  EXPECT_EQ(share.of, 4);
-  EXPECT_TRUE(nextIsAct(5, 2, share));      // 5 / 8 < 3 / 4
-  EXPECT_TRUE(nextIsAct(8, 3, share));      // 8 / 12 < 3 / 4
-  EXPECT_FALSE(nextIsAct(9, 3 - 1, share)); // 9 / 12 is not below
-}
-
-TEST(HybridRatio, StartsWithAct) {
-  std::string first;
-  int64_t act = 0;
-  for (int64_t n = 0; n < 9; ++n) {
-    const bool next = nextIsAct(act, n - act, {3, 4});
-    act += next ? 1 : 0;
-    first += next ? 'A' : 'K';
-  }
-  EXPECT_EQ(first, "AAAKAAAKA");
-  EXPECT_FALSE(nextIsAct(0, 0, {0, 1}));
-  EXPECT_TRUE(nextIsAct(0, 0, {1, 1'000'000}));
-  EXPECT_FALSE(nextIsAct(1, 0, {1, 1'000'000}));
-  EXPECT_TRUE(nextIsAct(1'000'000, 0, {1, 1}));
-}
-
-TEST(HybridRatio, CountsAsTheSequenceDoes) {
-  Random random(11);
-  for (int i = 0; i < 200; ++i) {
-    const int64_t of = random.in(1, 40);
-    const ActShare share = {random.in(0, of), of};
-    int64_t act = 0;
-    for (int64_t n = 0; n <= 200; ++n) {
-      ASSERT_EQ(actBlocks(n, share), act) << share.act << " / " << share.of << " after " << n;
-      act += nextIsAct(act, n - act, share) ? 1 : 0;
-    }
-  }
-  EXPECT_EQ(actBlocks(int64_t{1} << 31, {int64_t{1} << 31, int64_t{1} << 31}), int64_t{1} << 31);
-}
-
-TEST(HybridRatio, ComesInLowestTermsAndIsChecked) {
-  EXPECT_EQ(shareOf(666, 262).of, 464); // 928 / 2
-  EXPECT_EQ(shareOf(0, 5).act, 0);
-  EXPECT_EQ(shareOf(0, 0).act, 0);
-  EXPECT_EQ(shareOf(0, 0).of, 1);
-  const ActShare huge = shareOf(3 * (int64_t{1} << 40), int64_t{1} << 40);
-  EXPECT_EQ(huge.act, 3);
-  EXPECT_EQ(huge.of, 4);
-  EXPECT_TRUE(checkShare({3, 4}).ok());
-  for (const ActShare &share : {ActShare{-1, 4}, ActShare{5, 4}, ActShare{0, 0}, ActShare{1, (int64_t{1} << 31) + 1}})
-    EXPECT_THAT(std::string(checkShare(share).message()), HasSubstr("expected 0 <= part <= whole"));
-}
-
 } // namespace
 } // namespace headrace::cost

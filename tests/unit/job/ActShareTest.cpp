@@ -16,12 +16,23 @@ TEST(ActShare, IsReadFromADecimalOrAFraction) {
   EXPECT_EQ(read("1/3"), (ActShare{1, 3}));
   EXPECT_EQ(read("2/6"), (ActShare{1, 3}));
   EXPECT_EQ(read("7/7"), (ActShare{1, 1}));
+  EXPECT_TRUE(read("auto").isAuto());
+  EXPECT_FALSE(read("auto").any());
+  EXPECT_EQ(actShareText(read("auto")), "auto");
   for (const char *text : {"", "1.1", "2", "-0.5", ".5", "0.", "4/3", "1/0", "1/", "/2", "1/2/3", "0.1234567", "half",
                            "1e-1", "nan", " 1", "0x1", "99999999/99999999", "1/1000001"})
     EXPECT_FALSE(actShareFromText(text)) << text;
   EXPECT_EQ(actShareText({1, 3}), "1/3");
   EXPECT_EQ(actShareText({0, 1}), "0");
   EXPECT_EQ(actShareText({1, 1}), "1");
+}
+
+TEST(ActShare, OfNumbersOfBlocks) {
+  EXPECT_EQ(actShareOf(3, 1), (ActShare{3, 4}));
+  EXPECT_EQ(actShareOf(666, 262), (ActShare{333, 464}));
+  EXPECT_EQ(actShareOf(0, 5), ActShare());
+  EXPECT_EQ(actShareOf(0, 0), ActShare());
+  EXPECT_EQ(actShareOf(3 * (int64_t{1} << 40), int64_t{1} << 40), (ActShare{3, 4}));
 }
 
 // Eq. 11 with its rule written out: the next block keeps activations where a / (a + k + 1) is below the share.
