@@ -117,7 +117,7 @@ absl::StatusOr<plan::Plan> compileStated(const CompileRequest &request) {
 }
 
 // The largest decode bucket of the placement that runs first, all blocks in use.
-uint64_t decodeNs(const plan::Plan &plan) {
+uint64_t shareDecodeNs(const plan::Plan &plan) {
   uint64_t ns = 0;
   for (const plan::Variant &variant : plan.variants) // ascending
     if (const plan::Schedule &schedule = plan.schedules[variant.schedule];
@@ -145,7 +145,7 @@ absl::StatusOr<plan::Plan> compileWithBestShare(const CompileRequest &request) {
       refused.Update(plan.status()); // with keys and values alone
       continue;
     }
-    const uint64_t ns = decodeNs(*plan);
+    const uint64_t ns = shareDecodeNs(*plan);
     absl::StrAppend(&tried, tried.empty() ? "" : ", ", model::actShareText(*one.policy.actShare), " ", msText(ns));
     if (!best || ns < bestNs) {
       best = one.policy.actShare;
