@@ -39,12 +39,16 @@ absl::Status checkSplit(const CompileRequest &request, const Policy &policy) {
   const bool leaves = key.empty() && asked.residuals == model::Residuals::Host;
   if (leaves)
     key = "policy.residuals = \"host\"";
+  const bool keeps = key.empty() && asked.actHome == model::ActHome::Host;
+  if (keeps)
+    key = "policy.act_home = \"host\"";
   if (key.empty() || (policy.traits.splitsCaches && eager))
     return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(key, ": policy ", std::string(policy.name),
                                                  eager ? "" : " under the rule paper",
-                                                 leaves ? " keeps residual streams on the device, expected policy "
-                                                        : " keeps caches on the device, expected policy ",
+                                                 leaves  ? " keeps residual streams on the device, expected policy "
+                                                 : keeps ? " keeps activation blocks on the device, expected policy "
+                                                         : " keeps caches on the device, expected policy ",
                                                  splittingPolicyNames(), " and start rule eager"));
 }
 
@@ -66,7 +70,7 @@ absl::Status checkSwapped(const CompileRequest &request, const Policy &policy) {
   return absl::OkStatus();
 }
 
-// What activation blocks cannot stand beside: there are as many in all placements, and they stay on the device.
+// What activation blocks cannot stand beside: there are as many in all placements, at the same home.
 absl::Status checkAct(const CompileRequest &request, const Policy &policy) {
   const model::Policy &asked = request.policy;
   const model::Goal &goal = request.goal;
@@ -82,7 +86,7 @@ absl::Status checkAct(const CompileRequest &request, const Policy &policy) {
     return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("policy.act_ratio = ", model::actShareText(*asked.actShare),
                                                  ": expected ", beside,
-                                                 " beside it: there are as many activation blocks in all placements, on the device"));
+                                                 " beside it: there are as many activation blocks in all placements, and they do not move"));
 }
 
 } // namespace
@@ -126,6 +130,22 @@ uint64_t shareDecodeNs(const plan::Plan &plan) {
   return ns;
 }
 
+// With activation blocks on the device where all else can be made to fit beside them, else on the host.
+absl::StatusOr<plan::Plan> compileWithHome(const CompileRequest &request) {
+  const model::Policy &asked = request.policy;
+  if (asked.actHome != model::ActHome::Auto || !asked.actShare || !asked.actShare->any())
+    return compileStated(request);
+  absl::StatusOr<plan::Plan> plan = compileStated(request);
+  ASSIGN_OR_RETURN(policy, policyFor(asked, request.goal));
+  if (!absl::IsResourceExhausted(plan.status()) || !policy->traits.splitsCaches ||
+      asked.startRule != model::StartRule::Eager)
+    return plan;
+  CompileRequest onHost = request;
+  onHost.policy.actHome = model::ActHome::Host;
+  absl::StatusOr<plan::Plan> away = compileStated(onHost);
+  return away.ok() || !absl::IsResourceExhausted(away.status()) ? std::move(away) : std::move(plan);
+}
+
 // Shares in eighths; of those that take the least time the smallest.
 absl::StatusOr<plan::Plan> compileWithBestShare(const CompileRequest &request) {
   constexpr int64_t kParts = 8;
@@ -138,7 +158,7 @@ absl::StatusOr<plan::Plan> compileWithBestShare(const CompileRequest &request) {
   absl::Status refused;
   for (int64_t part = 0; part <= kParts; ++part) {
     one.policy.actShare = model::actShareOf(part, kParts - part);
-    const absl::StatusOr<plan::Plan> plan = compileStated(one);
+    const absl::StatusOr<plan::Plan> plan = compileWithHome(one);
     if (!plan.ok()) {
       if (!absl::IsResourceExhausted(plan.status()))
         return plan.status();
@@ -156,7 +176,7 @@ absl::StatusOr<plan::Plan> compileWithBestShare(const CompileRequest &request) {
     return refused;
   CompileRequest chosen = request;
   chosen.policy.actShare = best;
-  ASSIGN_OR_RETURN(plan, compileStated(chosen));
+  ASSIGN_OR_RETURN(plan, compileWithHome(chosen));
   absl::StrAppend(&plan.reason, ". Activation blocks: the share of ", model::actShareText(*best),
                   " takes the least of those tried (", tried, ")");
   return plan;
@@ -166,7 +186,7 @@ absl::StatusOr<plan::Plan> compileWithBestShare(const CompileRequest &request) {
 
 absl::StatusOr<plan::Plan> compile(const CompileRequest &request) {
   if (!request.policy.actShare || !request.policy.actShare->isAuto())
-    return compileStated(request);
+    return compileWithHome(request);
   ASSIGN_OR_RETURN(policy, policyFor(request.policy, request.goal));
   RETURN_IF_ERROR(checkAct(request, *policy));
   return compileWithBestShare(request);

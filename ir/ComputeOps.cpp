@@ -102,6 +102,12 @@ int RopeAppendOp::tiedOperand(unsigned index) { return static_cast<int>(index) +
 void AttentionOp::getAsmResultNames(SetName setName) { setName(getOut(), "attended"); }
 LogicalResult AttentionOp::verify() { return verifyCache(*this, getKv()); }
 
+LogicalResult ActAppendOp::verify() {
+  if (const bool onHost = !bufferType(getAct()).isOnDevice(); onHost != getStep().direct)
+    return emitOpError() << (onHost ? "writes a host buffer and must be marked direct"
+                                    : "is marked direct but writes a device buffer");
+  return success();
+}
 int ActAppendOp::tiedOperand(unsigned) { return 2; } // meta, x, act
 
 LogicalResult RecomputeKvOp::verify() {

@@ -153,13 +153,17 @@ def Headrace_ActAppendOp : Headrace_ComputeOp<"act_append",
     [Headrace_Reads<"Meta">, Headrace_Reads<"X">, Headrace_Updates<"Act">], ["tiedOperand"],
     [AllTypesMatch<["act", "appended"]>]> {
   let summary = "keep the norm's rows of tokens whose block is an activation block";
-  let arguments = (ins Headrace_DeviceBuffer:$meta, Headrace_DeviceBuffer:$x, Headrace_DeviceBuffer:$act,
+  let description = [{
+    Where `act` is at home on the host the rows are written there, and the step is direct.
+  }];
+  let arguments = (ins Headrace_DeviceBuffer:$meta, Headrace_DeviceBuffer:$x, Headrace_DirectBuffer:$act,
                        Headrace_StepProp:$step);
-  let results = (outs Headrace_DeviceBuffer:$appended);
+  let results = (outs Headrace_DirectBuffer:$appended);
   let assemblyFormat = [{
     `tokens` `(` $meta `)` $x `,` $act custom<Step>($step)
     attr-dict `:` custom<Types>(type($meta), type($x), type($act))
   }];
+  let hasVerifier = 1;
 }
 
 def Headrace_RecomputeKvOp : Headrace_ComputeOp<"recompute_kv",

@@ -14,8 +14,9 @@ static_assert(static_cast<int>(ir::MovableKind::Weight) == static_cast<int>(algo
               static_cast<int>(ir::MovableKind::Residual) == static_cast<int>(algorithms::MovableKind::Residual) &&
               ir::getMaxEnumValForMovableKind() == 3);
 
-// Gives a movable its home on the host. A table that embed reads stays where it is and is read directly; for all others
-// the content on the device takes the buffer's place, from the first of them on.
+// Gives a movable its home on the host. A table that embed reads stays where it is and is read directly, and activation
+// blocks are written there directly; for all others the content on the device takes the buffer's place, from the first
+// of them on.
 void offload(ir::MovableInterface movable) {
   mlir::Value buffer = movable.atHome();
   const ir::BufferType here = ir::bufferType(buffer);
@@ -27,6 +28,11 @@ void offload(ir::MovableInterface movable) {
       embed.stepInfo().direct = true;
       continue;
     }
+    if (auto append = llvm::dyn_cast<ir::ActAppendOp>(user)) {
+      append.stepInfo().direct = true;
+      append.getAppended().setType(ir::bufferType(buffer));
+      continue;
+    }
     if (!first || user->isBeforeInBlock(first))
       first = user;
   }
@@ -35,7 +41,7 @@ void offload(ir::MovableInterface movable) {
   mlir::OpBuilder builder(first);
   auto onDevice = ir::OnDeviceOp::create(builder, movable.getLoc(), here, buffer);
   buffer.replaceUsesWithIf(onDevice.getResult(), [&](mlir::OpOperand &use) {
-    return use.getOwner() != onDevice && !llvm::isa<ir::EmbedOp>(use.getOwner());
+    return use.getOwner() != onDevice && !llvm::isa<ir::EmbedOp, ir::ActAppendOp>(use.getOwner());
   });
 }
 
@@ -183,16 +189,14 @@ struct ChooseHomes : impl::ChooseHomesBase<ChooseHomes> {
       SplitCache(cache, kvBlocks, kvBlockBytes).split(resident, blocks, kvMirror, brings, appendsHome);
   }
 
-  // What can be at home elsewhere today, on the host and as it is read: whole weights, and caches from a block on.
+  // What can be at home elsewhere today, on the host and as it is read: whole weights and activation blocks, and caches
+  // from a block on.
   mlir::LogicalResult check(ir::IterationOp iteration) {
     const algorithms::Residency &chosen = residency;
     if (chosen.kvBlocks > kvBlocks)
       return iteration.emitError() << "has " << chosen.kvBlocks << " blocks of each cache, there are "
                                    << kvBlocks.getValue();
     for (const algorithms::Extent &extent : chosen.away) {
-      if (extent.of.kind == algorithms::MovableKind::Act)
-        return iteration.emitError() << nameOf(extent.of.kind) << " " << extent.of.index
-                                     << " cannot be at home off the device: nothing brings it back yet";
       if (extent.of.kind == algorithms::MovableKind::Kv) {
         if (const auto begin = static_cast<int64_t>(extent.begin); begin < 0 || begin >= blocksOfCaches())
           return iteration.emitError() << nameOf(extent.of.kind) << " " << extent.of.index

@@ -17,6 +17,10 @@
 //                        h2d   [ 2 ][ 3 ][ 4 ][ 5 ]
 //                        d2h   [ 1 ][ 2 ][ 3 ][ 4 ]     4 goes where 2 was, while 3 is written back
 //
+//   activations          of layers that have theirs on the host: two slots, brought as any other, and given up behind
+//                        the step that recomputes keys and values. None of it is there on entry: the rows of the
+//                        iteration before are among what is brought.
+//
 //   residual streams     three slots. An evict behind each layer of a mini-batch, a copy for its next as soon as that
 //   is
 //                        home, before others that may not start earlier. What embed writes claims its range. None of it
@@ -91,7 +95,7 @@ public:
     std::vector<Copy> copies;
     int64_t behind = -1;
     for (size_t i = 0; i < movables_.moved.size(); ++i) {
-      if (position_[i] == kNever || position_[i] < wrapUnits_)
+      if (moved(i).kind == ir::MovableKind::Residual || position_[i] < wrapUnits_)
         continue;
       behind = std::max({behind, freeAfter(i), eligibleAfter(moved(i).item, false)});
       copies.push_back({i, behind, false});

@@ -66,10 +66,11 @@ mlir::LogicalResult layOutRing(uint64_t ringBytes, Movables &found) {
 // Slots of the weights' items, then those of residual streams, then those of the caches' tails.
 mlir::LogicalResult assignSlots(const algorithms::Residency &residency, Movables &found) {
   std::vector<uint64_t> itemBytes(found.items.size(), 0);
-  std::vector<uint32_t> weightItems, residualItems, tailItems;
+  std::vector<uint32_t> weightItems, residualItems, actItems, tailItems;
   for (uint32_t i = 0; i < found.items.size(); ++i)
     (found.items[i].kind == ir::MovableKind::Weight ? weightItems
      : found.items[i].kind == ir::MovableKind::Kv   ? tailItems
+     : found.items[i].kind == ir::MovableKind::Act  ? actItems
                                                     : residualItems)
         .push_back(i);
   for (MovedBuffer &buffer : found.moved) {
@@ -104,6 +105,8 @@ mlir::LogicalResult assignSlots(const algorithms::Residency &residency, Movables
   // Nothing of a residual stream is there when the iteration begins.
   if (!residualItems.empty())
     follow(residualItems, algorithms::assignSlotsInLine(pick(residualItems), residency.residualSlots));
+  if (!actItems.empty()) // nor of activations
+    follow(actItems, algorithms::assignSlotsInLine(pick(actItems), algorithms::kActSlots));
   found.firstPlace = static_cast<uint32_t>(found.slots.slotBytes.size());
   if (residency.rotates() && !tailItems.empty()) {
     uint64_t largest = 0;
@@ -156,9 +159,6 @@ mlir::FailureOr<Movables> findMovables(ir::IterationOp iteration, const algorith
     if (auto use = llvm::dyn_cast<ir::OnDeviceOp>(op)) {
       auto movable = use.getSource().getDefiningOp<ir::MovableInterface>();
       const ir::Movable which = movable.movable();
-      if (which.kind == ir::MovableKind::Act)
-        return use.emitError() << "brings '" << which.name << "': " << stringifyMovableKind(which.kind)
-                               << " cannot be moved yet";
       MovedBuffer buffer;
       buffer.use = use;
       buffer.name = which.name;

@@ -35,7 +35,7 @@ struct MovedBuffer {
 
   bool resizable() const { return kind != ir::MovableKind::Weight; } // a launch may bring what is in use of it
   // May be there on entry, copied by the iteration before.
-  bool mayBeCarried() const { return kind != ir::MovableKind::Residual; }
+  bool mayBeCarried() const { return kind != ir::MovableKind::Residual && kind != ir::MovableKind::Act; }
 };
 
 struct MovedItem {
@@ -51,7 +51,7 @@ struct Movables {
   uint32_t layersBegin = 0;             // the first step of the first layer
   std::vector<MovedBuffer> moved;
   std::vector<MovedItem> items;
-  // Of items: those of weights first, then those of residual streams, then those of caches; where places rotate these
+  // Of items: those of weights first, then those of residual streams, of activations, then those of caches; where places rotate these
   // are the slots from `firstPlace` on, and which a tail lies in is not one.
   algorithms::SlotAssignment slots;
   uint32_t firstPlace = 0;

@@ -52,7 +52,9 @@ def PriceDirect : Headrace_IterationPass<"price-direct"> {
     Option<"deviceBytes", "device-bytes", "uint64_t", "0", "of the step that reads: still moved in device memory">,
     Option<"linkBytes", "link-bytes", "uint64_t", "0", "of the step that reads: over the link">,
     Option<"appendDeviceBytes", "append-device-bytes", "uint64_t", "0", "of a step that appends: in device memory">,
-    Option<"appendLinkBytes", "append-link-bytes", "uint64_t", "0", "of a step that appends: over the link">];
+    Option<"appendLinkBytes", "append-link-bytes", "uint64_t", "0", "of a step that appends: over the link">,
+    Option<"keepDeviceBytes", "keep-device-bytes", "uint64_t", "0", "of a step that keeps activations: device memory">,
+    Option<"keepLinkBytes", "keep-link-bytes", "uint64_t", "0", "of a step that keeps activations: over the link">];
 }
 
 def InsertMovement : Headrace_IterationPass<"insert-movement"> {
@@ -118,7 +120,8 @@ def PlaceOnHost : Headrace_IterationPass<"place-on-host"> {
   let options = [
     ListOption<"addresses", "addresses", "int64_t", "by unit; those of units on the device count for nothing">,
     ListOption<"kvAddresses", "kv-addresses", "int64_t", "by layer and mini-batch: of the mirror, or of the tail where there is none">,
-    ListOption<"residualAddresses", "residual-addresses", "int64_t", "by mini-batch: of residual streams">];
+    ListOption<"residualAddresses", "residual-addresses", "int64_t", "by mini-batch: of residual streams">,
+    ListOption<"actAddresses", "act-addresses", "int64_t", "by layer and mini-batch: of activation blocks">];
 }
 
 def PlaceBuffers : Headrace_Pass<"place-buffers", "::mlir::ModuleOp"> {

@@ -24,6 +24,8 @@ struct PlaceOnHost : impl::PlaceOnHostBase<PlaceOnHost> {
     miniBatches = 1;
     for (auto cache : iteration.block().getOps<ir::KvOp>())
       miniBatches = std::max(miniBatches, cache.getMiniBatch() + 1);
+    for (auto act : iteration.block().getOps<ir::ActOp>())
+      miniBatches = std::max(miniBatches, act.getMiniBatch() + 1);
     for (auto cache : iteration.block().getOps<ir::KvOp>())
       if (cache.getPart() == ir::KvPart::Mirror)
         mirrorBytes[cache.getLayer()] = cache.sizeInBytes();
@@ -52,12 +54,16 @@ struct PlaceOnHost : impl::PlaceOnHostBase<PlaceOnHost> {
   mlir::LogicalResult stated(ir::MovableInterface movable, ir::PersistentInterface persistent) {
     const ir::Movable which = movable.movable();
     const bool ofCache = which.kind == ir::MovableKind::Kv;
-    const auto &known = which.kind == ir::MovableKind::Weight ? addresses : ofCache ? kvAddresses : residualAddresses;
-    const auto number = static_cast<size_t>(ofCache ? which.index * miniBatches + which.miniBatch : which.index);
-    if (which.kind == ir::MovableKind::Act || number >= known.size())
+    const bool ofAct = which.kind == ir::MovableKind::Act;
+    const auto &known = which.kind == ir::MovableKind::Weight ? addresses
+                        : ofCache                             ? kvAddresses
+                        : ofAct                               ? actAddresses
+                                                              : residualAddresses;
+    const auto number = static_cast<size_t>(ofCache || ofAct ? which.index * miniBatches + which.miniBatch : which.index);
+    if (number >= known.size())
       return movable.emitError() << "'" << which.name << "' has no address in the host slab: there are " << known.size()
                                  << (which.kind == ir::MovableKind::Weight ? ", by unit"
-                                     : ofCache                             ? ", by layer and mini-batch"
+                                     : ofCache || ofAct                    ? ", by layer and mini-batch"
                                                                            : ", by mini-batch");
     int64_t address = known[number];
     if (auto cache = llvm::dyn_cast<ir::KvOp>(movable.getOperation()); cache && cache.getPart() == ir::KvPart::Tail)

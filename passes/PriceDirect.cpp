@@ -21,9 +21,9 @@ struct PriceDirect : impl::PriceDirectBase<PriceDirect> {
       auto step = llvm::dyn_cast<ir::StepInterface>(op);
       if (!step || !step.stepInfo().direct)
         continue;
-      const bool appends = llvm::isa<ir::RopeAppendOp>(op);
-      step.stepInfo().deviceBytes = appends ? appendDeviceBytes : deviceBytes;
-      step.stepInfo().linkBytes = appends ? appendLinkBytes : linkBytes;
+      const bool appends = llvm::isa<ir::RopeAppendOp>(op), keeps = llvm::isa<ir::ActAppendOp>(op);
+      step.stepInfo().deviceBytes = appends ? appendDeviceBytes : keeps ? keepDeviceBytes : deviceBytes;
+      step.stepInfo().linkBytes = appends ? appendLinkBytes : keeps ? keepLinkBytes : linkBytes;
     }
   }
 };

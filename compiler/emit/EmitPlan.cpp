@@ -302,12 +302,12 @@ uint32_t PlanEmitter::addPlacement(ir::IterationOp iteration, plan::Placement pl
   const plan::BufferIndex index(plan_);
   if (placement.kvBlocks == 0)
     placement.kvBlocks = plan_.kvBlocks;
-  const auto home = [&](uint32_t buffer, mlir::Value value, uint64_t offset = 0, bool tail = false) {
+  const auto home = [&](uint32_t buffer, mlir::Value value, uint64_t offset = 0, bool direct = false) {
     const ir::BufferType type = ir::bufferType(value);
-    placement.extents.push_back({buffer, spaceOf(value), toPlan(type.getEncoding()), tail, offset, type.getBytes(),
+    placement.extents.push_back({buffer, spaceOf(value), toPlan(type.getEncoding()), direct, offset, type.getBytes(),
                                  static_cast<uint64_t>(ir::addressOf(value).value)});
   };
-  bool direct = false; // the embedding
+  bool table = false; // the embedding is read directly
   for (mlir::Operation &op : iteration.block()) {
     if (auto weight = llvm::dyn_cast<ir::WeightOp>(op))
       home(index.weight(static_cast<size_t>(weight.getUnit())), weight.getBuffer());
@@ -316,7 +316,8 @@ uint32_t PlanEmitter::addPlacement(ir::IterationOp iteration, plan::Placement pl
            kv.getPart() == ir::KvPart::Tail ? kvPartOffset(kv, plan_, placement.kvBlocks, 0) : 0,
            kv.getPart() == ir::KvPart::Tail);
     else if (auto act = llvm::dyn_cast<ir::ActOp>(op))
-      home(index.act(act.getLayer(), static_cast<uint32_t>(act.getMiniBatch())), act.getBuffer());
+      home(index.act(act.getLayer(), static_cast<uint32_t>(act.getMiniBatch())), act.getBuffer(), 0,
+           !ir::bufferType(act.getBuffer()).isOnDevice());
     else if (auto io = llvm::dyn_cast<ir::IoOp>(op))
       addIoHome(placement, io);
     else if (auto residual = llvm::dyn_cast<ir::ResidualOp>(op))
@@ -324,14 +325,14 @@ uint32_t PlanEmitter::addPlacement(ir::IterationOp iteration, plan::Placement pl
     else if (auto slot = llvm::dyn_cast<ir::SlotOp>(op))
       placement.slots.push_back({static_cast<uint64_t>(slot.address().value), slot.sizeInBytes()});
     else if (auto embed = llvm::dyn_cast<ir::EmbedOp>(op))
-      direct = embed.stepInfo().direct;
+      table = embed.stepInfo().direct;
   }
   std::sort(placement.extents.begin(), placement.extents.end(), [](const plan::Extent &a, const plan::Extent &b) {
     return std::tie(a.buffer, a.bufferOffset) < std::tie(b.buffer, b.bufferOffset);
   });
   for (plan::Extent &extent : placement.extents)
     if (extent.buffer == index.weight(0))
-      extent.direct = direct;
+      extent.direct = table;
   plan_.placements.push_back(std::move(placement));
   return static_cast<uint32_t>(plan_.placements.size() - 1);
 }

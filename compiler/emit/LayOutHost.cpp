@@ -32,6 +32,10 @@ HostLayout layOutHost(const std::vector<const Candidate *> &candidates, const mo
     host.bytes = begin + mirrored;
     host.kvBytes += mirrored;
   }
+  for (int64_t i = 0; i < target.caches(spec.layers) && target.actAway; ++i) {
+    host.act.push_back(model::alignUp(host.bytes));
+    host.bytes = host.act.back() + target.actBytes;
+  }
   for (int64_t i = 0; i < target.miniBatches && target.residualsLeave; ++i) {
     host.residuals.push_back(model::alignUp(host.bytes));
     host.bytes = host.residuals.back() + target.residualBytes(spec.hidden);

@@ -16,6 +16,7 @@ namespace headrace::compiler {
 struct HostLayout {
   std::vector<uint64_t> units; // address of each unit
   KvHomes kv;
+  std::vector<uint64_t> act;       // address of each layer's and mini-batch's activation blocks, where they are away
   std::vector<uint64_t> residuals; // address of each mini-batch's, where they leave the device
   uint64_t bytes = 0;              // of the slab
   uint64_t kvBytes = 0;            // of them caches', what alignment adds left out
@@ -23,7 +24,7 @@ struct HostLayout {
 
 // Every unit that any of the candidates offloads, one after another, so that the units of a layer are one run of bytes;
 // `all`: whether anybody does or not. Then, layer by layer, the KV blocks that any of them has at home on the host;
-// then residual streams that leave the device.
+// then activation blocks, and residual streams that leave the device.
 HostLayout layOutHost(const std::vector<const Candidate *> &candidates, const model::WeightLayout &layout,
                       const Target &target, const model::ModelSpec &spec, bool all = false);
 

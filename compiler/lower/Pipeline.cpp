@@ -88,9 +88,10 @@ passes::PriceDirectOptions directAmounts(ir::IterationOp iteration, const Pipeli
   for (mlir::Operation &op : iteration.block())
     if (auto step = llvm::dyn_cast<ir::StepInterface>(op); step && step.stepInfo().direct) {
       const cost::Work work = options.directWork(step, iteration);
-      const bool appends = llvm::isa<ir::RopeAppendOp>(op); // the same in every layer
-      (appends ? amounts.appendDeviceBytes : amounts.deviceBytes) = work.deviceBytes;
-      (appends ? amounts.appendLinkBytes : amounts.linkBytes) = work.linkBytes;
+      // The same in every layer.
+      const bool appends = llvm::isa<ir::RopeAppendOp>(op), keeps = llvm::isa<ir::ActAppendOp>(op);
+      (appends ? amounts.appendDeviceBytes : keeps ? amounts.keepDeviceBytes : amounts.deviceBytes) = work.deviceBytes;
+      (appends ? amounts.appendLinkBytes : keeps ? amounts.keepLinkBytes : amounts.linkBytes) = work.linkBytes;
     }
   return amounts;
 }
@@ -162,6 +163,7 @@ absl::Status runToOffsets(mlir::ModuleOp module, const PipelineOptions &options)
   passes::PlaceOnHostOptions onHost;
   onHost.addresses.assign(options.hostAddresses.begin(), options.hostAddresses.end());
   onHost.kvAddresses.assign(options.kv.hostAddresses.begin(), options.kv.hostAddresses.end());
+  onHost.actAddresses.assign(options.actAddresses.begin(), options.actAddresses.end());
   onHost.residualAddresses.assign(options.residualAddresses.begin(), options.residualAddresses.end());
   for (ir::IterationOp iteration : module.getOps<ir::IterationOp>())
     RETURN_IF_ERROR(runner.run(iteration, "offsets", passes::createPlaceOnHost(onHost)));

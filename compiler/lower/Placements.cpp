@@ -68,7 +68,11 @@ PlacementFamily::PlacementFamily(const model::ModelSpec &spec, const model::Weig
             (kernels::metaBytes(target.meta) + ids(target.batch) + target.historyBytes) +
         ids(target.sequences());
   caches_ = static_cast<uint64_t>(target.caches(spec.layers));
-  actBytes_ = caches_ * target.actBytes;
+  actBytes_ = target.actAway ? 0 : caches_ * target.actBytes;
+  if (target.actAway) {
+    actSlots_ = std::min(static_cast<uint64_t>(algorithms::kActSlots), caches_) * target.actBytes;
+    actHomes_ = caches_ * target.actBytes;
+  }
   if (target.residualsLeave) { // one after the other in as many slots, as often as layers and mini-batches make
     const int64_t slots = std::min(algorithms::kResidualSlots, target.caches(spec.layers));
     residualSlots_ = static_cast<uint64_t>(slots) * target.residualBytes(spec.hidden);
@@ -121,7 +125,7 @@ uint64_t PlacementFamily::tailsOf(const algorithms::Residency &residency) const 
 }
 
 uint64_t PlacementFamily::hostBytes(const Candidate &candidate) const {
-  uint64_t bytes = residualHomes_;
+  uint64_t bytes = residualHomes_ + actHomes_;
   for (const int32_t unit : candidate.residency.weightsAway())
     bytes += layout_.units[static_cast<size_t>(unit)].bytes;
   if (const std::optional<int64_t> away = candidate.residency.firstKvBlockAway())
@@ -189,7 +193,7 @@ MemoryNeed PlacementFamily::held(const Candidate &candidate, const std::vector<S
     need.weights -= layout_.units[static_cast<size_t>(unit)].bytes;
   for (uint64_t bytes : slots.empty() ? std::vector<uint64_t>() : slots[0].bytes)
     need.slots += bytes;
-  need.slots += tailsOf(candidate.residency) + residualSlots_;
+  need.slots += tailsOf(candidate.residency) + residualSlots_ + actSlots_;
   need.bytes = need.kv + need.io + need.weights + need.slots;
   return need;
 }
@@ -207,7 +211,7 @@ MemoryNeed PlacementFamily::need(const Candidate &candidate, const std::vector<S
     for (size_t i = 0; i < uses_.size(); ++i)
       iterations.push_back({uses_[i].transients, slots[i].uses});
     need.transients = algorithms::layOutArena({}, iterations, slots[0].bytes, {}).top -
-                      (need.slots - tailsOf(candidate.residency) - residualSlots_);
+                      (need.slots - tailsOf(candidate.residency) - residualSlots_ - actSlots_);
   }
   need.bytes += need.transients;
   return need;

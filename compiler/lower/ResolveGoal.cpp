@@ -164,6 +164,7 @@ absl::Status resolveAct(const CompileRequest &request, Target &target) {
   if (bytes > static_cast<__int128>(kMostBytes / static_cast<uint64_t>(target.caches(request.model->layers))))
     return refuse("goal.kv_tokens", target.kvTokens, absl::StrCat("activation blocks of at most ", kMostBytes, " bytes"));
   target.actBytes = model::alignUp(static_cast<uint64_t>(bytes));
+  target.actAway = request.policy.actHome == model::ActHome::Host;
   return absl::OkStatus();
 }
 

@@ -38,6 +38,7 @@ struct Target {
   int64_t actBlocks = 0, contextBlocks = 0;
   model::ActShare actShare;
   uint64_t actBytes = 0;
+  bool actAway = false; // at home on the host, all of them
   // Where memory for KV is stated: the blocks that are on the device, the scratch block included; all where unset.
   std::optional<int64_t> kvResident;
   // What all KV may take of the device, what moves through it included, where an expansion is stated.

@@ -205,6 +205,17 @@ void Residency::setKvAway(int64_t layers, int64_t firstBlock) {
   away.insert(at, caches.begin(), caches.end());
 }
 
+bool Residency::actAway() const {
+  return std::any_of(away.begin(), away.end(), [](const Extent &e) { return e.of.kind == MovableKind::Act; });
+}
+
+void Residency::setActAway(int64_t layers) {
+  std::erase_if(away, [](const Extent &extent) { return extent.of.kind == MovableKind::Act; });
+  for (int32_t layer = 0; layer < layers; ++layer)
+    away.push_back({.of = {MovableKind::Act, layer}});
+  std::stable_sort(away.begin(), away.end(), [](const Extent &a, const Extent &b) { return a.of < b.of; });
+}
+
 bool Residency::operator==(const Residency &other) const {
   return start == other.start && slots == other.slots && ringBytes == other.ringBytes && kvSlots == other.kvSlots &&
          kvPlaces == other.kvPlaces && kvBlocks == other.kvBlocks && kvFifo == other.kvFifo &&

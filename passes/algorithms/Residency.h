@@ -121,6 +121,9 @@ inline constexpr int64_t kKvSlots = 2;
 // is written home and the next is brought.
 inline constexpr int64_t kResidualSlots = 3;
 
+// Of activation blocks at home on the host: keys and values are recomputed from one layer's while the next are brought.
+inline constexpr int64_t kActSlots = 2;
+
 // How many layers compute while one layer's tail is swapped in, and out; above 0.
 struct SwapVisits {
   int64_t in = 1, out = 1;
@@ -150,6 +153,9 @@ struct Residency {
   std::optional<int64_t> firstKvBlockAway() const;
   void setKvAway(int64_t layers, int64_t firstBlock);
   void setNoKvAway();
+  // Activation blocks of all layers are at home on the host.
+  bool actAway() const;
+  void setActAway(int64_t layers);
   bool writesBack() const; // tails, in some class
   int64_t slotsOfTails() const;
   // Whether iterations differ by what is where: places rotate.

@@ -47,6 +47,12 @@ DirectBytes directBytes(const plan::Plan &plan, const plan::Schedule &schedule, 
         out.firstSlot = home.bufferOffset / out.writtenPerRow;
         out.endSlot = (home.bufferOffset + home.bytes) / out.writtenPerRow;
       }
+  if (step.op == kernels::Op::ActAppend) {
+    const auto tokens = static_cast<uint64_t>(plan.blockTokens);
+    out.writtenPerRow = plan.actBlockBytes() / tokens;
+    out.firstSlot = static_cast<uint64_t>(plan.kvBlocks) * tokens;
+    out.endSlot = out.firstSlot + static_cast<uint64_t>(plan.actBlocks) * tokens;
+  }
   return out;
 }
 

@@ -55,6 +55,9 @@ bool isCache(const plan::Plan &plan, const Operand &operand) {
 bool isResidual(const plan::Plan &plan, const Operand &operand) {
   return operand.buffer < plan.buffers.size() && plan.buffers[operand.buffer].kind == plan::BufferKind::Residual;
 }
+bool isAct(const plan::Plan &plan, const Operand &operand) {
+  return operand.buffer < plan.buffers.size() && plan.buffers[operand.buffer].kind == plan::BufferKind::Act;
+}
 
 // Gives the copy the rows of its interleaved side.
 absl::Status setRows(const plan::Plan &plan, const plan::Schedule &schedule, uint32_t step, const Operand &device,
@@ -171,8 +174,10 @@ absl::StatusOr<SizedCopy> sizedCopy(const plan::Plan &plan, const plan::Schedule
     return refuseStep(schedule, index, "its size may change, but it is no copy");
   const Operand &source = schedule.operands[step.firstOperand];
   const bool ofRows = isResidual(plan, source);
+  const bool ofAct = isAct(plan, source);
   const uint64_t block = ofRows                  ? static_cast<uint64_t>(plan.model->hidden) * sizeof(float)
                          : isCache(plan, source) ? plan.kvBlockBytes()
+                         : ofAct                 ? plan.actBlockBytes()
                                                  : 0;
   if (block == 0 || source.bufferOffset % block != 0)
     return refuseStep(schedule, index,
@@ -187,7 +192,8 @@ absl::StatusOr<SizedCopy> sizedCopy(const plan::Plan &plan, const plan::Schedule
                    .wholeBlocks = source.interleaved || schedule.operands[step.firstOperand + 1].interleaved,
                    .dirtyOnly = step.dirtyOnly,
                    .miniBatch = step.miniBatch,
-                   .ofRows = ofRows};
+                   .ofRows = ofRows,
+                   .ofAct = ofAct};
 }
 
 absl::StatusOr<std::vector<LaneWaits>> stepWaits(const plan::Schedule &schedule) {

@@ -41,6 +41,7 @@ LaunchInUse::LaunchInUse(absl::Span<const InUse> each) : count_(each.size()) {
 
 Shares sharesInUse(const SizedCopy &copy, const InUse &inUse) {
   const uint64_t end = blocksBelow(copy, copy.ofRows      ? inUse.rows
+                                         : copy.ofAct     ? inUse.actBlocks
                                          : copy.dirtyOnly ? std::min(inUse.writtenEnd, inUse.kvBlocks)
                                                           : inUse.kvBlocks);
   const uint64_t begin = copy.dirtyOnly ? blocksBelow(copy, inUse.writtenBegin) : 0;

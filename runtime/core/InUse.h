@@ -31,6 +31,8 @@ struct InUse {
   // are where it is empty. What is not in use is not written either.
   int64_t writtenBegin = 0, writtenEnd = std::numeric_limits<int64_t>::max();
   int64_t rows = std::numeric_limits<int64_t>::max(); // of the launch: so many tokens it computes
+  // Activation blocks that may be in use, a layer: so many from the first on.
+  int64_t actBlocks = std::numeric_limits<int64_t>::max();
 };
 
 // Of a launch: one of each mini-batch, or one for all of them. Holds them without allocating.
@@ -57,6 +59,7 @@ struct SizedCopy {
   bool dirtyOnly = false;   // the blocks written; else those in use from the first on
   uint32_t miniBatch = 0;   // whose blocks they are
   bool ofRows = false;      // the launch's; else the blocks in use, or written
+  bool ofAct = false;       // activation blocks in use
 };
 
 inline constexpr uint32_t kShares = 256;    // a copy's part is a number of 256ths of it

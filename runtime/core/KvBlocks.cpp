@@ -51,7 +51,9 @@ absl::Status KvBlocks::grow(std::vector<int32_t> &table, int64_t tokens) {
     const int32_t block = popLowest(act ? actHeap_ : heap_);
     table.push_back(block);
     used_[static_cast<size_t>(block)] = 1;
-    if (!act)
+    if (act)
+      actEnd_ = std::max(actEnd_, block + 1 - kvBlocks_);
+    else
       end_ = std::max<int64_t>(end_, block + 1);
     --free_;
     ++inUse_;
@@ -71,6 +73,8 @@ void KvBlocks::shrink(std::vector<int32_t> &table, int64_t tokens) {
   }
   while (end_ > 1 && used_[static_cast<size_t>(end_ - 1)] == 0)
     --end_;
+  while (actEnd_ > 0 && used_[static_cast<size_t>(kvBlocks_ + actEnd_ - 1)] == 0)
+    --actEnd_;
 }
 
 bool KvBlocks::lower(int32_t &block) {

@@ -60,6 +60,8 @@ public:
   void setOffered(int64_t blocks) { offered_ = std::max<int64_t>(0, blocks); }
   // One more than the highest KV block that is in use; at least 1, for the scratch block.
   int64_t endOfUse() const { return end_; }
+  // How many activation blocks, from the first on, have all of those in use.
+  int64_t actEndOfUse() const { return actEnd_; }
   // KV blocks of this number and above that are in use: a placement with no more blocks than this must wait for them.
   int64_t blocksInUseAbove(int64_t limit) const;
 
@@ -69,7 +71,8 @@ private:
   int64_t free_; // below the limit; with activation blocks, of those of the context
   int64_t offered_ = std::numeric_limits<int64_t>::max();
   int64_t inUse_ = 0;
-  int64_t end_ = 1; // of the KV blocks in use
+  int64_t end_ = 1;    // of the KV blocks in use
+  int64_t actEnd_ = 0; // of the activation blocks in use, counted from the first
   std::vector<uint8_t> used_;            // by block
   std::vector<int32_t> heap_, actHeap_; // of all of a kind that are not used, the lowest on top
   ActBlocks act_;

@@ -100,7 +100,7 @@ struct Runtime::Impl {
   LaunchInUse inUse() const {
     std::array<InUse, kernels::kMostMiniBatches> each;
     for (size_t i = 0; i < blocks.size(); ++i)
-      each[i].kvBlocks = blocks[i].endOfUse();
+      each[i] = {.kvBlocks = blocks[i].endOfUse(), .actBlocks = blocks[i].actEndOfUse()};
     return LaunchInUse(absl::MakeConstSpan(each.data(), blocks.size()));
   }
   // Of the iteration that the device's staging copies hold.
@@ -114,7 +114,7 @@ struct Runtime::Impl {
     return LaunchInUse(absl::MakeConstSpan(each.data(), blocks.size()));
   }
   InUse inUseOfRows(const kernels::IterationMeta &meta, const KvBlocks &pool) const {
-    InUse out{.kvBlocks = pool.endOfUse(), .rows = meta.numTokens};
+    InUse out{.kvBlocks = pool.endOfUse(), .rows = meta.numTokens, .actBlocks = pool.actEndOfUse()};
     const int32_t *slots = meta.array<int32_t>(meta.kvSlot);
     // Slots of KV blocks; the scratch block's are below blockTokens.
     int64_t first = std::numeric_limits<int64_t>::max(), last = 0;

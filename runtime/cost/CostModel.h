@@ -61,7 +61,7 @@ struct OpSite {
 
 // The amounts of one op, exactly (saturating at 2^64 - 1); Work.cpp has them in a table.
 // `direct`: of Embed and Linear, the table's rows, or the matrix and its bias, are linkBytes and not device bytes; of
-// RopeAppend, the home rows are written to the host as well as to the device.
+// RopeAppend, the home rows are written to the host as well as to the device; of ActAppend, all rows there alone.
 Work workOf(const model::ModelSpec &spec, const OpSite &site, const Rows &rows, model::DType activation,
             model::DType kv, bool direct);
 inline Work workOf(const model::ModelSpec &spec, const OpSite &site, const Bucket &bucket, model::DType activation,

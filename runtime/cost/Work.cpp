@@ -19,7 +19,8 @@
 //   Sample      S vocab                          4 S vocab + 8 S
 //
 // kept, act: rows of activation blocks, new ones and those of earlier iterations; without any, RecomputeKv does nothing.
-// A direct RopeAppend writes 2 kv c of each home row over the link beside what it does on the device.
+// A direct RopeAppend writes 2 kv c of each home row over the link beside what it does on the device; a direct ActAppend
+// its rows, kept h a, and no more than reads them on the device.
 //
 // n and k are a linear's out and in features, n16 is n rounded up to the stored rows (model::kPanelRows); q and kv are
 // qRows() and kvRows(). Out and Down read the residual stream as well as write it. The residual stream and
@@ -155,7 +156,8 @@ Work workOf(const model::ModelSpec &spec, const OpSite &site, const Rows &runnin
     device = device + tokens * Amount(2) * kvRows * c + Amount(spec.qkNorm ? 8 : 0) * Amount(spec.headDim);
     break;
   case Op::ActAppend:
-    device = Amount(2) * Amount(running.keptRows) * hidden * a;
+    appended = Amount(running.keptRows) * hidden * a;
+    device = direct ? appended : Amount(2) * appended;
     break;
   case Op::RecomputeKv: {
     const Amount recomputed(running.actRows), columns = Amount(2) * kvRows;
@@ -187,7 +189,7 @@ Work workOf(const model::ModelSpec &spec, const OpSite &site, const Rows &runnin
   Work work;
   work.flops = flops.get();
   work.deviceBytes = (direct ? device : device + weights).get();
-  work.toHost = direct && site.op == Op::RopeAppend;
+  work.toHost = direct && (site.op == Op::RopeAppend || site.op == Op::ActAppend);
   work.linkBytes = work.toHost ? appended.get() : direct ? weights.get() : 0;
   return work;
 }

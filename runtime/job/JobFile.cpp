@@ -145,6 +145,24 @@ std::optional<Residuals> residualsFromName(std::string_view name) {
   return std::nullopt;
 }
 
+std::string_view actHomeName(ActHome home) {
+  switch (home) {
+  case ActHome::Auto:
+    return "auto";
+  case ActHome::Device:
+    return "device";
+  case ActHome::Host:
+    break;
+  }
+  return "host";
+}
+std::optional<ActHome> actHomeFromName(std::string_view name) {
+  for (ActHome home : {ActHome::Auto, ActHome::Device, ActHome::Host})
+    if (actHomeName(home) == name)
+      return home;
+  return std::nullopt;
+}
+
 std::string_view instancesName(Instances instances) { return instances == Instances::Together ? "together" : "apart"; }
 std::optional<Instances> instancesFromName(std::string_view name) {
   for (Instances instances : {Instances::Together, Instances::Apart})

@@ -12,7 +12,7 @@
 //              instances = "together" | "apart"  bus_devices = 2  record = "record.toml"
 //   [policy]   name = "headrace"  placements = 8  interval = 4 | "none"  offload_layers = 10  start_rule = "eager"
 //              kv_write_back = "auto" | "mirror" | "all" | "dirty"  kv_places = 6  residuals = "device" | "host"
-//              act_ratio = 0.25 | "1/3" | "auto"
+//              act_ratio = 0.25 | "1/3" | "auto"  act_home = "auto" | "device" | "host"
 //              slots = 2  offload_embedding = "auto" | true | false  offload_head = "auto" | true | false
 //   [buckets]  new_tokens = [1, 8, 512]  sequences = [1, 8]  contexts = [256, 2048]
 //
@@ -46,16 +46,21 @@ enum class KvWriteBack : uint8_t { Auto = 0, Mirror = 1, All = 2, Dirty = 3 };
 // Where the residual stream of each mini-batch is while the layer works on others. On the host it leaves the device
 // behind every layer, and comes back for the next.
 enum class Residuals : uint8_t { Device = 0, Host = 1 };
+// Where activation blocks are between iterations. On the host each layer's are brought when it needs them, and new rows are
+// written there by the step that keeps them. Auto: on the device where they fit.
+enum class ActHome : uint8_t { Auto = 0, Device = 1, Host = 2 };
 enum class Instances : uint8_t { Together = 0, Apart = 1 };
 std::string_view startRuleName(StartRule rule);       // "paper", "eager", "ahead"
 std::string_view autoOnOffName(AutoOnOff choice);     // "auto", "on", "off"
 std::string_view kvWriteBackName(KvWriteBack choice); // "auto", "mirror", "all", "dirty"
 std::string_view residualsName(Residuals residuals);  // "device", "host"
+std::string_view actHomeName(ActHome home);           // "auto", "device", "host"
 std::string_view instancesName(Instances instances);  // "together", "apart"
 std::optional<StartRule> startRuleFromName(std::string_view name);
 std::optional<AutoOnOff> autoOnOffFromName(std::string_view name);
 std::optional<KvWriteBack> kvWriteBackFromName(std::string_view name);
 std::optional<Residuals> residualsFromName(std::string_view name);
+std::optional<ActHome> actHomeFromName(std::string_view name);
 std::optional<Instances> instancesFromName(std::string_view name);
 
 struct Goal {
@@ -116,6 +121,7 @@ struct Policy {
   std::optional<int64_t> kvPlaces;
   Residuals residuals = Residuals::Device;
   std::optional<ActShare> actShare; // of each sequence's blocks so many keep activations; unset: none; may be auto
+  ActHome actHome = ActHome::Auto;
   bool startRuleStated = false; // by a job file or a flag; plans do not keep it
 
   bool statesPlacement() const { return none || interval || offloadLayers; }

@@ -30,6 +30,8 @@ public:
                                        [](uint64_t offset, const Extent &e) { return offset < e.bufferOffset; }));
   }
 
+  const Extent &first(uint32_t buffer) const { return placement_.extents[first_[buffer]]; } // of a persistent buffer
+
   // The operand names bytes of its buffer's home, one run (or blocks of one that are interleaved), in the operand's
   // space.
   bool atHome(const Operand &operand) const {

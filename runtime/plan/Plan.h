@@ -116,6 +116,7 @@ struct Placement {
   // the device, or, in all placements of a plan, split by block number: its first blocks, if there are any, interleaved
   // on the device, as many of each layer; the others up to kvBlocks, if there are any, the tail, on the host, direct
   // and as one run. Where none is on the device the scratch block is of the tail as well.
+  // Activation blocks are one run a layer, at the same place in all placements: on the device, or direct on the host.
   // Residuals are whole on the host, not direct, at the same address in all placements.
   std::vector<Extent> extents;
   std::vector<Slot> slots; // do not overlap device extents; may overlap transients whose life is elsewhere
@@ -333,6 +334,9 @@ struct Plan {
   //
   // In an iteration, a layer's K and V of tokens in activation blocks are in one transient, block by block as in a cache:
   // recompute_kv makes those of earlier tokens, rope_append appends the others, attention reads both.
+  //
+  // Their home is the device, or for all of them the host, direct: then each layer's are brought to a slot for
+  // recompute_kv, and act_append, which is direct, writes its rows to the home.
   int64_t actBlocks = 0, contextBlocks = 0;
   model::ActShare actShare;
   kernels::MetaLayout metaLayout; // the limits over all variants

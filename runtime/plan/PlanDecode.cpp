@@ -217,6 +217,7 @@ model::Policy Decoder::policy(const fb::Policy &p) {
   out.kvWriteBack = enumerator<model::KvWriteBack>(p.kv_write_back(), "policy.kv_write_back");
   out.kvPlaces = optional(p.kv_places());
   out.residuals = enumerator<model::Residuals>(p.residuals(), "policy.residuals");
+  out.actHome = enumerator<model::ActHome>(p.act_home(), "policy.act_home");
   if (p.act_num())
     out.actShare = model::ActShare{*p.act_num(), p.act_den()};
   return out;

@@ -96,6 +96,7 @@ void StructureCheck::checkActBlocks() {
     within(s.den, 1, model::kMaxActDenominator, path, "_den");
     within(s.num, 0, s.den, path, "_num");
   };
+  enumerator(plan_.policy.actHome, "policy.act_home");
   if (plan_.policy.actShare)
     share(*plan_.policy.actShare, "policy.act");
   share(plan_.actShare, "act");

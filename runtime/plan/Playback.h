@@ -16,6 +16,8 @@
 // host slab are written, by appends and by copies, so they are in the map, too, behind all others; weights there are
 // only read.
 //
+// Activation blocks at home on the host are written there, and current there at the start.
+//
 // The home of a residual is written, too, by copies, and nothing is there at the start; nor is anything of it in a
 // slot.
 //
@@ -91,6 +93,7 @@ private:
   std::string placeOf(uint64_t tracked) const; // for messages: "at 512"
   bool isWeight(const Operand &operand) const;
   bool isResidual(uint32_t buffer) const;
+  bool isActOnHost(uint32_t buffer) const;
   void found(uint32_t step, const Operand &operand, uint64_t begin, uint64_t end, const RangeNode *node);
   std::string contentOf(const RangeNode *node, uint64_t begin, uint64_t end) const; // for messages
   void need(uint32_t from, uint32_t to, EdgeKind kind);

@@ -20,9 +20,14 @@ bool Playback::isResidual(uint32_t buffer) const {
   return buffer < plan_.buffers.size() && plan_.buffers[buffer].kind == BufferKind::Residual;
 }
 
+bool Playback::isActOnHost(uint32_t buffer) const {
+  return plan_.actBlocks > 0 && buffer < plan_.buffers.size() && plan_.buffers[buffer].kind == BufferKind::Act &&
+         extents_.first(buffer).space == Space::Host;
+}
+
 // Of buffers that steps write, those that may be in several places.
 bool Playback::movesWritten(uint32_t buffer) const {
-  return isResidual(buffer) ||
+  return isResidual(buffer) || isActOnHost(buffer) ||
          (caches_.split() && buffer < plan_.buffers.size() && plan_.buffers[buffer].kind == BufferKind::Kv);
 }
 

@@ -164,13 +164,17 @@ bool StructureCheck::checkCopy(const Schedule &s, uint32_t i, const std::string 
                 to.buffer, ", expected the same");
   const Buffer &buffer = plan_.buffer(s, from.buffer);
   const bool residual = buffer.kind == BufferKind::Residual;
-  if (const uint32_t whose = residual || buffer.kind == BufferKind::Kv ? buffer.index : 0; step.miniBatch != whose)
+  if (const uint32_t whose = 
+      residual || buffer.kind == BufferKind::Kv || buffer.kind == BufferKind::Act ? buffer.index : 0; step.miniBatch != whose)
     return fail(at(), ".mini_batch is ", step.miniBatch, ", expected ", whose, ", whose ", buffer.name, " is");
   if (residual && from.bytes != buffer.bytes)
     return fail(at(), " copies bytes [", from.bufferOffset, ", ", from.bufferOffset + from.bytes, ") of ", buffer.name,
                 ", expected all ", buffer.bytes);
   if (residual && step.dirtyOnly)
     return fail(at(), ".dirty_only is set, but it copies ", buffer.name, ", expected blocks of a cache");
+  if (buffer.kind == BufferKind::Act && (from.bufferOffset != 0 || from.bytes != buffer.bytes || step.dirtyOnly))
+    return fail(at(), " copies bytes [", from.bufferOffset, ", ", from.bufferOffset + from.bytes, ") of ", buffer.name,
+                step.dirtyOnly ? ", dirty only" : "", ", expected all ", buffer.bytes);
   if (residual || !step.resizable)
     return true;
   if (!splits(buffer) && buffer.kind != BufferKind::Act)

@@ -71,7 +71,9 @@ bool liesInSlot(const std::vector<FixedRange> &slots, uint64_t address, uint64_t
   return why->empty();
 }
 
-// `addresses`: of caches and io in the placements seen so far.
+constexpr uint64_t kHostSlab = uint64_t{1} << 60; // behind all addresses (PlanStructure.h)
+
+// `addresses`: of caches and io in the placements seen so far; those in the host slab behind all others.
 void verifyPlacement(const Plan &plan, const CacheHomes &caches, uint32_t index,
                      std::map<uint32_t, uint64_t> &addresses, Report &report) {
   const Placement &placement = plan.placements[index];
@@ -94,11 +96,14 @@ void verifyPlacement(const Plan &plan, const CacheHomes &caches, uint32_t index,
     if (buffer.kind == BufferKind::Weight || (buffer.kind == BufferKind::Kv && caches.split()) ||
         buffer.kind == BufferKind::Residual) // its home is on the host (StructureHomes.cpp)
       continue;
-    if (extent.space != Space::Device || extent.bytes != buffer.bytes)
+    const bool act = buffer.kind == BufferKind::Act && extent.space == Space::Host && extent.direct;
+    if ((extent.space != Space::Device && !act) || extent.bytes != buffer.bytes)
       add(Rule::Structure, buffer.name, " is not one run of bytes on the device");
-    else if (const uint64_t address = addresses.try_emplace(extent.buffer, extent.address).first->second;
-             address != extent.address)
-      add(Rule::Structure, buffer.name, " is at ", extent.address, ", in an earlier placement it is at ", address);
+    else if (const uint64_t at = extent.address + (act ? kHostSlab : 0),
+             earlier = addresses.try_emplace(extent.buffer, at).first->second;
+             at != earlier)
+      add(Rule::Structure, buffer.name, " is at ", extent.address, act ? " in the host slab" : "",
+          ", in an earlier placement it is at ", earlier % kHostSlab, earlier >= kHostSlab ? " in the host slab" : "");
   }
 }
 
@@ -240,7 +245,7 @@ private:
           laneName(lane));
       return;
     }
-    if (isResidual(from.buffer) && schedule_.iterationClass == IterationClass::Transition)
+    if ((isResidual(from.buffer) || isAct(from.buffer)) && schedule_.iterationClass == IterationClass::Transition)
       add(Rule::HostRange, number, describe(to), " is copied by a transition, expected in iterations only");
     if (out) {
       copyBack(number, from, to);
@@ -257,6 +262,7 @@ private:
   }
 
   bool isResidual(uint32_t buffer) const { return plan_.buffers[buffer].kind == BufferKind::Residual; }
+  bool isAct(uint32_t buffer) const { return plan_.buffers[buffer].kind == BufferKind::Act; }
 
   // What is written of a cache's tail in a slot goes back to its home. A change of placement finds it there. A residual
   // goes there to make room.

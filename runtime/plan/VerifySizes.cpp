@@ -352,6 +352,8 @@ void OperandCheck::recomputeKv() {
   if (!needsAct())
     return;
   act(kR);
+  if (const Operand *operand = find(Arg::Act); operand && operand->space != Space::Device)
+    fail("operand ", argName(Arg::Act), " is in space ", static_cast<int>(operand->space), ", expected on the device");
   const model::Unit *weights = unit(Arg::Weight);
   if (!weights)
     return;

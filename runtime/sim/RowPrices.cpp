@@ -86,7 +86,7 @@ RowPrices::RowPrices(const plan::Plan &plan, const model::WeightLayout &layout, 
     steps_.emplace_back(static_cast<uint32_t>(i), kind);
   }
   for (const core::DirectBytes &direct : core::directBytes(plan, schedule))
-    if (direct.writtenPerRow != 0)
+    if (direct.writtenPerRow != 0 && static_cast<int64_t>(direct.firstSlot) < firstActSlot_) // else of activation blocks
       homeSlots_[direct.metaOffset / kernels::metaBytes(plan.metaLayout)] = {direct.firstSlot, direct.endSlot};
   addUp();
 }

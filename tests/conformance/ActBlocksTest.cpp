@@ -20,11 +20,15 @@ const std::vector<model::ActShare> kShares = {{1, 3}, {1, 2}, {3, 4}, {1, 1}};
 struct Kept {
   model::ActShare share; // none: keys and values alone
   int64_t miniBatches = 1;
-  int64_t interval = 0; // of the weights, 0 none away
+  int64_t interval = 0;  // of the weights, 0 none away
+  bool onHost = false;   // activation blocks, between iterations
+  int64_t resident = -1; // KV blocks on the device, the scratch block included; -1: all
+  algorithms::WriteBack writeBack = algorithms::WriteBack::Mirror;
 };
 std::ostream &operator<<(std::ostream &out, const Kept &k) {
   return out << "share " << model::actShareText(k.share) << ", " << k.miniBatches << " mini-batches, interval "
-             << k.interval;
+             << k.interval << ", activations on the " << (k.onHost ? "host" : "device") << ", " << k.resident
+             << " KV blocks, written back " << static_cast<int>(k.writeBack);
 }
 
 compiler::CompileRequest ask(model::DeviceKind kind, const model::ModelSpec &spec, const Kept &kept) {
@@ -40,9 +44,14 @@ compiler::CompileRequest ask(model::DeviceKind kind, const model::ModelSpec &spe
   request.buckets = {.newTokens = {1, kSequences, 8}, .sequences = {1, kSequences}, .contexts = {16, kContext}};
   if (kept.share.any())
     request.policy.actShare = kept.share;
-  request.placements = {
+  request.policy.actHome = kept.onHost ? model::ActHome::Host : model::ActHome::Device;
+  compiler::Candidate candidate =
       compiler::stated(request.model, {kept.interval > 0 ? compiler::interval(kept.interval) : compiler::none()})
-          .front()};
+          .front();
+  if (kept.resident >= 0)
+    candidate.residency.setKvAway(kLayers, kept.resident);
+  candidate.residency.decodeWriteBack = candidate.residency.mixedWriteBack = kept.writeBack;
+  request.placements = {candidate};
   return request;
 }
 
@@ -71,14 +80,20 @@ protected:
   static int64_t newTokens() { return few() ? 5 : 16; }
   static std::vector<Kept> cases() {
     std::vector<Kept> all;
+    int way = 0;
     for (const model::ActShare &share : kShares)
       for (int64_t m = 1; m <= 4; ++m)
         for (const int64_t interval : {0, 2})
-          all.push_back({share, m, interval});
+          for (const bool onHost : {false, true})
+            for (const int64_t resident : {-1, 0, 1, 3}) {
+              const bool splits = resident >= 0 && share != model::ActShare{1, 1}; // else there are no KV blocks
+              all.push_back({share, m, interval, onHost, splits ? resident : -1,
+                             static_cast<algorithms::WriteBack>(splits ? ++way % 3 : 0)});
+            }
     if (longRun())
       return all;
-    std::vector<Kept> some; // each share and number of mini-batches
-    for (size_t i = 0; i < all.size(); i += few() ? 11 : 3)
+    std::vector<Kept> some; // of each share and number of mini-batches
+    for (size_t i = 0; i < all.size(); i += few() ? 97 : 23)
       some.push_back(all[i]);
     return some;
   }
@@ -107,6 +122,20 @@ TEST_P(ActBlocks, TokensAreThoseOfKeysAndValuesKept) {
         EXPECT_EQ(loaded->runtime->kvBlocks(i).used(), 0);
     }
   }
+}
+
+// What is brought of a layer's activation blocks follows what is in use: a sequence of 5 tokens has one of them at first
+// (1 of 2), 2 sequences at their longest have 16. So a launch brings a 16th of all, in 256ths.
+TEST_P(ActBlocks, CopiesWhatIsInUse) {
+  const auto loaded = load(core::tinyLlama(kLayers), {{1, 2}, 1, 0, /*onHost=*/true});
+  ASSERT_NE(loaded, nullptr);
+  const uint64_t all = static_cast<uint64_t>(loaded->plan.actBlocks * kLayers) * loaded->plan.actBlockBytes();
+  const auto before = loaded->device->counters();
+  const auto result = serve::generate(*loaded->runtime, {.prompts = {{1, 2, 3, 4, 5}}, .maxNewTokens = 2});
+  ASSERT_TRUE(result.ok()) << result.status();
+  const uint64_t brought = loaded->device->counters().h2dBytes - before.h2dBytes;
+  EXPECT_GE(brought, 2 * all / 16);
+  EXPECT_LT(brought, 2 * all / 12);
 }
 
 // A row at a time: what a sequence has alone is what it has among others, too.

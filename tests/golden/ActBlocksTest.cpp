@@ -46,6 +46,7 @@ TEST_P(ActBlocks, TokensAreTransformers) {
         setup.miniBatches = m;
         setup.prompts = forMiniBatches(setup_.prompts, m);
         setup.policy.actShare = share;
+        setup.policy.actHome = (m + interval) % 2 == 0 ? model::ActHome::Host : model::ActHome::Device;
         setup.mixedTokens = m % 2 == 0 ? 0 : 13; // prefill at once, or in chunks
         setup.poison = !kEmulated;
         if (interval > 0) {

@@ -130,6 +130,8 @@ void addKvMemory(const plan::Plan &plan, bool stated, Words &words) {
     words.add("--residuals", std::string(model::residualsName(plan.policy.residuals)));
   if (plan.policy.actShare)
     words.add("--act-ratio", model::actShareText(*plan.policy.actShare));
+  if (plan.policy.actHome != model::ActHome::Auto)
+    words.add("--act-home", std::string(model::actHomeName(plan.policy.actHome)));
 }
 
 // `stated`: flags say the placement outright; else the same inputs lead to the same choice.

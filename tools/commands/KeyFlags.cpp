@@ -64,6 +64,8 @@ constexpr KeyFlag kKeyFlags[] = {
     {"policy", "act_ratio", "--act-ratio", kText,
      "share of each sequence's blocks that keep activations, from which keys and values are recomputed: 0 to 1, 1/3, or "
      "auto (what the largest decode bucket is fastest with)"},
+    {"policy", "act_home", "--act-home", kText,
+     "where activation blocks are between iterations: device, host, or auto (on the device where they fit)"},
     {"policy", "offload_embedding", "--offload-embedding", kChoice, "auto, on or off"},
     {"policy", "offload_head", "--offload-head", kChoice, "auto, on or off"},
     {"buckets", "new_tokens", "--new-tokens", kList, "sizes of new tokens per iteration, such as 1,8,512"},

@@ -212,6 +212,10 @@ TEST(Work, RecomputingFollowsTheRowsOfActivationBlocks) {
   EXPECT_EQ(of(Op::ActAppend).deviceBytes, 2u * 4 * 32 * 4);
   EXPECT_EQ(of(Op::RecomputeKv).flops, 10u * (2 * 32 * 32 + 3 * 16));
   EXPECT_EQ(of(Op::RecomputeKv).deviceBytes, 10u * (3 * 32 * 4 + 2 * 32 * 4 + 32 * 2) + 32 * 32 * 2);
+  const Work away = workOf(smallLlama(), {Op::ActAppend, UnitRole::Qkv}, rows, DType::F32, DType::F16, true);
+  EXPECT_EQ(away.deviceBytes, 4u * 32 * 4);
+  EXPECT_EQ(away.linkBytes, 4u * 32 * 4);
+  EXPECT_TRUE(away.toHost);
   const Work none = workOf(smallLlama(), {Op::RecomputeKv, UnitRole::Qkv}, Rows{.tokens = 9}, DType::F32, DType::F16, false);
   EXPECT_EQ(none.flops + none.deviceBytes, 0u); // its matrix is not read
   // A full bucket recomputes all that its contexts have, and keeps all its rows.

@@ -164,7 +164,7 @@ TEST(JobFile, RefusesUnknownKeysAndSections) {
       "slo_factor, tpot, "
       "ttft");
   expectRefused("[policy]\nintervals = 3\n",
-                "2: policy.intervals: unknown key: expected one of act_ratio, interval, kv_places, kv_write_back, name, "
+                "2: policy.intervals: unknown key: expected one of act_home, act_ratio, interval, kv_places, kv_write_back, name, "
                 "offload_embedding, "
                 "offload_head, offload_layers, placements, residuals, slots, start_rule");
   expectRefused("[buckets]\nbatch = [1]\n",
