@@ -81,9 +81,20 @@ Plan makePlan(const PlanOptions &given) {
   plan.blockTokens = options.blockTokens;
   const int64_t blocks = (largest.context + plan.blockTokens - 1) / plan.blockTokens;
   plan.metaLayout = {largest.tokens, largest.sequences, blocks};
+  int64_t needed = largest.sequences * blocks; // KV blocks
+  if (options.acts.share.any()) {
+    plan.actShare = options.acts.share;
+    plan.contextBlocks = options.acts.contextBlocks > 0 ? options.acts.contextBlocks : needed;
+    const model::BlocksOfKinds kinds =
+        model::blocksOfKinds(plan.actShare, plan.contextBlocks, largest.sequences, blocks);
+    needed = kinds.kv;
+    plan.actBlocks = kinds.act + options.acts.spare;
+    plan.metaLayout.firstActBlock = 1 + needed;
+    plan.metaLayout.maxActBlocks = plan.actBlocks;
+  }
   for (PlacementOptions &placement : options.placements) {
     if (placement.kvBlocks == 0)
-      placement.kvBlocks = 1 + largest.sequences * blocks;
+      placement.kvBlocks = 1 + needed;
     plan.kvBlocks = std::max(plan.kvBlocks, placement.kvBlocks);
   }
   for (uint32_t index = 0; const model::Unit &unit : layout.units)
@@ -94,23 +105,29 @@ Plan makePlan(const PlanOptions &given) {
     for (uint32_t i = 0; i < count; ++i)
       plan.buffers.push_back({"kv." + std::to_string(layer) + (count > 1 ? "." + std::to_string(i) : ""),
                               BufferKind::Kv, layer, alignUp(kv), i});
+  for (int32_t layer = 0; layer < plan.model->layers && plan.actBlocks > 0; ++layer)
+    for (uint32_t i = 0; i < count; ++i)
+      plan.buffers.push_back({"act." + std::to_string(layer) + (count > 1 ? "." + std::to_string(i) : ""),
+                              BufferKind::Act, layer,
+                              alignUp(static_cast<uint64_t>(plan.actBlocks * plan.blockTokens * plan.model->hidden) * 4),
+                              i});
   plan.buffers.push_back({"meta", BufferKind::Io, -1, count * kernels::metaBytes(plan.metaLayout)});
   const auto ids = [](int64_t number) { return alignUp(static_cast<uint64_t>(number) * 4); };
   plan.buffers.push_back({"sampled", BufferKind::Io, -1, count * ids(largest.sequences), 1});
   plan.buffers.push_back({"output", BufferKind::Io, -1, ids(count * largest.sequences), 2});
-  plan.buffers.push_back({"history", BufferKind::Io, -1, count * ids(plan.kvBlocks * plan.blockTokens), 3});
+  plan.buffers.push_back({"history", BufferKind::Io, -1, count * ids((plan.kvBlocks + plan.actBlocks) * plan.blockTokens), 3});
   for (uint32_t i = 0; i < count && options.residualsLeave; ++i)
     plan.buffers.push_back({"residual" + (count > 1 ? "." + std::to_string(i) : ""), BufferKind::Residual, -1,
                             alignUp(static_cast<uint64_t>(largest.tokens * plan.model->hidden) * 4), i});
   plan.states.push_back({});
-  uint64_t fixed = 0; // io, and caches that are whole
+  uint64_t fixed = 0; // io, activation blocks, and caches that are whole
   for (const Buffer &buffer : plan.buffers)
-    if (buffer.kind == BufferKind::Io || (buffer.kind == BufferKind::Kv && !options.interleaved))
+    if (buffer.kind == BufferKind::Io || buffer.kind == BufferKind::Act || (buffer.kind == BufferKind::Kv && !options.interleaved))
       fixed += buffer.bytes;
   const CacheHomes homes = options.interleaved ? cacheHomes(plan, layout, options) : CacheHomes{};
   for (uint32_t i = 0; i < options.placements.size(); ++i) {
     PlacementBuilder builder(plan, layout, options.placements[i], i, fixed, largest, options.switches,
-                             options.interleaved ? &homes : nullptr);
+                             options.interleaved ? &homes : nullptr, options.acts);
     builder.addPlacement();
     builder.addSchedules();
     builder.addTransitions();

@@ -3,7 +3,7 @@
 // Plans for tests, put together by hand: a small model, chosen layers offloaded, copies where the rule has them. Plain
 // and slow on purpose; shares no code with the compiler or the verifier.
 //
-//   arena   | kv.0 .. | meta sampled output | x h qkv attn up act rows rowsNormed logits workspace | weights | slots |
+//   arena   | kv.0 .. | act.0 .. | meta sampled output | x h qkv attn up act rows rowsNormed logits workspace | weights | slots |
 #pragma once
 
 #include <set>
@@ -69,6 +69,17 @@ struct PlacementOptions {
   bool residualsStay = false;
 };
 
+// Activation blocks, of plans whose caches are whole.
+struct ActOptions {
+  model::ActShare share; // of a sequence's blocks; none: there are no activation blocks
+  int64_t contextBlocks = 0; // that may be in use; 0: as many as the longest sequences have
+  int64_t spare = 0;         // activation blocks beyond those that these need
+  bool recomputesFirst = false; // recompute_kv comes before the layer's norm; else right before its append
+  bool keepsLate = false;       // act_append comes behind rope_append; else right behind the norm
+  // Each layer's keys and values are made in the next of so many ranges; 0: in one transient for all layers.
+  int ranges = 1;
+};
+
 struct PlanOptions {
   model::ModelSpec model;
   std::vector<PlacementOptions> placements;
@@ -92,6 +103,7 @@ struct PlanOptions {
   // embedding at once, its head its last layer; their homes are behind all others in the slab, their slots in the
   // arena.
   bool residualsLeave = false;
+  ActOptions acts = {};
 };
 
 // A decoder of `layers` layers, 32 wide: Llama's ops (RMSNorm, gated MLP, rotary positions, no biases).
@@ -124,9 +136,19 @@ std::vector<NamedOptions> writeBackPlans();
 std::vector<NamedOptions> miniBatchPlans();
 // Plans whose residuals leave: one to four mini-batches, one to three slots, of all that the others have.
 std::vector<NamedOptions> residualPlans();
+// Plans with activation blocks: one and two mini-batches, weights away, residuals that leave, several placements.
+std::vector<NamedOptions> actPlans();
 // Any of these forms, by chance; residuals in one mini-batch to four.
 NamedOptions randomSplitPlan(uint64_t seed);
 NamedOptions randomResidualPlan(uint64_t seed);
+NamedOptions randomActPlan(uint64_t seed);
+
+// What of activation blocks a plan has, of these: "one mini-batch", "several mini-batches", "recomputed from a slot",
+// "recomputed with a bias", "recomputed with norms of heads", "recomputed before the norm", "recomputed before the
+// append", "kept before the append", "kept behind the append", "one transient for all layers", "a transient a layer",
+// "no KV block but scratch", "both kinds of blocks", "fewer blocks than the longest sequences have", "blocks to spare",
+// "residuals leave", "several placements", "two classes".
+std::set<std::string> partsOfActs(const Plan &plan);
 
 // What of split caches a plan has, of these: "interleaved home", "home on the host", "copy to interleaved blocks",
 // "resizable copy", "tail operand", "home operand", "direct append", "carried tail", "schedule without the tail",

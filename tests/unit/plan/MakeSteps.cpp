@@ -115,6 +115,8 @@ void PlacementBuilder::append(int64_t layer) {
                               TensorRole::HeadNorms));
   if (homes_ != nullptr && inUse() > resident())
     operands.push_back(blocks(Arg::KvTail, Access::ReadWrite, cacheOf(layer), resident(), inUse()));
+  if (plan_.actBlocks > 0)
+    operands.push_back(local(Arg::KvRecomputed, Access::ReadWrite, Recomputed));
   const int64_t homeEnd = evicts(cacheOf(layer)) ? resident() : inUse();
   const bool direct = homes_ != nullptr && homes_->mirrored && homeEnd > homes_->mirroredFrom;
   if (direct)
@@ -130,6 +132,8 @@ void PlacementBuilder::attend(int64_t layer) {
     operands.insert(operands.begin() + 1, whole(Arg::Kv, Access::Read, plan_.kvBuffer(layer, miniBatch_)));
   if (homes_ != nullptr && inUse() > resident())
     operands.push_back(blocks(Arg::KvTail, Access::Read, cacheOf(layer), resident(), inUse()));
+  if (plan_.actBlocks > 0)
+    operands.push_back(local(Arg::KvRecomputed, Access::Read, Recomputed));
   compute(kernels::Op::Attention, Part::Attention, layer, std::move(operands));
 }
 
@@ -176,9 +180,19 @@ void PlacementBuilder::addEmbed() {
 
 void PlacementBuilder::addLayer(int64_t layer) {
   const auto unit = [&](UnitRole role) { return static_cast<uint32_t>(layout_.layerUnit(layer, role)); };
+  const bool acts = plan_.actBlocks > 0;
+  layer_ = layer;
+  if (acts && acts_.recomputesFirst)
+    recompute(layer);
   norm(Part::Attention, layer, unit(UnitRole::Qkv), X, H);
+  if (acts && !acts_.keepsLate)
+    keepRows(layer);
   linear(Part::Attention, layer, unit(UnitRole::Qkv), H, Qkv);
+  if (acts && !acts_.recomputesFirst)
+    recompute(layer);
   append(layer);
+  if (acts && acts_.keepsLate)
+    keepRows(layer);
   attend(layer);
   linear(Part::Attention, layer, unit(UnitRole::Out), Attn, X, true);
   norm(Part::Mlp, layer, unit(UnitRole::Up), X, H);

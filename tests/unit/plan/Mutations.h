@@ -30,5 +30,7 @@ const std::vector<Mutation> &cycleMutations();
 const std::vector<Mutation> &miniBatchMutations();
 // Of residuals that leave the device.
 const std::vector<Mutation> &residualMutations();
+// Of activation blocks, and of what is recomputed from them.
+const std::vector<Mutation> &actMutations();
 
 } // namespace headrace::plan::test

@@ -22,13 +22,14 @@ public:
       return {Rule::Structure};
     breaks(!ioIsRight(plan_), Rule::Structure);
     for (const Schedule &s : plan_.schedules) {
-      breaks(!publishesAll(plan_, s) || !attendsToItsRows(s), Rule::Structure);
+      breaks(!publishesAll(plan_, s) || !attendsToItsRows(s) || !attendsToWhatIsRecomputed(plan_, s), Rule::Structure);
       for (const Step &step : s.steps)
         operandSizes(s, step);
     }
     memory();
     addBrokenCacheRules(plan_, caches_, rules_);
     addBrokenResidualRules(plan_, rules_);
+    addBrokenActRules(plan_, caches_, rules_);
     for (const Placement &p : plan_.placements)
       homes(p);
     mirrors();
@@ -60,7 +61,7 @@ private:
 
   // Only what mutations of MakePlan's plans can get wrong.
   bool structureIsRight() const {
-    if (!miniBatchesAreRight(plan_) || !residualsAreRight(plan_))
+    if (!miniBatchesAreRight(plan_) || !residualsAreRight(plan_) || !actBuffersAreRight(plan_))
       return false;
     bool ok = cachesAreRight(plan_);
     const auto isSplit = [&](uint32_t buffer) { // its blocks need not be aligned
@@ -140,6 +141,7 @@ private:
     for (uint32_t k = step.firstOperand; k < step.firstOperand + step.operandCount; ++k)
       args[s.operands[k].arg] = s.operands[k];
     addBrokenCacheRules(plan_, caches_, s, step, rules_);
+    addBrokenActRules(plan_, layout_, s, step, rules_);
     const int64_t tokens = s.maxTokens, sequences = s.maxSequences;
     const auto touches = [&](Arg arg, int64_t rows, int64_t columns) {
       breaks(args[arg].bytes < static_cast<uint64_t>(rows * columns) * 4 || args[arg].bufferOffset != 0 ||
@@ -278,6 +280,9 @@ private:
       access(Arg::Sampled, "wb");
       whole(Arg::Output, plan_.ioBuffer(plan::Io::Output));
       break;
+    case kernels::Op::ActAppend:
+    case kernels::Op::RecomputeKv:
+      break; // OracleAct.cpp
     }
   }
 

@@ -10,6 +10,7 @@
 #include <set>
 #include <vector>
 
+#include "runtime/model/WeightLayout.h"
 #include "runtime/plan/PlanVerifier.h"
 
 namespace headrace::plan::test {
@@ -83,6 +84,13 @@ bool residualsAreRight(const Plan &plan);
 void addBrokenResidualRules(const Plan &plan, std::set<Rule> &rules);
 bool isStream(const Plan &plan, const Step &step, const Operand &operand);
 bool addsInPlace(const Plan &plan, const Schedule &s, const Step &step, const Operand &y);
+// Activation blocks: which buffers there are; how many blocks, and how large what has them or their ids; operands of a
+// step. A layer attends to the keys and values that were made from them, for it, in this iteration, with its rows.
+bool actBuffersAreRight(const Plan &plan);
+void addBrokenActRules(const Plan &plan, const Caches &caches, std::set<Rule> &rules);
+void addBrokenActRules(const Plan &plan, const model::WeightLayout &layout, const Schedule &s, const Step &step,
+                       std::set<Rule> &rules);
+bool attendsToWhatIsRecomputed(const Plan &plan, const Schedule &s);
 // A layer attends to what it has appended to its cache.
 bool attendsToItsRows(const Schedule &s);
 // What is published was sampled before, of every mini-batch.

@@ -236,14 +236,20 @@ PlacementBuilder::LocalSizes PlacementBuilder::sizes(const LimitOptions &limits)
       if (t.linearOperand)
         workspace =
             std::max(workspace, kernels::linearWorkspaceBytes(kernels::Backend::Host, limits.tokens, t.rows, t.cols));
+  if (plan_.actBlocks > 0)
+    workspace = std::max(workspace, kernels::recomputeWorkspaceBytes(kernels::Backend::Host,
+                                                                     plan_.actBlocks * plan_.blockTokens, m.qkvRows(),
+                                                                     m.hidden, 4));
   return {of(limits.tokens, m.hidden),    of(limits.tokens, m.hidden),   of(limits.tokens, m.qkvRows()),
           of(limits.tokens, m.qRows()),   of(limits.tokens, m.upRows()), of(limits.tokens, m.intermediate),
-          of(limits.sequences, m.hidden), of(limits.sequences, m.vocab), alignUp(workspace)};
+          of(limits.sequences, m.hidden), of(limits.sequences, m.vocab), alignUp(workspace),
+          alignUp(static_cast<uint64_t>(plan_.actBlocks) * plan_.kvBlockBytes())};
 }
 
 uint64_t PlacementBuilder::localsBytesOfOne() const {
   const LocalSizes s = sizes(largest_);
-  return s.x + s.h + std::max(s.qkv + s.attn, s.up + s.act) + 2 * s.rows + s.logits + s.workspace;
+  return s.x + s.h + std::max(s.qkv + s.attn, s.up + s.act) + 2 * s.rows + s.logits + s.workspace +
+         static_cast<uint64_t>(std::max(acts_.ranges, 1)) * s.recomputed;
 }
 
 // A new buffer, which `local` then means.
@@ -278,6 +284,10 @@ void PlacementBuilder::fresh(Role role) {
   }
   case Workspace:
     return add("workspace", s.workspace, logits + l.logits, BufferKind::Workspace);
+  case Recomputed: {
+    const auto turn = static_cast<uint64_t>(layer_ % std::max(acts_.ranges, 1));
+    return add("recomputed", s.recomputed, logits + l.logits + l.workspace + turn * l.recomputed);
+  }
   }
 }
 

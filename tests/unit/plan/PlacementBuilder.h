@@ -4,6 +4,7 @@
 //
 //   PlacementBuilder.cpp   homes, slots, transients
 //   MakeSteps.cpp          the compute steps of a schedule
+//   MakeActs.cpp           those of them that activation blocks add
 //   MakeCopies.cpp         its copies of weights, with what each waits for
 //   MakeTailCopies.cpp     its copies of tails, both ways
 //   MakeRotation.cpp       those of tails that stay over iterations
@@ -35,9 +36,10 @@ class PlacementBuilder {
 public:
   // `homes` is null where caches are whole. Nothing is added to the plan yet.
   PlacementBuilder(Plan &plan, const model::WeightLayout &layout, const PlacementOptions &options, uint32_t index,
-                   uint64_t localsAt, const LimitOptions &largest, bool switches, const CacheHomes *homes)
+                   uint64_t localsAt, const LimitOptions &largest, bool switches, const CacheHomes *homes,
+                   const ActOptions &acts)
       : plan_(plan), layout_(layout), options_(options), index_(index), localsAt_(localsAt), largest_(largest),
-        switches_(switches), homes_(homes) {}
+        switches_(switches), homes_(homes), acts_(acts) {}
 
   void addPlacement();
   void addSchedules();
@@ -58,11 +60,11 @@ private:
   };
   // Transients, each at an address of its own but for up and act, which take turns with qkv and attn.
   struct LocalSizes {
-    uint64_t x, h, qkv, attn, up, act, rows, logits, workspace;
+    uint64_t x, h, qkv, attn, up, act, rows, logits, workspace, recomputed;
   };
   // What a transient is for. Each value is a buffer of its own, with a life of its own; those for one thing share
   // bytes.
-  enum Role : uint32_t { X, H, Qkv, Attn, Up, Act, Rows, RowsNormed, Logits, Workspace };
+  enum Role : uint32_t { X, H, Qkv, Attn, Up, Act, Rows, RowsNormed, Logits, Workspace, Recomputed };
 
   // An iteration of those in which tails stay in the ring.
   struct Round {
@@ -147,6 +149,8 @@ private:
   void compute(kernels::Op op, Part part, int64_t layer, std::vector<Operand> operands, bool direct = false);
   void norm(Part part, int64_t layer, uint32_t unit, Role from, Role to);
   void linear(Part part, int64_t layer, uint32_t unit, Role from, Role to, bool residual = false);
+  void keepRows(int64_t layer);
+  void recompute(int64_t layer);
   void append(int64_t layer);
   void attend(int64_t layer);
   void addCompute();
@@ -182,6 +186,7 @@ private:
   const LimitOptions &largest_;
   const bool switches_;
   const CacheHomes *const homes_;
+  const ActOptions &acts_;
   std::vector<Item> items_;
   std::vector<Round> rounds_;
   std::vector<Visit> visits_; // where residuals leave
@@ -192,8 +197,9 @@ private:
   const LimitOptions *limits_ = nullptr;
   uint32_t phase_ = 0;
   uint32_t visit_ = 0;
+  int64_t layer_ = 0;
   uint32_t miniBatch_ = 0;                                          // whose steps are being made
-  uint32_t current_[kernels::kMostMiniBatches][Workspace + 1] = {}; // by mini-batch and role
+  uint32_t current_[kernels::kMostMiniBatches][Recomputed + 1] = {}; // by mini-batch and role
   std::vector<PlannedCompute> computes_;
   std::vector<PlannedCopy> copies_, evicts_; // to the device, to the host
 };

@@ -13,6 +13,13 @@ uint64_t hostAddress(const Plan &plan, uint32_t unit) {
   return at;
 }
 
+uint32_t actBuffer(const Plan &plan, int64_t layer, uint32_t miniBatch) {
+  for (uint32_t i = 0; i < plan.buffers.size(); ++i)
+    if (const Buffer &b = plan.buffers[i]; b.kind == BufferKind::Act && b.layer == layer && b.index == miniBatch)
+      return i;
+  return kNone;
+}
+
 void addStep(Schedule &s, Step step, const std::vector<Operand> &operands) {
   step.firstOperand = static_cast<uint32_t>(s.operands.size());
   step.operandCount = static_cast<uint32_t>(operands.size());

@@ -27,6 +27,8 @@ struct PlannedCopy {
 
 // The slab of these plans has every unit, one behind the other.
 uint64_t hostAddress(const Plan &plan, uint32_t unit);
+// A layer's activation blocks; kNone where there are none.
+uint32_t actBuffer(const Plan &plan, int64_t layer, uint32_t miniBatch);
 void addStep(Schedule &s, Step step, const std::vector<Operand> &operands);
 void addCopy(const Plan &plan, Schedule &s, const PlannedCopy &c);
 // The edges that a schedule must have, and no others, from what its steps read and write.
