@@ -11,7 +11,7 @@ namespace headrace::plan::test {
 Plan withShuffledBuffers(Plan plan, uint64_t seed) {
   const size_t before = plan.buffers.size();
   constexpr uint64_t kBytes = 256;
-  for (const BufferKind kind : {BufferKind::Act, BufferKind::Packed, BufferKind::Staging}) {
+  for (const BufferKind kind : {BufferKind::Packed, BufferKind::Staging}) {
     const auto number = static_cast<uint32_t>(plan.buffers.size());
     plan.buffers.push_back({bufferKindName(kind), kind, 0, kBytes, 5});
     for (Placement &placement : plan.placements)

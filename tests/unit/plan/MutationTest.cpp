@@ -35,7 +35,7 @@ std::vector<test::Mutation> allMutations() {
   std::vector<test::Mutation> out = test::mutations();
   for (const std::vector<test::Mutation> *more :
        {&test::splitMutations(), &test::writeBackMutations(), &test::cycleMutations(), &test::miniBatchMutations(),
-        &test::residualMutations(), &test::actMutations()})
+        &test::residualMutations()})
     out.insert(out.end(), more->begin(), more->end());
   return out;
 }
@@ -101,9 +101,8 @@ TEST(PlanMutation, EachBrokenPlanIsRefusedForARuleThatTheOracleLists) {
   const std::vector<test::Mutation> mutations = allMutations();
   Outcome outcome = breakPlans(allPlans(), mutations, broken, 20240607);
   // Every mutation broke plans, every rule was broken, and the two lists are mostly the same, not merely compatible.
-  std::set<std::string> ofOthers; // mini-batches, residuals and activation blocks, which these plans have not
-  for (const std::vector<test::Mutation> *others :
-       {&test::miniBatchMutations(), &test::residualMutations(), &test::actMutations()})
+  std::set<std::string> ofOthers; // mini-batches and residuals, which these plans have not
+  for (const std::vector<test::Mutation> *others : {&test::miniBatchMutations(), &test::residualMutations()})
     for (const test::Mutation &mutation : *others)
       ofOthers.insert(mutation.name);
   for (const test::Mutation &mutation : mutations)
@@ -184,20 +183,24 @@ TEST(PlanMutation, OfResidualsEachIsRefusedForARuleThatTheOracleLists) {
   RecordProperty("same", outcome.same);
 }
 
-// Of activation blocks: 12,000 with HEADRACE_LONG, of more plans that chance has put together.
+// Of activation blocks: 12,000 with HEADRACE_LONG, of more plans that chance has put together; and of some that have
+// none.
 TEST(PlanMutation, OfActivationBlocksEachIsRefusedForARuleThatTheOracleLists) {
   const int broken = casesOf(800, 12000);
   std::vector<test::NamedOptions> plans = test::actPlans();
   for (int seed = 0; seed < casesOf(10, 200); ++seed)
     plans.push_back(test::randomActPlan(seed));
+  for (const std::vector<test::NamedOptions> &none : {test::variedPlans(), test::splitPlans(), test::miniBatchPlans()})
+    for (size_t i = 0; i < none.size(); i += 6)
+      plans.push_back(none[i]);
   const std::vector<test::Mutation> wanted = test::actMutations();
   std::vector<test::Mutation> mutations = allMutations();
   for (int i = 0; i < 3; ++i)
     mutations.insert(mutations.end(), wanted.begin(), wanted.end());
   Outcome outcome = breakPlans(plans, mutations, broken, 20261128);
   for (const test::Mutation &mutation : wanted) {
-    EXPECT_GE(outcome.broken[mutation.name], broken / 200) << mutation.name;
-    RecordProperty(mutation.name, outcome.broken[mutation.name]);
+    EXPECT_GE(outcome.broken[mutation.name], broken / 100) << mutation.name;
+    if (getenv("SHOW")) printf("%5d %s\n", outcome.broken[mutation.name], mutation.name.c_str());
   }
   EXPECT_GE(outcome.harmless, broken / 50); // and what is no fault is none to both
   EXPECT_GE(outcome.same, broken * 95 / 100);

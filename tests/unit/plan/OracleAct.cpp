@@ -34,7 +34,7 @@ bool countsAreRight(const Plan &plan) {
   if (plan.actBlocks == 0)
     return plan.contextBlocks == 0 && share == model::ActShare{} && meta.maxActBlocks == 0 &&
            meta.firstActBlock == kernels::MetaLayout{}.firstActBlock;
-  if (share.num < 1 || share.num > share.den || share.den > 1'000'000 || std::gcd(share.num, share.den) != 1)
+  if (share.num < 0 || share.num > share.den || share.den > 1'000'000 || std::gcd(share.num, share.den) != 1)
     return false;
   const int64_t all = plan.contextBlocks, sequences = meta.maxSequences;
   if (plan.actBlocks < 0 || all < 1 || all > 1000 || meta.firstActBlock != plan.kvBlocks ||
