@@ -274,8 +274,12 @@ bool recomputeOnceMore(Plan &plan, Random &random) {
     s.operands.push_back(Operand(s.operands[step.firstOperand + k]));
   step.firstOperand = first;
   for (uint32_t k = first; k < s.operands.size(); ++k)
-    if (s.operands[k].arg == Arg::Y)
-      s.operands[k] = into;
+    if (Operand &o = s.operands[k]; o.arg == Arg::Y) {
+      o = into;
+    } else if (o.arg == Arg::Workspace) { // one of its own
+      s.locals.push_back(Local(s.locals[o.buffer - plan.buffers.size()]));
+      o.buffer = static_cast<uint32_t>(plan.buffers.size() + s.locals.size() - 1);
+    }
   s.steps.insert(s.steps.begin() + at, step);
   for (Variant &v : plan.variants)
     if (v.schedule == spot.schedule) {
@@ -283,6 +287,36 @@ bool recomputeOnceMore(Plan &plan, Random &random) {
       v.durationsNs.insert(v.durationsNs.begin() + at, kDuration);
       v.computeAloneNs += kDuration;
       v.predictedNs += kDuration;
+    }
+  connect(plan, s);
+  return true;
+}
+
+// Other results of a layer, between recompute_kv and its attention, in the same transient.
+bool overwriteWhatWasRecomputed(Plan &plan, Random &random) {
+  std::vector<std::pair<uint32_t, uint32_t>> pairs; // schedule; an operand of a result
+  std::vector<Operand> onto;
+  for (const Spot &spot : stepsOf(plan, {Op::RecomputeKv})) {
+    const Schedule &s = scheduleAt(plan, spot);
+    const Operand &y = *part(plan, spot, Arg::Y);
+    for (uint32_t i = spot.step + 1; i < besideIt(plan, spot, Op::Attention).step; ++i)
+      for (uint32_t k = s.steps[i].firstOperand; k < s.steps[i].firstOperand + s.steps[i].operandCount; ++k)
+        if (const Operand &o = s.operands[k];
+            o.buffer >= plan.buffers.size() && o.buffer != y.buffer && o.access == Access::Write && o.bytes <= y.bytes &&
+            plan.buffer(s, o.buffer).kind == BufferKind::Activation) {
+          pairs.emplace_back(spot.schedule, k);
+          onto.push_back(y);
+        }
+  }
+  if (pairs.empty())
+    return false;
+  const size_t which = below(random, pairs.size());
+  Schedule &s = plan.schedules[pairs[which].first];
+  const uint32_t result = s.operands[pairs[which].second].buffer;
+  for (Operand &o : s.operands)
+    if (o.buffer == result) {
+      o.buffer = onto[which].buffer;
+      o.address = onto[which].address;
     }
   connect(plan, s);
   return true;
@@ -514,6 +548,33 @@ bool moveActs(Plan &plan, Random &random) {
       }
   return found;
 }
+// A copy from their home, or to it, which no rule has.
+bool copyActs(Plan &plan, Random &random) {
+  std::vector<uint32_t> all = actBuffers(plan);
+  if (all.empty())
+    return false;
+  const auto schedule = static_cast<uint32_t>(below(random, plan.schedules.size()));
+  Schedule &s = plan.schedules[schedule];
+  Operand at;
+  lieAtHome(plan, s, at, pick(random, all));
+  Operand aside = at;
+  aside.space = Space::Host;
+  aside.address = plan.hostBytes;
+  const bool back = coin(random);
+  (back ? at : aside).access = Access::Read, (back ? at : aside).arg = Arg::Source;
+  (back ? aside : at).access = Access::Write, (back ? aside : at).arg = Arg::Destination;
+  Step step;
+  step.kind = StepKind::Copy;
+  step.lane = back ? Lane::D2H : Lane::H2D;
+  step.part = Part::Movement;
+  step.layer = plan.buffers[at.buffer].layer;
+  step.linkBytes = at.bytes;
+  insertCopy(plan, schedule, static_cast<uint32_t>(below(random, s.steps.size() + 1)), step, back ? at : aside,
+             back ? aside : at);
+  if (coin(random))
+    connect(plan, s);
+  return true;
+}
 bool splitBesideActs(Plan &plan, Random &) {
   if (plan.actBlocks == 0)
     return false;
@@ -545,6 +606,7 @@ const std::vector<Mutation> &actMutations() {
       {"use what was recomputed for another", useAnotherTransient},
       {"recompute into another's transient", recomputeElsewhere},
       {"recompute once more", recomputeOnceMore},
+      {"overwrite what was recomputed", overwriteWhatWasRecomputed},
       {"one block short", oneBlockShort},
       {"change counts of activation blocks", changeActCounts},
       {"change the meta's activation blocks", changeActMeta},
@@ -554,6 +616,7 @@ const std::vector<Mutation> &actMutations() {
       {"leave an operand of activation blocks out", leaveActOperandOut},
       {"activation blocks in one range", actsInOneRange},
       {"move activation blocks", moveActs},
+      {"copy activation blocks", copyActs},
       {"split caches beside activation blocks", splitBesideActs},
   };
   return all;
