@@ -141,6 +141,30 @@ TEST(PlanOracle, FindsEachMutationOfPlansThatWriteBack) {
     expectAlone(found, name, rule);
 }
 
+TEST(PlanOracle, FindsNothingWrongInPlansWithActivationBlocks) {
+  std::vector<test::NamedOptions> all = test::actPlans();
+  for (uint64_t seed = 0; seed < 100; ++seed)
+    all.push_back(test::randomActPlan(seed));
+  for (const test::NamedOptions &named : all) {
+    const Plan plan = test::makePlan(named.options);
+    EXPECT_EQ(names(test::brokenRules(plan)), "none") << named.name;
+    EXPECT_EQ(names(test::brokenRules(test::withShuffledBuffers(plan, 1))), "none") << named.name << ", shuffled";
+  }
+}
+
+TEST(PlanOracle, FindsEachMutationOfPlansWithActivationBlocks) {
+  Found found = breakEach(test::actMutations(), test::actPlans());
+  for (const test::Mutation &mutation : test::actMutations())
+    if (const std::string &name = mutation.name; name != "recompute before the weights' copy" &&
+                                                 name != "activation blocks in one range" &&
+                                                 name != "copy activation blocks")
+      expectAlone(found, name, Rule::Structure);
+  expectAlone(found, "recompute before the weights' copy", Rule::ReadBeforeReady);
+  expectAlone(found, "recompute before the weights' copy", Rule::EntryExit);
+  expectAlone(found, "activation blocks in one range", Rule::Overlap);
+  expectAlone(found, "move activation blocks", Rule::UseAfterRelease);
+}
+
 TEST(PlanOracle, FindsEachMutationOfPlansInWhichResidualsLeave) {
   Found found = breakEach(test::residualMutations(), test::residualPlans());
   const std::vector<std::pair<const char *, Rule>> alone = {

@@ -36,6 +36,9 @@ std::vector<std::string> files() {
   const std::vector<test::NamedOptions> residuals = test::residualPlans();
   for (size_t i = 0; i < residuals.size(); i += 5)
     out.push_back(encode(test::makePlan(residuals[i].options)));
+  const std::vector<test::NamedOptions> acts = test::actPlans();
+  for (size_t i = 0; i < acts.size(); i += 5)
+    out.push_back(encode(test::makePlan(acts[i].options)));
   return out;
 }
 
