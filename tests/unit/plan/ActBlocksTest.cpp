@@ -64,7 +64,8 @@ Extent &home(Plan &p, uint32_t buffer) {
 }
 void use(Plan &p, Operand &o, uint32_t buffer) {
   o.buffer = buffer;
-  o.address = buffer < p.buffers.size() ? home(p, buffer).address : schedule(p).locals[buffer - p.buffers.size()].address;
+  o.address =
+      buffer < p.buffers.size() ? home(p, buffer).address : schedule(p).locals[buffer - p.buffers.size()].address;
 }
 // To stand behind what is now a later step, or before an earlier one.
 void move(Plan &p, uint32_t from, uint32_t to) {
@@ -113,6 +114,21 @@ TEST(ActBlocks, PlansThatHaveThemAreAccepted) {
     parts.merge(test::partsOfActs(plan));
   }
   EXPECT_EQ(parts.size(), 18u); // all that partsOfActs() names
+}
+
+// Two sequences of a variant's context, 9 to 12 tokens, have two activation blocks each.
+TEST(ActBlocks, AreCountedWithKeysAndValues) {
+  const Plan plan = somePlan();
+  EXPECT_EQ(plan.actBlockBytes(), 4u * 32 * 4);
+  EXPECT_EQ(plan.mostContextBlocks(), 8);
+  const DeviceBytes bytes = deviceBytes(plan, 0);
+  EXPECT_EQ(bytes.kv, 6 * (5 * 512 + 4 * 512u)); // by layer and mini-batch: 5 KV blocks, 4 others
+  Variant variant = plan.variants[0];
+  for (const auto &[sequences, context, rows] : {std::tuple(1, 1, 4), {1, 4, 4}, {1, 9, 8}, {2, 12, 16}, {2, 16, 16}}) {
+    variant.sequences = sequences;
+    variant.context = context;
+    EXPECT_EQ(actRows(plan, variant), rows) << sequences << " of " << context;
+  }
 }
 
 // All lengths that up to three sequences may have, one by one.
@@ -167,11 +183,9 @@ TEST(ActBlocks, WithoutTheirStructureAreRefused) {
   refused("kv_blocks is 5 and act_blocks 3, expected at least 5 and 4 for context_blocks 8 of which 1 of 2 keep "
           "activations",
           [](Plan &p) { p.actBlocks = p.metaLayout.maxActBlocks = 3; });
-  refused("kv_blocks is 4 and act_blocks 4, expected at least 5 and 4", [](Plan &p) {
-    p.kvBlocks = p.placements[0].kvBlocks = p.metaLayout.firstActBlock = 4;
-  });
-  refused("kv_blocks is 5 and act_blocks 4, expected at least 3 and 6",
-          [](Plan &p) { p.actShare = {3, 4}; });
+  refused("kv_blocks is 4 and act_blocks 4, expected at least 5 and 4",
+          [](Plan &p) { p.kvBlocks = p.placements[0].kvBlocks = p.metaLayout.firstActBlock = 4; });
+  refused("kv_blocks is 5 and act_blocks 4, expected at least 3 and 6", [](Plan &p) { p.actShare = {3, 4}; });
   refused("buffers has no act of layer 2 and mini-batch 1",
           [](Plan &p) { p.buffers[acts(p, 2, 1)].kind = BufferKind::Packed; });
   refused("is act 0 of layer 0, as buffers[", [](Plan &p) { p.buffers[acts(p, 1)].layer = 0; });
@@ -185,7 +199,9 @@ TEST(ActBlocks, WithoutTheirStructureAreRefused) {
   without.acts = {};
   const Plan none = test::makePlan(without);
   refusedOf(none, "act_num is 1 of 2 and context_blocks 0, expected 0 of 1 and 0: there are no activation blocks",
-            [](Plan &p) { p.actShare = {1, 2}; });
+            [](Plan &p) {
+              p.actShare = {1, 2};
+            });
   refusedOf(none, "act_num is 0 of 1 and context_blocks 1, expected 0 of 1 and 0: there are no activation blocks",
             [](Plan &p) { p.contextBlocks = 1; });
   refusedOf(none, "the meta buffer is for 1 activation blocks from number 2147483647 on, the plan has 0 from 9 on",
@@ -212,18 +228,18 @@ TEST(ActBlocks, WithoutTheirStructureAreRefused) {
 }
 
 TEST(ActBlocks, OfAnotherSizeAreRefused) {
-  for (const Broken &broken : std::vector<Broken>{
-           {"a block short", Rule::Structure, "(act.1.0) is 1536, expected 2048",
-            [](Plan &p) { resize(p, acts(p, 1), 1536); }},
-           {"a block too many", Rule::Structure, "(act.1.0) is 2560, expected 2048",
-            [](Plan &p) {
-              resize(p, acts(p, 1), 2560);
-              for (const Extent &e : std::vector<Extent>(p.placements[0].extents))
-                if (e.space == Space::Device && e.address > home(p, acts(p, 1)).address)
-                  home(p, e.buffer).address += 512;
-            }},
-           {"another name", Rule::Structure, " is act.1 of layer 1, expected act.1.1 of layer 1",
-            [](Plan &p) { p.buffers[acts(p, 1, 1)].name = "act.1"; }}})
+  for (const Broken &broken :
+       std::vector<Broken>{{"a block short", Rule::Structure, "(act.1.0) is 1536, expected 2048",
+                            [](Plan &p) { resize(p, acts(p, 1), 1536); }},
+                           {"a block too many", Rule::Structure, "(act.1.0) is 2560, expected 2048",
+                            [](Plan &p) {
+                              resize(p, acts(p, 1), 2560);
+                              for (const Extent &e : std::vector<Extent>(p.placements[0].extents))
+                                if (e.space == Space::Device && e.address > home(p, acts(p, 1)).address)
+                                  home(p, e.buffer).address += 512;
+                            }},
+                           {"another name", Rule::Structure, " is act.1 of layer 1, expected act.1.1 of layer 1",
+                            [](Plan &p) { p.buffers[acts(p, 1, 1)].name = "act.1"; }}})
     test::expectRefused(somePlan(), broken);
   // Ids of 9 blocks of 16 tokens have 576 bytes, of the KV blocks alone 320.
   test::PlanOptions larger = options();
@@ -245,7 +261,8 @@ TEST(ActBlocks, OperandsThatAreNotTheOpsAreRefused) {
            {"another mini-batch's", Rule::Structure,
             "recompute_kv: operand act is act.1.1 [0, 2048), expected all of act.1.0",
             [](Plan &p) { use(p, operand(p, Op::RecomputeKv, 1, Arg::Act), acts(p, 1, 1)); }},
-           {"keys and values", Rule::Structure, "recompute_kv: operand act is kv.1.0 [0, 2048), expected all of act.1.0",
+           {"keys and values", Rule::Structure,
+            "recompute_kv: operand act is kv.1.0 [0, 2048), expected all of act.1.0",
             [](Plan &p) { use(p, operand(p, Op::RecomputeKv, 1, Arg::Act), p.kvBuffer(1)); }},
            {"a part", Rule::Structure, "act_append: operand act is act.0.0 [0, 1536), expected all of act.0.0",
             [](Plan &p) { operand(p, Op::ActAppend, 0, Arg::Act).bytes -= 512; }},
@@ -268,8 +285,7 @@ TEST(ActBlocks, OperandsThatAreNotTheOpsAreRefused) {
             [](Plan &p) { operand(p, Op::RopeAppend, 0, Arg::KvRecomputed).access = Access::Read; }},
            {"no recomputed ones", Rule::Structure, "attention: operand recomputed kv is missing",
             [](Plan &p) { operand(p, Op::Attention, 0, Arg::KvRecomputed).arg = Arg::Table; }},
-           {"another unit", Rule::Structure,
-            "recompute_kv: operand weight is layers.0.up, expected the layer's qkv",
+           {"another unit", Rule::Structure, "recompute_kv: operand weight is layers.0.up, expected the layer's qkv",
             [](Plan &p) {
               for (const Operand &o : schedule(p).operands)
                 if (o.arg == Arg::Weight && o.buffer < p.buffers.size() && p.buffers[o.buffer].name == "layers.0.up")
@@ -277,10 +293,9 @@ TEST(ActBlocks, OperandsThatAreNotTheOpsAreRefused) {
             }},
            {"another layer's unit", Rule::Structure,
             "recompute_kv: operand weight is layers.2.qkv, the step is of layer 0",
-            [](Plan &p) {
-              operand(p, Op::RecomputeKv, 0, Arg::Weight) = operand(p, Op::RecomputeKv, 2, Arg::Weight);
-            }},
-           {"a part of the unit", Rule::Structure, "recompute_kv: operand weight is layers.0.qkv [256, 8384), expected ",
+            [](Plan &p) { operand(p, Op::RecomputeKv, 0, Arg::Weight) = operand(p, Op::RecomputeKv, 2, Arg::Weight); }},
+           {"a part of the unit", Rule::Structure,
+            "recompute_kv: operand weight is layers.0.qkv [256, 8384), expected ",
             [](Plan &p) { operand(p, Op::RecomputeKv, 0, Arg::Weight).bytes -= 64; }},
            {"of no layer", Rule::Structure, "act_append: the step is of no layer",
             [](Plan &p) { schedule(p).steps[stepOf(p, Op::ActAppend, 0)].layer = -1; }},
@@ -299,11 +314,10 @@ TEST(ActBlocks, BiasesAndNormsOfHeadsAreTheLayers) {
   test::expectRefused(test::makePlan(options(test::tinyOpt(3))),
                       {"no bias", Rule::Structure, "recompute_kv: operand bias is missing",
                        [](Plan &p) { operand(p, Op::RecomputeKv, 0, Arg::Bias).arg = Arg::Table; }});
-  test::expectRefused(test::makePlan(options(test::tinyOpt(3))),
-                      {"another unit's bias", Rule::Structure, "recompute_kv: operand bias is layers.2.qkv",
-                       [](Plan &p) {
-                         operand(p, Op::RecomputeKv, 0, Arg::Bias) = operand(p, Op::RecomputeKv, 2, Arg::Bias);
-                       }});
+  test::expectRefused(
+      test::makePlan(options(test::tinyOpt(3))),
+      {"another unit's bias", Rule::Structure, "recompute_kv: operand bias is layers.2.qkv",
+       [](Plan &p) { operand(p, Op::RecomputeKv, 0, Arg::Bias) = operand(p, Op::RecomputeKv, 2, Arg::Bias); }});
   test::expectRefused(test::makePlan(options(test::tinyQwen3(3))),
                       {"no norms", Rule::Structure, "recompute_kv: operand norm is missing",
                        [](Plan &p) { operand(p, Op::RecomputeKv, 0, Arg::NormWeights).arg = Arg::Table; }});
@@ -319,17 +333,17 @@ TEST(ActBlocks, WithoutThemTheirOpsAreRefused) {
   test::PlanOptions without = options();
   without.acts = {};
   const Plan none = test::makePlan(without);
-  for (const Broken &broken : std::vector<Broken>{
-           {"rows kept", Rule::Structure, "act_append: the plan has no activation blocks",
-            [](Plan &p) { schedule(p).steps[stepOf(p, Op::Norm, 0)].op = Op::ActAppend; }},
-           {"keys and values made", Rule::Structure, "recompute_kv: the plan has no activation blocks",
-            [](Plan &p) { schedule(p).steps[stepOf(p, Op::Linear, 0)].op = Op::RecomputeKv; }},
-           {"attention to recomputed ones", Rule::Structure, "attention: operand recomputed kv is not one of the op's",
-            [](Plan &p) {
-              Operand recomputed = operand(p, Op::Attention, 0, Arg::X);
-              recomputed.arg = Arg::KvRecomputed;
-              add(p, stepOf(p, Op::Attention, 0), recomputed);
-            }}})
+  for (const Broken &broken :
+       std::vector<Broken>{{"rows kept", Rule::Structure, "act_append: the plan has no activation blocks",
+                            [](Plan &p) { schedule(p).steps[stepOf(p, Op::Norm, 0)].op = Op::ActAppend; }},
+                           {"keys and values made", Rule::Structure, "recompute_kv: the plan has no activation blocks",
+                            [](Plan &p) { schedule(p).steps[stepOf(p, Op::Linear, 0)].op = Op::RecomputeKv; }},
+                           {"attention to recomputed ones", Rule::Structure,
+                            "attention: operand recomputed kv is not one of the op's", [](Plan &p) {
+                              Operand recomputed = operand(p, Op::Attention, 0, Arg::X);
+                              recomputed.arg = Arg::KvRecomputed;
+                              add(p, stepOf(p, Op::Attention, 0), recomputed);
+                            }}})
     test::expectRefused(none, broken);
 }
 
@@ -376,8 +390,9 @@ TEST(ActBlocks, OutOfOrderAreRefused) {
             "rope_append: does not use what recompute_kv has made before it of layer 0 for mini-batch 0",
             [](Plan &p) { // in one transient, that of layer 2 before layer 0 has been through
               const uint32_t onto = operand(p, Op::RecomputeKv, 0, Arg::Y).buffer;
-              for (const auto &[op, arg] : {std::pair(Op::RecomputeKv, Arg::Y), std::pair(Op::RopeAppend, Arg::KvRecomputed),
-                                            std::pair(Op::Attention, Arg::KvRecomputed)})
+              for (const auto &[op, arg] :
+                   {std::pair(Op::RecomputeKv, Arg::Y), std::pair(Op::RopeAppend, Arg::KvRecomputed),
+                    std::pair(Op::Attention, Arg::KvRecomputed)})
                 use(p, operand(p, op, 2, arg), onto);
               move(p, stepOf(p, Op::RecomputeKv, 2), stepOf(p, Op::RopeAppend, 0) - 1);
             }}})
@@ -389,7 +404,8 @@ TEST(ActBlocks, RecomputedBeforeTheirWeightsAreThereAreRefused) {
   const auto copyOfQkv = [](const Plan &p) {
     for (uint32_t i = 0;; ++i)
       if (const Step &step = p.schedules[0].steps[i];
-          step.kind == StepKind::Copy && p.buffers[p.schedules[0].operands[step.firstOperand].buffer].name == "layers.1.qkv")
+          step.kind == StepKind::Copy &&
+          p.buffers[p.schedules[0].operands[step.firstOperand].buffer].name == "layers.1.qkv")
         return i;
   };
   test::expectRefused(somePlan(), {"no wait for the copy", Rule::ReadBeforeReady, "and may start before step",
@@ -398,9 +414,8 @@ TEST(ActBlocks, RecomputedBeforeTheirWeightsAreThereAreRefused) {
                                        if (edge.from == copyOfQkv(p))
                                          edge.to = stepOf(p, Op::Norm, 1);
                                    }});
-  test::expectRefused(somePlan(), {"before the copy", Rule::EntryExit, "but finds nothing", [&](Plan &p) {
-                                     move(p, stepOf(p, Op::RecomputeKv, 1), copyOfQkv(p));
-                                   }});
+  test::expectRefused(somePlan(), {"before the copy", Rule::EntryExit, "but finds nothing",
+                                   [&](Plan &p) { move(p, stepOf(p, Op::RecomputeKv, 1), copyOfQkv(p)); }});
 }
 
 TEST(ActBlocks, OutOfPlaceAreRefused) {
@@ -422,8 +437,7 @@ TEST(ActBlocks, OutOfPlaceAreRefused) {
               home(p, acts(p, 0)).address = p.hostBytes;
               p.hostBytes += 2048;
             }},
-           {"in a state", Rule::EntryExit, "act.0.0 [0, 2048) is not a weight, only weights are in slots",
-            [](Plan &p) {
+           {"in a state", Rule::EntryExit, "act.0.0 [0, 2048) is not a weight, only weights are in slots", [](Plan &p) {
               p.states.push_back({0, {{acts(p, 0), 0, 2048, p.placements[0].slots[0].address}}});
             }}})
     test::expectRefused(somePlan(), broken);

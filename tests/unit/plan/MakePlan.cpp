@@ -107,22 +107,23 @@ Plan makePlan(const PlanOptions &given) {
                               BufferKind::Kv, layer, alignUp(kv), i});
   for (int32_t layer = 0; layer < plan.model->layers && plan.actBlocks > 0; ++layer)
     for (uint32_t i = 0; i < count; ++i)
-      plan.buffers.push_back({"act." + std::to_string(layer) + (count > 1 ? "." + std::to_string(i) : ""),
-                              BufferKind::Act, layer,
-                              alignUp(static_cast<uint64_t>(plan.actBlocks * plan.blockTokens * plan.model->hidden) * 4),
-                              i});
+      plan.buffers.push_back(
+          {"act." + std::to_string(layer) + (count > 1 ? "." + std::to_string(i) : ""), BufferKind::Act, layer,
+           alignUp(static_cast<uint64_t>(plan.actBlocks * plan.blockTokens * plan.model->hidden) * 4), i});
   plan.buffers.push_back({"meta", BufferKind::Io, -1, count * kernels::metaBytes(plan.metaLayout)});
   const auto ids = [](int64_t number) { return alignUp(static_cast<uint64_t>(number) * 4); };
   plan.buffers.push_back({"sampled", BufferKind::Io, -1, count * ids(largest.sequences), 1});
   plan.buffers.push_back({"output", BufferKind::Io, -1, ids(count * largest.sequences), 2});
-  plan.buffers.push_back({"history", BufferKind::Io, -1, count * ids((plan.kvBlocks + plan.actBlocks) * plan.blockTokens), 3});
+  plan.buffers.push_back(
+      {"history", BufferKind::Io, -1, count * ids((plan.kvBlocks + plan.actBlocks) * plan.blockTokens), 3});
   for (uint32_t i = 0; i < count && options.residualsLeave; ++i)
     plan.buffers.push_back({"residual" + (count > 1 ? "." + std::to_string(i) : ""), BufferKind::Residual, -1,
                             alignUp(static_cast<uint64_t>(largest.tokens * plan.model->hidden) * 4), i});
   plan.states.push_back({});
   uint64_t fixed = 0; // io, activation blocks, and caches that are whole
   for (const Buffer &buffer : plan.buffers)
-    if (buffer.kind == BufferKind::Io || buffer.kind == BufferKind::Act || (buffer.kind == BufferKind::Kv && !options.interleaved))
+    if (buffer.kind == BufferKind::Io || buffer.kind == BufferKind::Act ||
+        (buffer.kind == BufferKind::Kv && !options.interleaved))
       fixed += buffer.bytes;
   const CacheHomes homes = options.interleaved ? cacheHomes(plan, layout, options) : CacheHomes{};
   for (uint32_t i = 0; i < options.placements.size(); ++i) {

@@ -3,7 +3,8 @@
 // Plans for tests, put together by hand: a small model, chosen layers offloaded, copies where the rule has them. Plain
 // and slow on purpose; shares no code with the compiler or the verifier.
 //
-//   arena   | kv.0 .. | act.0 .. | meta sampled output | x h qkv attn up act rows rowsNormed logits workspace | weights | slots |
+//   arena   | kv.0 .. | act.0 .. | meta sampled output | x h qkv attn up act rows rowsNormed logits workspace | weights
+//   | slots |
 #pragma once
 
 #include <set>
@@ -71,9 +72,9 @@ struct PlacementOptions {
 
 // Activation blocks, of plans whose caches are whole.
 struct ActOptions {
-  model::ActShare share; // of a sequence's blocks; none: there are no activation blocks
-  int64_t contextBlocks = 0; // that may be in use; 0: as many as the longest sequences have
-  int64_t spare = 0;         // activation blocks beyond those that these need
+  model::ActShare share;        // of a sequence's blocks; none: there are no activation blocks
+  int64_t contextBlocks = 0;    // that may be in use; 0: as many as the longest sequences have
+  int64_t spare = 0;            // activation blocks beyond those that these need
   bool recomputesFirst = false; // recompute_kv comes before the layer's norm; else right before its append
   bool keepsLate = false;       // act_append comes behind rope_append; else right behind the norm
   // Each layer's keys and values are made in the next of so many ranges; 0: in one transient for all layers.

@@ -30,7 +30,8 @@ const std::vector<Mutation> &cycleMutations();
 const std::vector<Mutation> &miniBatchMutations();
 // Of residuals that leave the device.
 const std::vector<Mutation> &residualMutations();
-// Of activation blocks, and of what is recomputed from them.
+// Of activation blocks, and of what is recomputed from them; those of them of numbers, sizes, operands and places.
 const std::vector<Mutation> &actMutations();
+const std::vector<Mutation> &actSizeMutations();
 
 } // namespace headrace::plan::test

@@ -113,8 +113,8 @@ void addBrokenActRules(const Plan &plan, const model::WeightLayout &layout, cons
     ok &= own && act.bufferOffset == 0 && act.bytes == plan.buffers[act.buffer].bytes;
   }
   if (keeps)
-    ok &= transient(Arg::X, static_cast<uint64_t>(s.maxTokens * plan.model->hidden) * 4) && is(Arg::X, {Access::Read}) &&
-          is(Arg::Act, {Access::Write, Access::ReadWrite});
+    ok &= transient(Arg::X, static_cast<uint64_t>(s.maxTokens * plan.model->hidden) * 4) &&
+          is(Arg::X, {Access::Read}) && is(Arg::Act, {Access::Write, Access::ReadWrite});
   if (makes && step.layer >= 0 && step.layer < plan.model->layers) {
     const auto number = static_cast<uint32_t>(layout.layerUnit(step.layer, model::UnitRole::Qkv));
     const model::Unit &qkv = layout.units[number];
@@ -129,8 +129,8 @@ void addBrokenActRules(const Plan &plan, const model::WeightLayout &layout, cons
     ok &= is(Arg::Y, {Access::Write}) && transient(Arg::Y, recomputedBytes(plan));
     ok &= qkv.find(model::TensorRole::Bias) != nullptr ? covers(Arg::Bias, model::TensorRole::Bias)
                                                        : !args.contains(Arg::Bias);
-    ok &= plan.model->qkNorm ? covers(Arg::NormWeights, model::TensorRole::HeadNorms)
-                             : !args.contains(Arg::NormWeights);
+    ok &=
+        plan.model->qkNorm ? covers(Arg::NormWeights, model::TensorRole::HeadNorms) : !args.contains(Arg::NormWeights);
   } else if (makes) {
     ok = false;
   }

@@ -237,12 +237,18 @@ PlacementBuilder::LocalSizes PlacementBuilder::sizes(const LimitOptions &limits)
         workspace =
             std::max(workspace, kernels::linearWorkspaceBytes(kernels::Backend::Host, limits.tokens, t.rows, t.cols));
   if (plan_.actBlocks > 0)
-    workspace = std::max(workspace, kernels::recomputeWorkspaceBytes(kernels::Backend::Host,
-                                                                     plan_.actBlocks * plan_.blockTokens, m.qkvRows(),
-                                                                     m.hidden, 4));
-  return {of(limits.tokens, m.hidden),    of(limits.tokens, m.hidden),   of(limits.tokens, m.qkvRows()),
-          of(limits.tokens, m.qRows()),   of(limits.tokens, m.upRows()), of(limits.tokens, m.intermediate),
-          of(limits.sequences, m.hidden), of(limits.sequences, m.vocab), alignUp(workspace),
+    workspace =
+        std::max(workspace, kernels::recomputeWorkspaceBytes(
+                                kernels::Backend::Host, plan_.actBlocks * plan_.blockTokens, m.qkvRows(), m.hidden, 4));
+  return {of(limits.tokens, m.hidden),
+          of(limits.tokens, m.hidden),
+          of(limits.tokens, m.qkvRows()),
+          of(limits.tokens, m.qRows()),
+          of(limits.tokens, m.upRows()),
+          of(limits.tokens, m.intermediate),
+          of(limits.sequences, m.hidden),
+          of(limits.sequences, m.vocab),
+          alignUp(workspace),
           alignUp(static_cast<uint64_t>(plan_.actBlocks) * plan_.kvBlockBytes())};
 }
 

@@ -198,7 +198,7 @@ private:
   uint32_t phase_ = 0;
   uint32_t visit_ = 0;
   int64_t layer_ = 0;
-  uint32_t miniBatch_ = 0;                                          // whose steps are being made
+  uint32_t miniBatch_ = 0;                                           // whose steps are being made
   uint32_t current_[kernels::kMostMiniBatches][Recomputed + 1] = {}; // by mini-batch and role
   std::vector<PlannedCompute> computes_;
   std::vector<PlannedCopy> copies_, evicts_; // to the device, to the host
