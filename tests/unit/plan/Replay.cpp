@@ -27,8 +27,9 @@ constexpr int64_t kSpoiled = -1;
 
 // What a launch is told.
 struct Rows {
-  std::set<int64_t> written, fresh; // blocks; those of them that had no rows before
-  int64_t inUse = 0;                // blocks in use are below
+  std::set<int64_t> written, fresh;         // blocks; those of them that had no rows before
+  int64_t inUse = 0;                        // blocks in use are below
+  std::set<int64_t> actsWritten, actsFresh; // activation blocks likewise, from 0 on
 };
 
 class Replayer {
@@ -37,6 +38,7 @@ public:
     device_.resize(plan.arenaBytes / kGranule + 1);
     host_.resize(plan.hostBytes / kGranule + 1);
     truth_.resize(plan.kvCaches(), std::vector<int64_t>(static_cast<size_t>(plan.kvBlocks)));
+    actTruth_.resize(static_cast<size_t>(plan.actBlocks));
     for (const Placement &p : plan.placements)
       for (const Extent &e : p.extents)
         if (e.space == Space::Host && !isKv(e.buffer) && !isResidual(plan, e.buffer))
@@ -97,6 +99,7 @@ private:
     for (const int64_t block : used_)
       if (below(3) == 0)
         rows.written.insert(block);
+    chooseActs(rows);
     rows.inUse = 1 + (used_.empty() ? 0 : *used_.rbegin());
     std::vector<uint32_t> fit;
     for (const Variant &v : plan_.variants)
@@ -112,7 +115,20 @@ private:
     lastInUse_ = rows.inUse;
     enter(s.entryState, rows.inUse);
     launch(s, rows);
+    for (const int64_t block : rows.actsWritten)
+      actTruth_[static_cast<size_t>(block)] = launch_;
     homesAreCurrent();
+  }
+  void chooseActs(Rows &rows) {
+    std::erase_if(usedActs_, [&](int64_t) { return below(8) == 0; });
+    for (int64_t block = 0; block < plan_.actBlocks; ++block)
+      if (!usedActs_.contains(block) && below(4) == 0) {
+        usedActs_.insert(block);
+        rows.actsFresh.insert(block);
+        rows.actsWritten.insert(block);
+      } else if (usedActs_.contains(block) && below(3) == 0) {
+        rows.actsWritten.insert(block);
+      }
   }
 
   const Schedule *transition(uint32_t from, uint32_t to) const {
@@ -204,8 +220,12 @@ private:
       append(operands, rows);
     if (step.kind == StepKind::Compute && step.op == kernels::Op::Attention)
       attend(operands);
+    if (step.kind == StepKind::Compute && plan_.actBlocks > 0)
+      useActs(step, operands, rows);
     for (const Operand &o : operands)
-      if (o.access != Access::Read && o.buffer >= plan_.buffers.size())
+      if (o.arg == Arg::KvRecomputed || (step.op == kernels::Op::RecomputeKv && o.arg == Arg::Y))
+        continue; // useActs() has written it
+      else if (o.access != Access::Read && o.buffer >= plan_.buffers.size())
         forEachGranule(plan_, o, false, [&](uint64_t i, const What &what) { device_[i] = {what}; });
       else if (o.access != Access::Read && isResidual(plan_, o.buffer))
         writeStream(o);
@@ -285,6 +305,53 @@ private:
         });
   }
 
+  // Activation blocks hold the launch that has written rows to them last. Of keys and values that are made from them a
+  // cell holds for whom they were made, in this launch, and whether its rows are there.
+  void useActs(const Step &step, const std::vector<Operand> &operands, const Rows &rows) {
+    const int64_t turn =
+        2 * (launch_ * static_cast<int64_t>(plan_.kvCaches()) + step.layer * plan_.miniBatches + step.miniBatch);
+    const auto blockAt = [&](const What &what, uint64_t bytes) {
+      return static_cast<int64_t>(what.granule * kGranule / bytes);
+    };
+    std::set<int64_t> lost; // blocks whose rows are not all there
+    for (const Operand &o : operands) {
+      if (o.arg != Arg::Act)
+        continue;
+      forEachGranule(plan_, o, false, [&](uint64_t i, const What &what) {
+        const int64_t block = blockAt(what, plan_.actBlockBytes());
+        if (block >= plan_.actBlocks)
+          return;
+        Cell &cell = device_[i];
+        const bool current = cell.what == what && cell.version == actTruth_[static_cast<size_t>(block)];
+        const bool written = cell.what == what && cell.version == launch_ && rows.actsWritten.contains(block);
+        if (step.op == kernels::Op::ActAppend && rows.actsWritten.contains(block))
+          cell = {what, current || written || rows.actsFresh.contains(block) ? launch_ : kSpoiled};
+        else if (!current && !written)
+          lost.insert(block);
+      });
+    }
+    for (const Operand &o : operands) {
+      const bool makes = step.op == kernels::Op::RecomputeKv && o.arg == Arg::Y;
+      if (o.arg != Arg::KvRecomputed && !makes)
+        continue;
+      forEachGranule(plan_, o, false, [&](uint64_t i, const What &what) {
+        const int64_t block = blockAt(what, plan_.kvBlockBytes());
+        if (block >= plan_.actBlocks)
+          return;
+        Cell &cell = device_[i];
+        const bool made = cell.what == what && cell.version == turn, fresh = rows.actsFresh.contains(block);
+        const bool appended = cell.what == what && cell.version == turn + 1;
+        if (makes)
+          cell = {what, lost.contains(block) ? kSpoiled : turn};
+        else if (o.access != Access::Read && rows.actsWritten.contains(block))
+          cell = {what, made || appended || fresh ? turn + 1 : kSpoiled};
+        else if (step.op == kernels::Op::Attention && usedActs_.contains(block) &&
+                 !(rows.actsWritten.contains(block) ? appended : made))
+          fail("attention to activation block " + std::to_string(block) + " of layer " + std::to_string(step.layer));
+      });
+    }
+  }
+
   // But for what the state says is ahead of them.
   void homesAreCurrent() {
     std::set<std::pair<uint32_t, uint64_t>> ahead;
@@ -315,7 +382,8 @@ private:
   std::map<uint32_t, Stream> streams_; // of residuals, by buffer
   int64_t writes_ = 0;
   std::vector<std::vector<int64_t>> truth_; // by cache and block: the launch that has written rows to it last
-  std::set<int64_t> used_;
+  std::vector<int64_t> actTruth_;           // by activation block, of all layers
+  std::set<int64_t> used_, usedActs_;
   uint32_t placement_ = 0, state_ = 0;
   int64_t launch_ = 0, lastInUse_ = 1;
   std::string name_, error_;

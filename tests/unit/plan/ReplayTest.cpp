@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 
 #include "tests/support/LongRun.h"
 #include "tests/unit/plan/MakePlan.h"
@@ -79,6 +80,52 @@ TEST(PlanReplay, KeepsEveryResidual) {
     plans.push_back(test::randomResidualPlan(seed));
   for (const test::NamedOptions &named : plans)
     ASSERT_EQ(test::replay(test::makePlan(named.options), 1, casesOf(10, 100)), "") << named.name;
+}
+
+// Keys and values that are made from activation blocks have all rows when attention reads them.
+TEST(PlanReplay, KeepsTheRowsOfActivationBlocks) {
+  std::vector<test::NamedOptions> plans = replayable(test::actPlans());
+  for (int seed = 0; seed < casesOf(20, 400); ++seed)
+    plans.push_back(test::randomActPlan(seed));
+  for (const test::NamedOptions &named : replayable(plans))
+    ASSERT_EQ(test::replay(test::makePlan(named.options), 1, casesOf(10, 100)), "") << named.name;
+}
+
+// Of activation blocks most faults are of structure, so that the rules do not tell which of them lose rows.
+TEST(PlanReplay, LosesRowsOfActivationBlocksOnlyWhereTheOracleFindsAFault) {
+  const int wanted = casesOf(40, 4000);
+  const std::set<std::string> losing = {"recompute behind the append",
+                                        "keep no rows",
+                                        "recompute nothing",
+                                        "use what was recomputed for another",
+                                        "recompute into another's transient",
+                                        "recompute once more",
+                                        "overwrite what was recomputed"};
+  std::vector<Plan> plans;
+  for (const test::NamedOptions &named : replayable(test::actPlans()))
+    plans.push_back(test::makePlan(named.options));
+  const std::vector<test::Mutation> mutations = test::actMutations();
+  test::Random random(20261128);
+  std::map<std::string, std::pair<int, int>> lost; // by mutation: plans that lose rows, of all
+  int harmless = 0;
+  for (size_t turn = 0; harmless < wanted; ++turn) {
+    Plan plan = plans[random() % plans.size()];
+    const test::Mutation &mutation = mutations[turn % mutations.size()];
+    if (!mutation.apply(plan, random))
+      continue;
+    const std::set<Rule> rules = test::brokenRules(plan);
+    if (rules.empty()) {
+      ASSERT_EQ(test::replay(plan, turn, 20), "") << mutation.name << ", turn " << turn;
+      ++harmless;
+    } else if (losing.contains(mutation.name)) {
+      lost[mutation.name].first += test::replay(plan, turn, 20).empty() ? 0 : 1;
+      ++lost[mutation.name].second;
+    }
+  }
+  for (const std::string &name : losing) {
+    EXPECT_GE(lost[name].second, wanted / 20) << name;
+    EXPECT_GE(lost[name].first, lost[name].second * 3 / 4) << name << ", of " << lost[name].second;
+  }
 }
 
 TEST(PlanReplay, LosesResidualsOnlyWhereTheOracleFindsAFault) {
