@@ -84,9 +84,9 @@ absl::Status checkAct(const CompileRequest &request, const Policy &policy) {
                                                                    : nullptr;
   if (beside == nullptr)
     return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("policy.act_ratio = ", model::actShareText(*asked.actShare),
-                                                 ": expected ", beside,
-                                                 " beside it: there are as many activation blocks in all placements, and they do not move"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("policy.act_ratio = ", model::actShareText(*asked.actShare), ": expected ", beside,
+                   " beside it: there are as many activation blocks in all placements, and they do not move"));
 }
 
 } // namespace

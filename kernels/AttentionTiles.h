@@ -30,8 +30,9 @@ struct CacheUnits {
       : start(static_cast<uint32_t>(s.start / kCacheUnit)), stride(static_cast<uint32_t>(s.stride / kCacheUnit)),
         tail(static_cast<uint32_t>(s.tail / kCacheUnit)), tailStride(static_cast<uint32_t>(s.tailStride / kCacheUnit)),
         split(static_cast<uint32_t>(s.split)), act(static_cast<uint32_t>(s.act / kCacheUnit)),
-        actStride(static_cast<uint32_t>(s.actStride / kCacheUnit)), firstAct(static_cast<uint32_t>(s.firstAct)), kvHeads(static_cast<uint32_t>(heads)),
-        blockTokens(static_cast<uint32_t>(tokens)), rowUnits(static_cast<uint32_t>(headDim / kCacheUnit)) {}
+        actStride(static_cast<uint32_t>(s.actStride / kCacheUnit)), firstAct(static_cast<uint32_t>(s.firstAct)),
+        kvHeads(static_cast<uint32_t>(heads)), blockTokens(static_cast<uint32_t>(tokens)),
+        rowUnits(static_cast<uint32_t>(headDim / kCacheUnit)) {}
 
   // Where the token's row of k begins; v's is valuesAfter() further.
   HEADRACE_HD uint32_t keyOf(const int32_t *blocks, uint32_t token, uint32_t kvHead) const {

@@ -46,8 +46,8 @@ struct BiasActivateArgs {
 };
 
 // RecomputeKv is a chunk of rows at a time: rows of activation blocks one behind the other, a product of the library,
-// and what RopeAppend does with k and v. Row r is token r % blockTokens of listed block r / blockTokens; of rows that no
-// block has, or that are this iteration's, anything is made and nothing is kept.
+// and what RopeAppend does with k and v. Row r is token r % blockTokens of listed block r / blockTokens; of rows that
+// no block has, or that are this iteration's, anything is made and nothing is kept.
 struct GatherActArgs {
   const IterationMeta *meta;
   const void *act; // [activation blocks, blockTokens, hidden], activation
@@ -97,8 +97,9 @@ struct PublishArgs {
   }
 };
 
-// How an op with these arguments is launched. Linear and RecomputeKv have no kernel of their own: kernel is null. Unsupported combinations
-// (a head size without an instance, say) have a null kernel too, and `why` says what is supported.
+// How an op with these arguments is launched. Linear and RecomputeKv have no kernel of their own: kernel is null.
+// Unsupported combinations (a head size without an instance, say) have a null kernel too, and `why` says what is
+// supported.
 CudaLaunch cudaLaunch(Op op, const void *args, const CudaShape &shape, const char **why);
 CudaLaunch cudaLaunch(const BiasActivateArgs &args);
 CudaLaunch cudaLaunch(const PublishArgs &args);

@@ -32,15 +32,15 @@ namespace headrace::kernels {
 // The ops of compute steps: OP(name, value, text). The argument struct of `Embed` is `EmbedArgs`, and so on; `text` is
 // also the mnemonic of the op in IR. Values are stored in plan files: append, never renumber.
 #define HEADRACE_OPS(OP)                                                                                               \
-  OP(Embed, 0, "embed")            /* token (and position) rows -> residual stream */                                  \
-  OP(Norm, 1, "norm")              /* LayerNorm or RMSNorm */                                                          \
-  OP(Linear, 2, "linear")          /* y = act(x W^T + bias) (+ residual) */                                            \
-  OP(RopeAppend, 3, "rope_append") /* (norm,) rotate q and k in place, write k and v to the paged KV cache */          \
-  OP(Attention, 4, "attention")    /* paged attention over the cache */                                                \
-  OP(Activate, 5, "activate")      /* silu(gate) * up */                                                               \
-  OP(GatherRows, 6, "gather_rows") /* rows whose logits are wanted, one a sequence */                                  \
-  OP(Sample, 7, "sample")          /* logits -> token */                                                               \
-  OP(ActAppend, 8, "act_append")   /* rows of the norm to activation blocks */                                         \
+  OP(Embed, 0, "embed")              /* token (and position) rows -> residual stream */                                \
+  OP(Norm, 1, "norm")                /* LayerNorm or RMSNorm */                                                        \
+  OP(Linear, 2, "linear")            /* y = act(x W^T + bias) (+ residual) */                                          \
+  OP(RopeAppend, 3, "rope_append")   /* (norm,) rotate q and k in place, write k and v to the paged KV cache */        \
+  OP(Attention, 4, "attention")      /* paged attention over the cache */                                              \
+  OP(Activate, 5, "activate")        /* silu(gate) * up */                                                             \
+  OP(GatherRows, 6, "gather_rows")   /* rows whose logits are wanted, one a sequence */                                \
+  OP(Sample, 7, "sample")            /* logits -> token */                                                             \
+  OP(ActAppend, 8, "act_append")     /* rows of the norm to activation blocks */                                       \
   OP(RecomputeKv, 9, "recompute_kv") /* k and v of earlier tokens from their activation blocks */
 
 enum class Op : uint8_t {
@@ -215,9 +215,9 @@ struct AttentionArgs {
   template <typename F> void results(F f) const { eachRow(out, meta->numTokens, heads * headDim, activation, f); }
 };
 
-// Activation blocks (HybridServe, 4.1): of a token whose block is one, not k and v are kept but what they are made from,
-// the output of the norm in front of qkv, as qkv reads it. A layer's lie one behind the other, [token in block][hidden];
-// in tables and slots they are the blocks from number firstAct on.
+// Activation blocks (HybridServe, 4.1): of a token whose block is one, not k and v are kept but what they are made
+// from, the output of the norm in front of qkv, as qkv reads it. A layer's lie one behind the other, [token in
+// block][hidden]; in tables and slots they are the blocks from number firstAct on.
 
 // act[kvSlot(t)] = x[t, :] for the rows whose block is an activation block
 struct ActAppendArgs {
@@ -245,9 +245,9 @@ struct ActAppendArgs {
 // writes. In chunks of recomputeRows() rows, so that the workspace does not grow with the context.
 struct RecomputeKvArgs {
   const IterationMeta *meta;
-  const void *act;                 // as ActAppendArgs has it
-  const void *w;                   // [n, hidden], elem, order: rows of qkv's operand from the one `lead` before k's first
-  const void *bias;                // [n rounded up to 16], biasElem, or null
+  const void *act;  // as ActAppendArgs has it
+  const void *w;    // [n, hidden], elem, order: rows of qkv's operand from the one `lead` before k's first
+  const void *bias; // [n rounded up to 16], biasElem, or null
   const float *inverseFrequencies; // as RopeAppendArgs has them
   const float *headNorms;          // likewise: k's are the second
   void *kv;                        // [activation blocks] of [k, v][kvHeads][blockTokens][headDim], kvElem

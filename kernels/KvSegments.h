@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Where a layer's blocks of keys and values lie: up to three runs of blocks, each (base, stride, first block). One
-// function says where a block begins; the kernels that append and attend ask it. (Plans have one run; a hand-over counts
-// on that.)
+// function says where a block begins; the kernels that append and attend ask it. (Plans have one run; a hand-over
+// counts on that.)
 //
 //   one run     | 0 | 1 | 2 | 3 | 4 |                          a block's size apart
 //   split at 3  | 0 : . | 1 : . | 2 : . |   ...   | 3 | 4 |    apart, with others' blocks between; a tail elsewhere

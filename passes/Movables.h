@@ -51,8 +51,8 @@ struct Movables {
   uint32_t layersBegin = 0;             // the first step of the first layer
   std::vector<MovedBuffer> moved;
   std::vector<MovedItem> items;
-  // Of items: those of weights first, then those of residual streams, of activations, then those of caches; where places rotate these
-  // are the slots from `firstPlace` on, and which a tail lies in is not one.
+  // Of items: those of weights first, then those of residual streams, of activations, then those of caches; where
+  // places rotate these are the slots from `firstPlace` on, and which a tail lies in is not one.
   algorithms::SlotAssignment slots;
   uint32_t firstPlace = 0;
 

@@ -37,10 +37,7 @@ struct Persistent {
       else if (!ir::bufferType(op.getResult(0)).isOnDevice())
         host.push_back(persistent);
       else
-        (llvm::isa<ir::IoOp>(op)                ? io
-         : llvm::isa<ir::KvOp, ir::ActOp>(op) ? kv
-                                               : resident)
-            .push_back(persistent);
+        (llvm::isa<ir::IoOp>(op) ? io : llvm::isa<ir::KvOp, ir::ActOp>(op) ? kv : resident).push_back(persistent);
     }
   }
   static constexpr size_t kSlotsRegion = 2; // of regions()

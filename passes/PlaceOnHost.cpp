@@ -59,7 +59,8 @@ struct PlaceOnHost : impl::PlaceOnHostBase<PlaceOnHost> {
                         : ofCache                             ? kvAddresses
                         : ofAct                               ? actAddresses
                                                               : residualAddresses;
-    const auto number = static_cast<size_t>(ofCache || ofAct ? which.index * miniBatches + which.miniBatch : which.index);
+    const auto number =
+        static_cast<size_t>(ofCache || ofAct ? which.index * miniBatches + which.miniBatch : which.index);
     if (number >= known.size())
       return movable.emitError() << "'" << which.name << "' has no address in the host slab: there are " << known.size()
                                  << (which.kind == ir::MovableKind::Weight ? ", by unit"

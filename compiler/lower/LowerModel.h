@@ -5,7 +5,8 @@
 //   embed -> [ norm -> qkv -> rope_append -> attention -> out -> norm -> up -> (activate) -> down ] x layers
 //         -> gather_rows -> norm -> head -> sample -> publish
 //
-// Where blocks of the context keep activations, a layer begins with recompute_kv, and act_append stands behind its norm.
+// Where blocks of the context keep activations, a layer begins with recompute_kv, and act_append stands behind its
+// norm.
 //
 // Of several mini-batches each part stands once a mini-batch, the first one's first, before the next part: a layer's
 // weights are used by all of them, one after the other.

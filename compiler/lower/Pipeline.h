@@ -33,7 +33,7 @@ struct PipelineOptions {
   std::function<cost::Work(ir::StepInterface, ir::IterationOp)> directWork;
   std::vector<int64_t> hostAddresses; // of each unit in the host slab, the same for all placements of a plan
   KvHomes kv;
-  std::vector<int64_t> actAddresses;      // of each layer's and mini-batch's activation blocks there, where they are away
+  std::vector<int64_t> actAddresses; // of each layer's and mini-batch's activation blocks there, where they are away
   std::vector<int64_t> residualAddresses; // of each mini-batch's in the host slab, where they leave the device
   std::function<void(ir::IterationOp, llvm::StringRef phase)> onPhase; // after each phase; may be null
   std::function<void(ir::IterationOp, llvm::StringRef pass)> onPass;   // after each pass, by its name in headrace-opt

@@ -153,8 +153,8 @@ absl::Status shareKv(const CompileRequest &request, Target &target) {
 absl::Status resolveAct(const CompileRequest &request, Target &target) {
   target.actShare = *request.policy.actShare;
   target.contextBlocks = target.kvBlocks - 1;
-  const model::BlocksOfKinds blocks = model::blocksOfKinds(target.actShare, target.contextBlocks, target.batch,
-                                                           target.meta.maxBlocksPerSequence);
+  const model::BlocksOfKinds blocks =
+      model::blocksOfKinds(target.actShare, target.contextBlocks, target.batch, target.meta.maxBlocksPerSequence);
   target.kvBlocks = blocks.kv + 1;
   target.actBlocks = blocks.act;
   target.meta.firstActBlock = target.kvBlocks;
@@ -162,7 +162,8 @@ absl::Status resolveAct(const CompileRequest &request, Target &target) {
   const __int128 bytes = __int128{target.actBlocks} * target.blockTokens * request.model->hidden *
                          static_cast<int64_t>(model::dtypeBytes(target.activation));
   if (bytes > static_cast<__int128>(kMostBytes / static_cast<uint64_t>(target.caches(request.model->layers))))
-    return refuse("goal.kv_tokens", target.kvTokens, absl::StrCat("activation blocks of at most ", kMostBytes, " bytes"));
+    return refuse("goal.kv_tokens", target.kvTokens,
+                  absl::StrCat("activation blocks of at most ", kMostBytes, " bytes"));
   target.actBytes = model::alignUp(static_cast<uint64_t>(bytes));
   target.actAway = request.policy.actHome == model::ActHome::Host;
   return absl::OkStatus();

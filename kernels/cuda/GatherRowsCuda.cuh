@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What moves on CUDA without arithmetic: Op::GatherRows, rows to and from activation blocks, and the iteration's tokens to
-// the host.
+// What moves on CUDA without arithmetic: Op::GatherRows, rows to and from activation blocks, and the iteration's tokens
+// to the host.
 #pragma once
 
 #include "kernels/cuda/CudaElems.cuh"
@@ -26,7 +26,7 @@ __global__ void gatherRowsKernel(const GatherRowsArgs args) {
 
 // A row of `hidden` elements as they are, by all threads of a block; places are in elements.
 HEADRACE_DEVICE void copyRow(void *to, int64_t toElement, const void *from, int64_t fromElement, int64_t hidden,
-                                    Elem elem) {
+                             Elem elem) {
   const int64_t size = elem == Elem::F32 ? 4 : 2, bytes = hidden * size;
   char *target = static_cast<char *>(to) + toElement * size;
   const char *source = static_cast<const char *>(from) + fromElement * size;

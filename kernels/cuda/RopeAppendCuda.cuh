@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Op::RopeAppend on CUDA, and the last part of Op::RecomputeKv: the same for k and v of other rows. A block takes kRopePlanes vectors (heads of q, k or v) of a row; the row's cosines and
-// sines are made once a block, and a warp a vector finds what its norm divides by, in an order of additions that
-// depends on headDim only. Norm and rotation are of F32 values. k and v go to the cache, and to its home, from their
-// F32 values, so each element is rounded once. The angle is position * inverse frequency in F32, as Hugging Face's
-// reference has it.
+// Op::RopeAppend on CUDA, and the last part of Op::RecomputeKv: the same for k and v of other rows. A block takes
+// kRopePlanes vectors (heads of q, k or v) of a row; the row's cosines and sines are made once a block, and a warp a
+// vector finds what its norm divides by, in an order of additions that depends on headDim only. Norm and rotation are
+// of F32 values. k and v go to the cache, and to its home, from their F32 values, so each element is rounded once. The
+// angle is position * inverse frequency in F32, as Hugging Face's reference has it.
 #pragma once
 
 #include "kernels/CudaGrid.h"
@@ -80,8 +80,8 @@ HEADRACE_DEVICE void ropeAppendRows(const RopeAppendArgs &args, const Rows &sour
   const int64_t firstPlane = int64_t{blockIdx.y} * kRopePlanes;
   const int64_t planes = allPlanes - firstPlane < kRopePlanes ? allPlanes - firstPlane : kRopePlanes;
   const bool vectors = half % 8 == 0 && headDim % 2 == 0 && aligned16(args.qkv) && aligned16(args.kv) &&
-                       args.segments.multipleOf(8) && aligned16(args.home) && args.homeStride % 8 == 0 && source.lead % 8 == 0 &&
-                       source.stride % 8 == 0;
+                       args.segments.multipleOf(8) && aligned16(args.home) && args.homeStride % 8 == 0 &&
+                       source.lead % 8 == 0 && source.stride % 8 == 0;
   for (int64_t t = blockIdx.x; t < rows; t += gridDim.x) {
     const int64_t slot = source.slot(t), rowStart = t * source.stride + source.lead; // the same on every thread
     if (slot < 0)

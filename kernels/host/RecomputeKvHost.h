@@ -30,8 +30,8 @@ private:
   const int32_t *const blocks, *const positions, *const tokens;
 
   explicit RecomputeKv(const RecomputeKvArgs &a)
-      : args(a), blocks(a.meta->array<int32_t>(a.meta->actBlock)), positions(a.meta->array<int32_t>(a.meta->actPosition)),
-        tokens(a.meta->array<int32_t>(a.meta->actTokens)) {}
+      : args(a), blocks(a.meta->array<int32_t>(a.meta->actBlock)),
+        positions(a.meta->array<int32_t>(a.meta->actPosition)), tokens(a.meta->array<int32_t>(a.meta->actTokens)) {}
 
   // A token of an activation block.
   struct Row {
@@ -68,8 +68,9 @@ private:
     Linear<V>::run(&product);
     for (int32_t r = 0; r < count; ++r) {
       float *keys = y + r * args.n() + args.lead;
-      rotateHeads<V>(keys, args.kvHeads, args.headDim, args.headNorms == nullptr ? nullptr : args.headNorms + args.headDim,
-                     args.eps, args.inverseFrequencies, rows[r].position);
+      rotateHeads<V>(keys, args.kvHeads, args.headDim,
+                     args.headNorms == nullptr ? nullptr : args.headNorms + args.headDim, args.eps,
+                     args.inverseFrequencies, rows[r].position);
       const int64_t plane = args.blockTokens * args.headDim;
       const int64_t start = rows[r].block * 2 * args.kvHeads * plane + rows[r].line * args.headDim;
       for (int64_t p = 0; p < 2 * args.kvHeads; ++p)

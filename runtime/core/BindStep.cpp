@@ -407,9 +407,7 @@ private:
     return floats(p);
   }
 
-  uint64_t actBytes() const {
-    return product({plan_.actBlocks, plan_.blockTokens, spec_.hidden, activationBytes()});
-  }
+  uint64_t actBytes() const { return product({plan_.actBlocks, plan_.blockTokens, spec_.hidden, activationBytes()}); }
   absl::Status refuseWithoutAct() const {
     return plan_.actBlocks > 0 ? absl::OkStatus() : operands_.refuse("the plan has no activation blocks");
   }
@@ -445,7 +443,8 @@ private:
       biases = p + static_cast<uint64_t>(first) * model::dtypeBytes(bias->dtype);
     }
     ASSIGN_OR_RETURN(norms, headNorms());
-    ASSIGN_OR_RETURN(kv, operands_.require(Arg::Y, product({plan_.actBlocks, static_cast<int64_t>(plan_.kvBlockBytes())})));
+    ASSIGN_OR_RETURN(kv,
+                     operands_.require(Arg::Y, product({plan_.actBlocks, static_cast<int64_t>(plan_.kvBlockBytes())})));
     kernels::RecomputeKvArgs args{
         .meta = meta,
         .act = act,
@@ -467,8 +466,8 @@ private:
         .biasElem = bias == nullptr ? kernels::Elem::F32 : elemOf(bias->dtype),
         .kvElem = elemOf(plan_.kvDtype),
         .activation = activation()};
-    ASSIGN_OR_RETURN(workspace, operands_.workspace(kernels::recomputeWorkspaceBytes(
-                                    backend(), args.capacity, args.n(), spec_.hidden, activationBytes())));
+    ASSIGN_OR_RETURN(workspace, operands_.workspace(kernels::recomputeWorkspaceBytes(backend(), args.capacity, args.n(),
+                                                                                     spec_.hidden, activationBytes())));
     args.workspace = workspace;
     return args;
   }

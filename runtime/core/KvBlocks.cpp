@@ -100,7 +100,8 @@ int64_t KvBlocks::blocksInUseAbove(int64_t limit) const {
 
 absl::Status KvBlocks::setLimit(int64_t limit) {
   if (limit < 1 || limit > kvBlocks_)
-    return absl::InvalidArgumentError(absl::StrCat("KV cache: a limit of ", limit, " blocks, expected 1 to ", kvBlocks_));
+    return absl::InvalidArgumentError(
+        absl::StrCat("KV cache: a limit of ", limit, " blocks, expected 1 to ", kvBlocks_));
   if (act_.blocks > 0 && limit < kvBlocks_)
     return absl::InvalidArgumentError(absl::StrCat("KV cache: a limit of ", limit, " blocks, expected all ", kvBlocks_,
                                                    ": their number is that of activation blocks"));

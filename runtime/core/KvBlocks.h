@@ -7,8 +7,8 @@
 //
 // How many of them may be in use at a time is its user's (setOffered): so much of the KV cache, and no more.
 //
-// With activation blocks (runtime/job/ActShare.h) which kind a table's next block is follows from how many it has; those
-// are numbered behind the KV blocks. What is counted as free or used is blocks of either kind.
+// With activation blocks (runtime/job/ActShare.h) which kind a table's next block is follows from how many it has;
+// those are numbered behind the KV blocks. What is counted as free or used is blocks of either kind.
 #pragma once
 
 #include <algorithm>
@@ -71,9 +71,9 @@ private:
   int64_t free_; // below the limit; with activation blocks, of those of the context
   int64_t offered_ = std::numeric_limits<int64_t>::max();
   int64_t inUse_ = 0;
-  int64_t end_ = 1;    // of the KV blocks in use
-  int64_t actEnd_ = 0; // of the activation blocks in use, counted from the first
-  std::vector<uint8_t> used_;            // by block
+  int64_t end_ = 1;                     // of the KV blocks in use
+  int64_t actEnd_ = 0;                  // of the activation blocks in use, counted from the first
+  std::vector<uint8_t> used_;           // by block
   std::vector<int32_t> heap_, actHeap_; // of all of a kind that are not used, the lowest on top
   ActBlocks act_;
   int64_t kvBlocks_; // of all that there are

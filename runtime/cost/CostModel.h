@@ -41,8 +41,8 @@ struct Rows {
   uint64_t actRows = 0;  // of earlier iterations there, whose keys and values are recomputed
 };
 // A full bucket: a sampled row a sequence, all contexts as long as they may be, the rows spread evenly over the
-// sequences, as that has the most pairs, and all of them of blocks at home on the host; of activation blocks, where there
-// are any, all rows of the iteration as well as all that the bucket has.
+// sequences, as that has the most pairs, and all of them of blocks at home on the host; of activation blocks, where
+// there are any, all rows of the iteration as well as all that the bucket has.
 Rows rowsOf(const Bucket &bucket);
 
 // What a step does, in amounts.

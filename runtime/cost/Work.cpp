@@ -18,9 +18,9 @@
 //   GatherRows  0                                8 S h
 //   Sample      S vocab                          4 S vocab + 8 S
 //
-// kept, act: rows of activation blocks, new ones and those of earlier iterations; without any, RecomputeKv does nothing.
-// A direct RopeAppend writes 2 kv c of each home row over the link beside what it does on the device; a direct ActAppend
-// its rows, kept h a, and no more than reads them on the device.
+// kept, act: rows of activation blocks, new ones and those of earlier iterations; without any, RecomputeKv does
+// nothing. A direct RopeAppend writes 2 kv c of each home row over the link beside what it does on the device; a direct
+// ActAppend its rows, kept h a, and no more than reads them on the device.
 //
 // n and k are a linear's out and in features, n16 is n rounded up to the stored rows (model::kPanelRows); q and kv are
 // qRows() and kvRows(). Out and Down read the residual stream as well as write it. The residual stream and
@@ -163,8 +163,8 @@ Work workOf(const model::ModelSpec &spec, const OpSite &site, const Rows &runnin
     const Amount recomputed(running.actRows), columns = Amount(2) * kvRows;
     if (running.actRows == 0)
       break;
-    flops = recomputed * (Amount(2) * hidden * columns +
-                          Amount((spec.rope.enabled ? 3 : 0) + (spec.qkNorm ? 4 : 0)) * kvRows);
+    flops = recomputed *
+            (Amount(2) * hidden * columns + Amount((spec.rope.enabled ? 3 : 0) + (spec.qkNorm ? 4 : 0)) * kvRows);
     weights = columns * hidden * w +
               (spec.qkvBias ? columns * Amount(model::dtypeBytes(model::biasType(site.unit, spec.dtype))) : Amount(0));
     device = recomputed * (Amount(3) * hidden * a + Amount(2) * columns * a + columns * c);

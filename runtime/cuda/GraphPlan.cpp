@@ -183,8 +183,7 @@ private:
         return refuse(index, absl::StrCat("no kernel for recompute_kv: ", why));
       GraphNode &appended = append(index, NodeKind::Kernel);
       appended.kernel = kernelCall(launch, calls.append);
-      appended.accesses =
-          accessing({Arg::Meta, Arg::NormWeights, Arg::Workspace, Arg::Y}, plan::Access::Read);
+      appended.accesses = accessing({Arg::Meta, Arg::NormWeights, Arg::Workspace, Arg::Y}, plan::Access::Read);
     }
     return absl::OkStatus();
   }

@@ -3,12 +3,13 @@
 // Which blocks of a sequence keep activations, where keys and values are recomputed from them (HybridServe, 4.3.2).
 //
 // Eq. 11 keeps the share of activation blocks that was decided for all. The rule in full: the next block of a sequence
-// with a activation blocks and k KV blocks is an activation block where a / (a + k + 1) is below the share. So a sequence
-// begins with an activation block where there are any, ties go to KV blocks, and of its first n blocks ceil(share n) are
-// activation blocks: which ones depends on their number alone.
+// with a activation blocks and k KV blocks is an activation block where a / (a + k + 1) is below the share. So a
+// sequence begins with an activation block where there are any, ties go to KV blocks, and of its first n blocks
+// ceil(share n) are activation blocks: which ones depends on their number alone.
 //
 //   share 3/4   A A A K A A A K ...
-//   share 1/3   A K K A K K ...          five of A and two of K with 3/4: 5 / 8 < 3/4, the next is A, as the paper has it
+//   share 1/3   A K K A K K ...          five of A and two of K with 3/4: 5 / 8 < 3/4, the next is A, as the paper has
+//   it
 #pragma once
 
 #include <algorithm>
@@ -51,7 +52,8 @@ constexpr BlocksOfKinds blocksOfKinds(const ActShare &share, int64_t all, int64_
           .act = std::min({rounded, sequences * share.of(longest), all})};
 }
 
-// Of so many blocks of each kind, at least 0: in lowest terms; beyond kMaxActDenominator both are halved until they fit.
+// Of so many blocks of each kind, at least 0: in lowest terms; beyond kMaxActDenominator both are halved until they
+// fit.
 ActShare actShareOf(int64_t act, int64_t kv);
 // "0", "1", "0.25", "1/3", "auto"; nothing of what is not from 0 to 1, or has too many digits.
 std::optional<ActShare> actShareFromText(std::string_view text);

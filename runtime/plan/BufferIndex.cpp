@@ -8,7 +8,8 @@ namespace headrace::plan {
 
 BufferIndex::BufferIndex(const Plan &plan)
     : miniBatches_(plan.miniBatches), weights_(static_cast<size_t>(model::unitCount(plan.model->layers)), kNone),
-      kv_(static_cast<size_t>(plan.kvCaches()), kNone), act_(plan.actBlocks > 0 ? kv_.size() : 0, kNone), residuals_(plan.miniBatches, kNone) {
+      kv_(static_cast<size_t>(plan.kvCaches()), kNone), act_(plan.actBlocks > 0 ? kv_.size() : 0, kNone),
+      residuals_(plan.miniBatches, kNone) {
   io_.fill(kNone);
   const auto put = [](auto &table, size_t at, uint32_t buffer) {
     if (at < table.size() && table[at] == kNone)

@@ -52,8 +52,8 @@ enum class BufferKind : uint8_t {
   // One layer's activation blocks (HybridServe), of one mini-batch: actBlocks x blockTokens x hidden, what K and V are
   // made from in place of them
   Act = 5,
-  Packed = 6,     // a quantised copy of what another buffer holds
-  Staging = 7,    // where packed bytes arrive before they are unpacked
+  Packed = 6,  // a quantised copy of what another buffer holds
+  Staging = 7, // where packed bytes arrive before they are unpacked
   // The residual stream of one mini-batch where it leaves the device between layers: at home on the host, float
   // [maxTokens, hidden] of Plan::metaLayout. It holds nothing at the edge of an iteration.
   Residual = 8
@@ -82,7 +82,8 @@ struct Buffer {
   int32_t layer = -1;
   uint64_t bytes = 0;
   // Of a weight the unit in model::WeightLayout, of io its Io, of kv, of act, of residuals and of transients the
-  // mini-batch; of others a number. No two buffers of a plan have the same kind, layer and index; of weights, not the same index.
+  // mini-batch; of others a number. No two buffers of a plan have the same kind, layer and index; of weights, not the
+  // same index.
   uint32_t index = 0;
 };
 
@@ -325,15 +326,15 @@ struct Plan {
   //   embed 0, embed 1, layer 0 of 0, layer 0 of 1, layer 1 of 0, layer 1 of 1, head 0, head 1, publish
   uint32_t miniBatches = 1;
   int64_t blockTokens = 16;
-  int64_t kvBlocks = 0;           // a cache, the scratch block 0 included: the most of any placement
-  // Activation blocks of a layer and mini-batch; in tables of blocks they are the numbers from kvBlocks on. 0: none, and
-  // there are no buffers of kind Act.
+  int64_t kvBlocks = 0; // a cache, the scratch block 0 included: the most of any placement
+  // Activation blocks of a layer and mini-batch; in tables of blocks they are the numbers from kvBlocks on. 0: none,
+  // and buffers of kind Act have no meaning.
   //
   //   block of a sequence  0 1 2 3 ...   number j is an activation block exactly where actShare.isAct(j) says so
-  //   contextBlocks        of both kinds that may be in use at a time; any sequences that the plan takes find theirs then
+  //   contextBlocks        of both kinds that may be in use at a time; any sequences that the plan takes find theirs
   //
-  // In an iteration, a layer's K and V of tokens in activation blocks are in one transient, block by block as in a cache:
-  // recompute_kv makes those of earlier tokens, rope_append appends the others, attention reads both.
+  // In an iteration, a layer's K and V of tokens in activation blocks are in one transient, block by block as in a
+  // cache: recompute_kv makes those of earlier tokens, rope_append appends the others, attention reads both.
   //
   // Their home is the device, or for all of them the host, direct: then each layer's are brought to a slot for
   // recompute_kv, and act_append, which is direct, writes its rows to the home.
@@ -415,7 +416,8 @@ int64_t residentBlocks(const Plan &plan, const Placement &placement);
 // Device memory of one schedule and its placement by what it is used for. The sum need not be the arena: ranges are
 // shared (activations and workspace count each byte of their own once); `peak` is the end of the highest range in use.
 struct DeviceBytes {
-  uint64_t weights = 0, slots = 0, kv = 0, io = 0, activations = 0, workspace = 0, peak = 0; // kv: activation blocks too
+  uint64_t weights = 0, slots = 0, kv = 0, io = 0, activations = 0, workspace = 0,
+           peak = 0; // kv: activation blocks too
 };
 DeviceBytes deviceBytes(const Plan &plan, uint32_t schedule);
 

@@ -2,6 +2,7 @@
 #include "runtime/plan/PlanStructure.h"
 
 #include <cmath>
+#include <numeric>
 #include <tuple>
 
 #include "kernels/Kernels.h"
@@ -95,6 +96,8 @@ void StructureCheck::checkActBlocks() {
   const auto share = [&](const model::ActShare &s, const char *path) {
     within(s.den, 1, model::kMaxActDenominator, path, "_den");
     within(s.num, 0, s.den, path, "_num");
+    if (ok() && std::gcd(s.num, s.den) != 1)
+      fail(path, "_num is ", s.num, " of ", s.den, ", expected lowest terms");
   };
   enumerator(plan_.policy.actHome, "policy.act_home");
   if (plan_.policy.actShare)

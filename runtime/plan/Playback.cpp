@@ -68,7 +68,8 @@ void Playback::enter() {
   const Placement &before = leaves ? plan_.placements[schedule_.fromPlacement] : placement_;
   places_.resize(caches_.split() || plan_.residualsLeave() || plan_.actBlocks > 0 ? plan_.buffers.size() : 0);
   for (const Extent &e : before.extents)
-    if (isActOnHost(e.buffer) || (e.space == Space::Device && (leaves || plan_.buffers[e.buffer].kind != BufferKind::Weight))) {
+    if (isActOnHost(e.buffer) ||
+        (e.space == Space::Device && (leaves || plan_.buffers[e.buffer].kind != BufferKind::Weight))) {
       const uint64_t base = trackedBase(e.buffer, e.space, e.bufferOffset, e.address, e.interleaved);
       addPlace(e.buffer, base);
       memory_.assign(base + e.bufferOffset, {base + e.bufferOffset + e.bytes, e.buffer, base, -1, -1, kNone, noStep()});

@@ -164,8 +164,9 @@ bool StructureCheck::checkCopy(const Schedule &s, uint32_t i, const std::string 
                 to.buffer, ", expected the same");
   const Buffer &buffer = plan_.buffer(s, from.buffer);
   const bool residual = buffer.kind == BufferKind::Residual;
-  if (const uint32_t whose = 
-      residual || buffer.kind == BufferKind::Kv || buffer.kind == BufferKind::Act ? buffer.index : 0; step.miniBatch != whose)
+  if (const uint32_t whose =
+          residual || buffer.kind == BufferKind::Kv || buffer.kind == BufferKind::Act ? buffer.index : 0;
+      step.miniBatch != whose)
     return fail(at(), ".mini_batch is ", step.miniBatch, ", expected ", whose, ", whose ", buffer.name, " is");
   if (residual && from.bytes != buffer.bytes)
     return fail(at(), " copies bytes [", from.bufferOffset, ", ", from.bufferOffset + from.bytes, ") of ", buffer.name,

@@ -54,9 +54,8 @@ void verifyBuffers(const Plan &plan, const model::WeightLayout &layout, const Bu
   const uint64_t metas = product({plan.miniBatches, kernels::metaBytes(plan.metaLayout)});
   expect(buffers.io(Io::Meta), "meta", -1, metas, true);
   const uint64_t ids = times(plan.metaLayout.maxSequences, sizeof(int32_t));
-  const uint64_t history =
-      product({static_cast<uint64_t>(plan.kvBlocks + plan.actBlocks), static_cast<uint64_t>(plan.blockTokens),
-               sizeof(int32_t)});
+  const uint64_t history = product({static_cast<uint64_t>(plan.kvBlocks + plan.actBlocks),
+                                    static_cast<uint64_t>(plan.blockTokens), sizeof(int32_t)});
   // Of several mini-batches each has a range of whole kAlign bytes.
   const auto ofAll = [&](uint64_t one) {
     if (plan.miniBatches == 1)

@@ -15,7 +15,6 @@ namespace {
 // What steps so far have done for a layer and mini-batch.
 struct RowsDone {
   bool appended = false, kept = false; // the iteration's rows, in the cache and in activation blocks
-  uint32_t recomputed = kNone;         // the transient with the keys and values of activation blocks
 };
 
 // The buffer of an operand, kNone where the step has none.
@@ -32,11 +31,25 @@ uint32_t bufferOf(const Schedule &schedule, const Step &step, Arg arg) {
 void verifyRowsAppended(const Plan &plan, uint32_t index, Report &report) {
   const Schedule &schedule = plan.schedules[index];
   std::vector<RowsDone> done(plan.kvCaches());
+  // By transient: of which layer and mini-batch it has the keys and values of activation blocks, if of any.
+  std::vector<uint64_t> holds(schedule.locals.size(), UINT64_MAX);
+  const auto first = static_cast<uint32_t>(plan.buffers.size());
+  const auto written = [&](const Step &step, uint64_t cache) {
+    for (uint32_t i = step.firstOperand; i < step.firstOperand + step.operandCount; ++i)
+      if (const Operand &o = schedule.operands[i];
+          o.access != Access::Read && o.buffer >= first && o.arg != Arg::KvRecomputed)
+        holds[o.buffer - first] = step.op == kernels::Op::RecomputeKv && o.arg == Arg::Y ? cache : UINT64_MAX;
+  };
   for (uint32_t number = 0; number < schedule.steps.size(); ++number) {
     const Step &step = schedule.steps[number];
-    if (step.kind != StepKind::Compute || step.layer < 0)
+    if (step.kind != StepKind::Compute)
       continue;
-    RowsDone &of = done[static_cast<uint64_t>(step.layer) * plan.miniBatches + step.miniBatch];
+    if (step.layer < 0) {
+      written(step, UINT64_MAX);
+      continue;
+    }
+    const uint64_t cache = static_cast<uint64_t>(step.layer) * plan.miniBatches + step.miniBatch;
+    RowsDone &of = done[cache];
     const auto fail = [&](const char *what) {
       report.add(Rule::Structure, index, number,
                  absl::StrCat(kernels::opName(step.op), ": ", what, " of layer ", step.layer,
@@ -44,7 +57,6 @@ void verifyRowsAppended(const Plan &plan, uint32_t index, Report &report) {
     };
     switch (step.op) {
     case kernels::Op::RecomputeKv:
-      of.recomputed = bufferOf(schedule, step, Arg::Y);
       of.appended = false; // its transient has none of the iteration's rows
       break;
     case kernels::Op::ActAppend:
@@ -52,7 +64,8 @@ void verifyRowsAppended(const Plan &plan, uint32_t index, Report &report) {
       break;
     case kernels::Op::RopeAppend:
     case kernels::Op::Attention:
-      if (plan.actBlocks > 0 && bufferOf(schedule, step, Arg::KvRecomputed) != of.recomputed)
+      if (const uint32_t buffer = bufferOf(schedule, step, Arg::KvRecomputed);
+          plan.actBlocks > 0 && (buffer == kNone || buffer < first || holds[buffer - first] != cache))
         fail("does not use what recompute_kv has made before it");
       if (step.op == kernels::Op::RopeAppend) {
         of.appended = true;
@@ -66,6 +79,7 @@ void verifyRowsAppended(const Plan &plan, uint32_t index, Report &report) {
     default:
       break;
     }
+    written(step, cache);
   }
 }
 

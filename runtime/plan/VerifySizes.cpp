@@ -21,7 +21,8 @@
 //   Attention   Meta R, X R [T, qkvRows], Kv R, KvTail R if there is one, KvRecomputed R where there are activation
 //               blocks, Y W [T, qRows], Workspace W if attentionWorkspaceBytes() > 0
 //   ActAppend   Meta R, X R [T, hidden], Act W or RW
-//   RecomputeKv Meta R, Act R, Weight R (the qkv unit's Matrix), Bias R if the unit has one, NormWeights R (its HeadNorms)
+//   RecomputeKv Meta R, Act R, Weight R (the qkv unit's Matrix), Bias R if the unit has one, NormWeights R (its
+//   HeadNorms)
 //               if k has a norm, Y W (actBlocks x kvBlockBytes), Workspace W if recomputeWorkspaceBytes() > 0
 //   Activate    Meta R, X R [T, 2 * intermediate], Y W [T, intermediate]
 //   GatherRows  Meta R, X R [T, hidden], Y W [S, hidden]
@@ -33,15 +34,14 @@
 // Residual and its Y - is no transient but the whole residual of the step's mini-batch, on the device; what the head
 // has of it, S rows, stays one.
 //
-// Act is a whole buffer, the step's layer's and mini-batch's; KvRecomputed is the Y of the RecomputeKv before it of both
-// (VerifyCaches.cpp).
-// Kv is a whole buffer; of a cache that is split what is at home on the device, interleaved. KvTail is what else of it
-// may be in use (CacheHomes::bytesInUse), as one run on the device, KvHome what may be in use and is mirrored, on the
-// host: all of it, or, where copies write the tail back, the blocks that are at home on the device. What has no blocks
-// is no operand. Output is a whole buffer, and so are Meta, Sampled and History; of several mini-batches the range of
-// the step's own (Plan::ioRangeBytes()). Caches and transients are the step's mini-batch's. Weights cover the bytes of
-// their tensors (WeightLayout.h). Table and Positions of a step marked direct are in host memory. A Workspace holds
-// nothing before or after its step.
+// Act is a whole buffer, the step's layer's and mini-batch's; KvRecomputed is the Y of the RecomputeKv before it of
+// both (VerifyCaches.cpp). Kv is a whole buffer; of a cache that is split what is at home on the device, interleaved.
+// KvTail is what else of it may be in use (CacheHomes::bytesInUse), as one run on the device, KvHome what may be in use
+// and is mirrored, on the host: all of it, or, where copies write the tail back, the blocks that are at home on the
+// device. What has no blocks is no operand. Output is a whole buffer, and so are Meta, Sampled and History; of several
+// mini-batches the range of the step's own (Plan::ioRangeBytes()). Caches and transients are the step's mini-batch's.
+// Weights cover the bytes of their tensors (WeightLayout.h). Table and Positions of a step marked direct are in host
+// memory. A Workspace holds nothing before or after its step.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -173,7 +173,7 @@ private:
   uint64_t recomputedBytes() const {
     uint64_t bytes = 0;
     return __builtin_mul_overflow(static_cast<uint64_t>(plan_.actBlocks), plan_.kvBlockBytes(), &bytes) ? UINT64_MAX
-                                                                                                         : bytes;
+                                                                                                        : bytes;
   }
   void recomputed(unsigned accesses) {
     if (plan_.actBlocks > 0)
@@ -366,9 +366,10 @@ void OperandCheck::recomputeKv() {
     if (const model::Unit *qkv = unit(Arg::NormWeights))
       covers(Arg::NormWeights, *qkv, qkv->find(TensorRole::HeadNorms));
   local(Arg::Y, kW, recomputedBytes());
-  workspace(kernels::recomputeWorkspaceBytes(
-      backend(), plan_.actBlocks * plan_.blockTokens, spec_.qkvRows() - spec_.qRows() + spec_.qRows() % model::kPanelRows,
-      spec_.hidden, static_cast<int64_t>(model::dtypeBytes(plan_.activationDtype))));
+  workspace(kernels::recomputeWorkspaceBytes(backend(), plan_.actBlocks * plan_.blockTokens,
+                                             spec_.qkvRows() - spec_.qRows() + spec_.qRows() % model::kPanelRows,
+                                             spec_.hidden,
+                                             static_cast<int64_t>(model::dtypeBytes(plan_.activationDtype))));
 }
 
 void OperandCheck::check(uint32_t number) {

@@ -13,7 +13,8 @@ namespace {
 
 // Whether a step takes as long however few of its bucket's rows there are.
 bool padsRows(const plan::Plan &plan, const plan::Step &step) {
-  return plan.hardware.kind == model::DeviceKind::Cuda && (step.op == kernels::Op::Linear || step.op == kernels::Op::RecomputeKv);
+  return plan.hardware.kind == model::DeviceKind::Cuda &&
+         (step.op == kernels::Op::Linear || step.op == kernels::Op::RecomputeKv);
 }
 
 } // namespace
@@ -86,7 +87,8 @@ RowPrices::RowPrices(const plan::Plan &plan, const model::WeightLayout &layout, 
     steps_.emplace_back(static_cast<uint32_t>(i), kind);
   }
   for (const core::DirectBytes &direct : core::directBytes(plan, schedule))
-    if (direct.writtenPerRow != 0 && static_cast<int64_t>(direct.firstSlot) < firstActSlot_) // else of activation blocks
+    if (direct.writtenPerRow != 0 &&
+        static_cast<int64_t>(direct.firstSlot) < firstActSlot_) // else of activation blocks
       homeSlots_[direct.metaOffset / kernels::metaBytes(plan.metaLayout)] = {direct.firstSlot, direct.endSlot};
   addUp();
 }

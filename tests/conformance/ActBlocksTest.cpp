@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Plans whose sequences keep activations in some of their blocks: the tokens of a request are those of the request alone
-// on a plan that keeps keys and values, whatever the share, the number of mini-batches and where weights are. On the
-// host keys and values that were recomputed are bit for bit those that were cached.
+// Plans whose sequences keep activations in some of their blocks: the tokens of a request are those of the request
+// alone on a plan that keeps keys and values, whatever the share, the number of mini-batches and where weights are. On
+// the host keys and values that were recomputed are bit for bit those that were cached.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -124,8 +124,8 @@ TEST_P(ActBlocks, TokensAreThoseOfKeysAndValuesKept) {
   }
 }
 
-// What is brought of a layer's activation blocks follows what is in use: a sequence of 5 tokens has one of them at first
-// (1 of 2), 2 sequences at their longest have 16. So a launch brings a 16th of all, in 256ths.
+// What is brought of a layer's activation blocks follows what is in use: a sequence of 5 tokens has one of them at
+// first (1 of 2), 2 sequences at their longest have 16. So a launch brings a 16th of all, in 256ths.
 TEST_P(ActBlocks, CopiesWhatIsInUse) {
   const auto loaded = load(core::tinyLlama(kLayers), {{1, 2}, 1, 0, /*onHost=*/true});
   ASSERT_NE(loaded, nullptr);
@@ -176,7 +176,8 @@ TEST(ActBlocksOnTheHost, RecomputedBitsAreTheCachedOnes) {
   // Done where the kernels are tested (RecomputeKvTest.cpp) for every type and order; here logits stand for them.
   for (const model::ModelSpec &spec : specs()) {
     const auto logitsOf = [&](const Kept &kept) {
-      const auto loaded = Loaded::load(ask(model::DeviceKind::Host, spec, kept), core::devicesWithData().front().make());
+      const auto loaded =
+          Loaded::load(ask(model::DeviceKind::Host, spec, kept), core::devicesWithData().front().make());
       std::vector<int32_t> prompt;
       for (int32_t i = 0; i < 23; ++i)
         prompt.push_back((5 * i + 2) % 150);

@@ -40,8 +40,8 @@ TEST_P(ActBlocks, TokensAreTransformers) {
       for (const int64_t interval : {0, 1, 2}) {
         if (!longRun() && drawn++ % (kEmulated ? 29 : 7) != 0)
           continue;
-        SCOPED_TRACE(testing::Message() << "share " << model::actShareText(share) << ", " << m << " mini-batches, interval "
-                                        << interval);
+        SCOPED_TRACE(testing::Message() << "share " << model::actShareText(share) << ", " << m
+                                        << " mini-batches, interval " << interval);
         RunSetup setup = setup_;
         setup.miniBatches = m;
         setup.prompts = forMiniBatches(setup_.prompts, m);
@@ -53,10 +53,10 @@ TEST_P(ActBlocks, TokensAreTransformers) {
           setup.policy.none = false;
           setup.policy.interval = interval;
         }
-        std::vector<std::vector<int32_t>> expected = forMiniBatches(
-            std::vector(reference_.tokens.begin(),
-                        reference_.tokens.begin() + static_cast<std::ptrdiff_t>(setup_.prompts.size())),
-            m);
+        std::vector<std::vector<int32_t>> expected =
+            forMiniBatches(std::vector(reference_.tokens.begin(),
+                                       reference_.tokens.begin() + static_cast<std::ptrdiff_t>(setup_.prompts.size())),
+                           m);
         for (std::vector<int32_t> &tokens : expected)
           tokens.resize(static_cast<size_t>(kNewTokens));
         const absl::StatusOr<RunResult> result = run(setup);

@@ -65,6 +65,8 @@ void printText(const CompileOptions &options, const model::Job &job, const plan:
   line("offloaded", describePlacement(plan, placement));
   if (const std::string text = miniBatchesText(plan); !text.empty())
     line("mini-batches", text);
+  if (plan.actBlocks > 0)
+    line("activations", actText(plan));
   if (const std::string homes = kvHomesText(plan, 0); !homes.empty())
     line("KV cache", homes);
   line("why", plan.reason);

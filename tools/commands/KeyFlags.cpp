@@ -62,7 +62,8 @@ constexpr KeyFlag kKeyFlags[] = {
     {"policy", "residuals", "--residuals", kText,
      "where a mini-batch's residual stream waits between its layers: device, or host (it leaves and comes back)"},
     {"policy", "act_ratio", "--act-ratio", kText,
-     "share of each sequence's blocks that keep activations, from which keys and values are recomputed: 0 to 1, 1/3, or "
+     "share of each sequence's blocks that keep activations, from which keys and values are recomputed: 0 to 1, 1/3, "
+     "or "
      "auto (what the largest decode bucket is fastest with)"},
     {"policy", "act_home", "--act-home", kText,
      "where activation blocks are between iterations: device, host, or auto (on the device where they fit)"},

@@ -37,19 +37,6 @@ int64_t maxTokens(const plan::Plan &plan, uint64_t peak) {
   return plan.miniBatches * (std::max<int64_t>(plan.mostContextBlocks(), 0) + more) * plan.blockTokens;
 }
 
-// "f32, 6 blocks of 16 tokens a layer, 1/3 of each sequence's: 1.5 MiB in place of 3.0 MiB of keys and values"
-std::string actText(const plan::Plan &plan) {
-  const uint64_t all = static_cast<uint64_t>(plan.actBlocks) * plan.kvCaches();
-  const bool host = std::any_of(plan.placements[0].extents.begin(), plan.placements[0].extents.end(), [&](const plan::Extent &e) {
-    return plan.buffers[e.buffer].kind == plan::BufferKind::Act && e.space == plan::Space::Host;
-  });
-  return absl::StrFormat("%s, %d blocks of %d tokens a layer%s, on the %s, %s of each sequence's: %s in place of %s of keys and "
-                         "values",
-                         std::string(model::dtypeName(plan.activationDtype)), plan.actBlocks, plan.blockTokens,
-                         plan.miniBatches == 1 ? "" : " and mini-batch", host ? "host" : "device", model::actShareText(plan.actShare),
-                         formatBytes(all * plan.actBlockBytes()), formatBytes(all * plan.kvBlockBytes()));
-}
-
 std::string intervalOf(const plan::Placement &placement) {
   if (placement.interval > 0)
     return model::cat(placement.interval);
@@ -82,6 +69,19 @@ uint32_t placementBefore(const plan::Schedule &schedule) {
 }
 
 } // namespace
+
+std::string actText(const plan::Plan &plan) {
+  const auto &extents = plan.placements[0].extents;
+  const bool host = std::any_of(extents.begin(), extents.end(), [&](const plan::Extent &e) {
+    return plan.buffers[e.buffer].kind == plan::BufferKind::Act && e.space == plan::Space::Host;
+  });
+  const uint64_t all = static_cast<uint64_t>(plan.actBlocks) * plan.kvCaches();
+  return absl::StrFormat(
+      "%s, %d blocks of %d tokens a layer%s, on the %s, %s of each sequence's: %s in place of %s of keys and values",
+      std::string(model::dtypeName(plan.activationDtype)), plan.actBlocks, plan.blockTokens,
+      plan.miniBatches == 1 ? "" : " and mini-batch", host ? "host" : "device", model::actShareText(plan.actShare),
+      formatBytes(all * plan.actBlockBytes()), formatBytes(all * plan.kvBlockBytes()));
+}
 
 std::string describePlacement(const plan::Plan &plan, const plan::Placement &placement) {
   std::vector<std::string> parts;

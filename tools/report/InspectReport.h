@@ -34,6 +34,9 @@ std::string inspectJson(const plan::Plan &plan, const std::string &path); // one
 
 // "4, each of up to 16 sequences with 1.2 GiB of KV: ..."; empty where there is one mini-batch.
 std::string miniBatchesText(const plan::Plan &plan);
+// "f32, 6 blocks of 16 tokens a layer, on the host, 1/3 of each sequence's: 1.50 MiB in place of 3.00 MiB of keys and
+// values"; of a plan with activation blocks.
+std::string actText(const plan::Plan &plan);
 // "29 of 257 blocks on the device (19.9 MiB), 228 at home on the host (157 MiB)"; empty where all are on the device.
 std::string kvHomesText(const plan::Plan &plan, uint32_t placement);
 // How rows of a schedule get home that are appended to KV blocks there: "mirror", "all" or "dirty", as --kv-write-back

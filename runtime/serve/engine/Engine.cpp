@@ -38,7 +38,8 @@ absl::Status checkOptions(const plan::Plan &plan, const EngineOptions &options, 
     return refuse(absl::StrCat("swap space = ", options.swapBytes, " bytes, expected at least ", slot,
                                ", a KV block of all layers"));
   if (options.preemption == Preemption::Swap && plan.actBlocks > 0)
-    return refuse("preemption = swap, expected recompute: swap space takes keys and values, the plan keeps activations");
+    return refuse(
+        "preemption = swap, expected recompute: swap space takes keys and values, the plan keeps activations");
   if (options.depth < 1 || options.depth > 2)
     return refuse(absl::StrCat("depth = ", options.depth, ", expected 1 or 2 iterations in flight"));
   return absl::OkStatus();
@@ -97,8 +98,8 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::create(core::Runtime &runtime, E
                                .batching = options.batching,
                                .context = plan.maxContext};
   // Swap space takes keys and values.
-  const bool swaps = options.preemption != Preemption::Recompute && options.batching == Batching::Continuous &&
-                     plan.actBlocks == 0;
+  const bool swaps =
+      options.preemption != Preemption::Recompute && options.batching == Batching::Continuous && plan.actBlocks == 0;
   const uint64_t slot = SwapSpace::slotBytes(plan);
   const uint64_t swapBytes = swaps ? options.swapBytes / slot * slot : 0;
   if (swapBytes > 0)
@@ -122,7 +123,8 @@ Engine::Engine(core::Runtime &runtime, EngineOptions options, int64_t maxNumSeqs
       miniBatches_(plan_.miniBatches), rows_(plan_.miniBatches) {
   for (uint32_t p = 0; p < plan_.placements.size(); ++p) {
     resident_.push_back(plan::residentBlocks(plan_, plan_.placements[p]));
-    compacts_.push_back(plan_.actBlocks == 0 && resident_.back() < plan_.placements[p].kvBlocks && mayCompact(plan_, p));
+    compacts_.push_back(plan_.actBlocks == 0 && resident_.back() < plan_.placements[p].kvBlocks &&
+                        mayCompact(plan_, p));
   }
   const auto ofOne = static_cast<size_t>(limits.maxNumSeqs), seqs = ofOne * miniBatches_.size();
   for (uint32_t i = 0; i < miniBatches_.size(); ++i) {

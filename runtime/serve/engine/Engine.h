@@ -125,8 +125,8 @@ struct EngineOptions {
   Prefill prefill = Prefill::Chunked;
   Batching batching = Batching::Continuous;
   size_t depth = 2; // iterations in flight, 1 or 2
-  // Swap needs swapBytes; Auto without, or with activation blocks, is Recompute. Static batches recompute. The bytes are the device's swap memory
-  // (core::Device::reserveSwap), whole blocks of them, which the engine has to itself.
+  // Swap needs swapBytes; Auto without, or with activation blocks, is Recompute. Static batches recompute. The bytes
+  // are the device's swap memory (core::Device::reserveSwap), whole blocks of them, which the engine has to itself.
   Preemption preemption = Preemption::Auto;
   uint64_t swapBytes = 0;
   // Of a plan that leaves it to who runs it (Goal::expansion auto): as many KV blocks serve as compute does not wait

@@ -73,7 +73,7 @@ public:
       sampleUntil(device_.nowNs() - startNs_);
       out_.kvBlocks =
           std::max(out_.kvBlocks, plan_.miniBatches * (plan_.actBlocks > 0 ? plan_.mostContextBlocks()
-                                                                          : runtime_.kvBlocks().limit() - 1));
+                                                                           : runtime_.kvBlocks().limit() - 1));
       out_.peakKvBlocks = std::max(out_.peakKvBlocks, blocksInUse());
     }
     out_.engine = engine->counters();

@@ -82,9 +82,8 @@ TEST_F(LowerModel, ActivationBlocksAreRecomputedFirstAndKeptBehindTheNorm) {
   keeping.policy.actShare = model::ActShare{1, 3};
   ir::IterationOp iteration = lower(keeping);
   EXPECT_TRUE(mlir::succeeded(mlir::verify(*module_)));
-  EXPECT_THAT(steps(iteration, 1),
-              ElementsAre("recompute_kv", "norm", "act_append", "linear", "rope_append", "attention", "linear", "norm",
-                          "linear", "activate", "linear"));
+  EXPECT_THAT(steps(iteration, 1), ElementsAre("recompute_kv", "norm", "act_append", "linear", "rope_append",
+                                               "attention", "linear", "norm", "linear", "activate", "linear"));
 }
 
 TEST_F(LowerModel, ReluIsTheEpilogueOfTheUpProjection) {

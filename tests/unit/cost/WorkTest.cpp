@@ -216,7 +216,8 @@ TEST(Work, RecomputingFollowsTheRowsOfActivationBlocks) {
   EXPECT_EQ(away.deviceBytes, 4u * 32 * 4);
   EXPECT_EQ(away.linkBytes, 4u * 32 * 4);
   EXPECT_TRUE(away.toHost);
-  const Work none = workOf(smallLlama(), {Op::RecomputeKv, UnitRole::Qkv}, Rows{.tokens = 9}, DType::F32, DType::F16, false);
+  const Work none =
+      workOf(smallLlama(), {Op::RecomputeKv, UnitRole::Qkv}, Rows{.tokens = 9}, DType::F32, DType::F16, false);
   EXPECT_EQ(none.flops + none.deviceBytes, 0u); // its matrix is not read
   // A full bucket recomputes all that its contexts have, and keeps all its rows.
   EXPECT_EQ(rowsOf({8, 4, 10, 48}).actRows, 48u);

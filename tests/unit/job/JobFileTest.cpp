@@ -163,10 +163,10 @@ TEST(JobFile, RefusesUnknownKeysAndSections) {
       "elastic_kv, expansion, instances, kv_device_memory, kv_dtype, kv_host_memory, kv_tokens, mini_batches, record, "
       "slo_factor, tpot, "
       "ttft");
-  expectRefused("[policy]\nintervals = 3\n",
-                "2: policy.intervals: unknown key: expected one of act_home, act_ratio, interval, kv_places, kv_write_back, name, "
-                "offload_embedding, "
-                "offload_head, offload_layers, placements, residuals, slots, start_rule");
+  expectRefused("[policy]\nintervals = 3\n", "2: policy.intervals: unknown key: expected one of act_home, act_ratio, "
+                                             "interval, kv_places, kv_write_back, name, "
+                                             "offload_embedding, "
+                                             "offload_head, offload_layers, placements, residuals, slots, start_rule");
   expectRefused("[buckets]\nbatch = [1]\n",
                 "2: buckets.batch: unknown key: expected one of contexts, new_tokens, sequences");
   expectRefused("goal = 3\n", "1: goal = 3: expected a table");

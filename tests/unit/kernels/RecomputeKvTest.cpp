@@ -95,7 +95,7 @@ std::vector<HybridModel> hybridModels() {
   for (const Elem elem : kAllElems)
     for (const Order order : kAllOrders)
       all.push_back({.elem = elem, .kvElem = elem, .order = order, .bias = order == Order::Panel16, .norms = true});
-  all.push_back({.heads = 8, .rotates = false});                      // 48 rows of q: k's first is a panel's first
+  all.push_back({.heads = 8, .rotates = false});                          // 48 rows of q: k's first is a panel's first
   all.push_back({.hidden = 300, .heads = 5, .kvHeads = 1, .headDim = 2}); // two blocks of k; six rows of the product
   all.push_back({.kvElem = Elem::BF16, .bias = false});
   return all;
@@ -166,7 +166,7 @@ TEST_P(RecomputeKvTest, KeepsRowsOfActivationBlocksAlone) {
   const Floats x = randomFloats(7 * m.hidden, 10);
   const Floats act = layer.keep(meta, x, 3, 2);
   const auto row = [&](int64_t slot) { return act.data() + slot * m.hidden; };
-  EXPECT_TRUE(sameBits(row(2), x.data(), 2 * m.hidden));               // block 3, rows 2 and 3: tokens 0 and 1
+  EXPECT_TRUE(sameBits(row(2), x.data(), 2 * m.hidden));                // block 3, rows 2 and 3: tokens 0 and 1
   EXPECT_TRUE(sameBits(row(4), x.data() + 5 * m.hidden, 2 * m.hidden)); // block 4, rows 0 and 1: tokens 5 and 6
   for (const int64_t untouched : {0, 1, 6, 7})
     for (int64_t i = 0; i < m.hidden; ++i)

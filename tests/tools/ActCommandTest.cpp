@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Activation blocks, as a user of the command line asks for them and hears of them.
+#include <gmock/gmock.h>
+
+#include "tests/support/Process.h"
+
+namespace headrace::tools {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr const char *kOpt = "opt-12-gelu-f16"; // as many key heads as query heads
+constexpr const char *kGrouped = "llama-7-gqa-llama3-f32";
+
+class ActBlocks : public CommandLine {
+protected:
+  static std::vector<std::string> compiled(const std::string &model, const std::vector<std::string> &more) {
+    std::vector<std::string> all = {"compile", golden(model), "--context", "64", "--batch", "4"};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+  void expectUsage(const std::vector<std::string> &more, const std::string &expected) const {
+    SCOPED_TRACE(expected);
+    std::vector<std::string> words = compiled(kOpt, more);
+    words.emplace_back("--dry-run");
+    const Outcome o = headrace(words);
+    EXPECT_EQ(o.status, 2) << o.err;
+    EXPECT_THAT(o.err, HasSubstr(expected));
+    EXPECT_EQ(o.out, "");
+  }
+};
+
+TEST_F(ActBlocks, ThePlanHasThemAndSaysSo) {
+  const std::string plan = path("half.plan");
+  const Outcome o = headrace(compiled(kOpt, {"--act-ratio", "1/2", "-o", plan}));
+  ASSERT_EQ(o.status, 0) << o.err;
+  EXPECT_EQ(o.err, "");
+  EXPECT_THAT(o.out,
+              HasSubstr("activations    f32, 8 blocks of 16 tokens a layer, on the device, 1/2 of each sequence's: "));
+  EXPECT_THAT(o.out, HasSubstr(" --act-ratio 1/2 "));
+  const Outcome inspected = headrace({"inspect", plan});
+  EXPECT_EQ(inspected.status, 0) << inspected.err;
+  // 4 sequences of 4 blocks, two of each kind, and the scratch block.
+  EXPECT_THAT(inspected.out, HasSubstr("KV cache         f32, 9 blocks of 16 tokens a layer, context up to 64"));
+  EXPECT_THAT(inspected.out, HasSubstr("activations      f32, 8 blocks of 16 tokens a layer, on the device, "));
+  const nlohmann::json half = json({"inspect", plan, "--json"});
+  EXPECT_EQ(half["kv_blocks"], 9);
+  EXPECT_EQ(half["act_blocks"], 8);
+  // In a job file, and on the host.
+  writeText(path("job.toml"),
+            "[model]\npath = \"" + golden(kOpt) +
+                "\"\n[goal]\nbatch = 4\ncontext = 64\n[policy]\nact_ratio = 0.5\nact_home = \"host\"\n");
+  const Outcome host = headrace({"compile", path("job.toml"), "-o", path("host.plan")});
+  ASSERT_EQ(host.status, 0) << host.err;
+  EXPECT_THAT(host.out, HasSubstr("8 blocks of 16 tokens a layer, on the host, 1/2"));
+  EXPECT_THAT(host.out, HasSubstr(" --act-ratio 1/2 --act-home host "));
+  // Nobody is told of none.
+  EXPECT_THAT(headrace(compiled(kOpt, {"--dry-run"})).out, Not(HasSubstr("activations    ")));
+}
+
+TEST_F(ActBlocks, TokensAreTheSame) {
+  const auto tokens = [&](const std::vector<std::string> &more) {
+    std::vector<std::string> words = {
+        "run", golden(kOpt),       "--context", "64", "--prompt-ids", "1,2,3,4,5,6,7;9", "--block-tokens",
+        "4",   "--max-new-tokens", "24"};
+    words.insert(words.end(), more.begin(), more.end());
+    const Outcome o = headrace(words);
+    EXPECT_EQ(o.status, 0) << o.err;
+    const size_t at = o.out.find("tokens 0");
+    return o.out.substr(at, o.out.find("device ", at) - at);
+  };
+  const std::string expected = tokens({});
+  EXPECT_THAT(expected, HasSubstr("tokens 1"));
+  for (const char *ratio : {"0", "1/3", "0.5", "1"})
+    for (const char *home : {"device", "host"})
+      EXPECT_EQ(tokens({"--act-ratio", ratio, "--act-home", home}), expected) << ratio << " " << home;
+}
+
+TEST_F(ActBlocks, AutoTriesTheEighths) {
+  const Outcome o = headrace(compiled(kOpt, {"--act-ratio", "auto", "--dry-run"}));
+  ASSERT_EQ(o.status, 0) << o.err;
+  // All fits on the device: nothing is saved that anybody waits for.
+  EXPECT_THAT(o.out, HasSubstr("Activation blocks: the share of 0 takes the least of those tried (0 "));
+  EXPECT_THAT(o.out, HasSubstr(", 7/8 "));
+  EXPECT_THAT(o.out, HasSubstr(" --act-ratio 0 "));
+}
+
+// 2 x 2 key heads of 8 in F32, and hidden 64 in F32, say: what is kept is larger than what is not.
+TEST_F(ActBlocks, WhatDoesNotPayIsDoneAndSaid) {
+  const Outcome o = headrace(compiled(kGrouped, {"--act-ratio", "1", "--dry-run"}));
+  ASSERT_EQ(o.status, 0) << o.err;
+  EXPECT_THAT(o.err, HasSubstr("warning: policy.act_ratio = 1: an activation block of "));
+  EXPECT_THAT(o.err, HasSubstr("nothing is saved, and they are recomputed"));
+}
+
+TEST_F(ActBlocks, WhatCannotBeIsRefused) {
+  for (const char *ratio : {"1.5", "-0.5", "half", "4/3", "1/0", "0.1234567"})
+    expectUsage({"--act-ratio", ratio}, std::string("--act-ratio = \"") + ratio +
+                                            "\": expected \"auto\", or a share from 0 to 1: 0.25, or 1/3");
+  expectUsage({"--act-ratio", "1/2", "--act-home", "disk"}, "--act-home = \"disk\": expected auto, device or host");
+  const std::string beside = "policy.act_ratio = 1/2: expected ";
+  expectUsage({"--act-ratio", "1/2", "--expansion", "1.5"}, beside + "no goal.expansion beside it");
+  expectUsage({"--act-ratio", "1/2", "--kv-places", "3"}, beside + "no policy.kv_places beside it");
+  expectUsage({"--act-ratio", "1/2", "--elastic-kv", "on"}, beside + "goal.elastic_kv \"auto\" or off beside it");
+  expectUsage({"--act-ratio", "1/2", "--instances", "apart"}, beside + "goal.instances \"together\" beside it");
+  expectUsage({"--act-ratio", "1/2", "--policy", "pie"}, beside + "another policy beside it");
+  expectUsage({"--act-ratio", "auto", "--policy", "pie"}, "policy.act_ratio = auto: expected another policy beside it");
+  expectUsage({"--act-ratio", "1/2", "--act-home", "host", "--interval", "2", "--start-rule", "paper"},
+              "policy.act_home = \"host\": policy ");
+  const Outcome swap = headrace({"bench", "serve", golden(kOpt), "--context", "64", "--act-ratio", "1/2",
+                                 "--num-prompts", "1", "--preemption", "swap", "--swap-space", "1MiB"});
+  EXPECT_EQ(swap.status, 2);
+  EXPECT_THAT(swap.err, HasSubstr("expected recompute: swap space takes keys and values"));
+}
+
+// Host memory that activation blocks on the host do not fit: the minimum, and exit status 1.
+TEST_F(ActBlocks, HostMemoryIsCounted) {
+  const Outcome o =
+      headrace(compiled(kOpt, {"--act-ratio", "1", "--act-home", "host", "--host-memory", "64KiB", "--dry-run"}));
+  EXPECT_EQ(o.status, 1) << o.err;
+  EXPECT_THAT(o.err, HasSubstr("host memory"));
+}
+
+} // namespace
+} // namespace headrace::tools
