@@ -130,20 +130,33 @@ uint64_t shareDecodeNs(const plan::Plan &plan) {
   return ns;
 }
 
-// With activation blocks on the device where all else can be made to fit beside them, else on the host.
+// With activation blocks on the device where all else can be made to fit beside them; else with as few layers' of them
+// on the host as makes that so.
 absl::StatusOr<plan::Plan> compileWithHome(const CompileRequest &request) {
   const model::Policy &asked = request.policy;
-  if (asked.actHome != model::ActHome::Auto || !asked.actShare || !asked.actShare->any())
-    return compileStated(request);
   absl::StatusOr<plan::Plan> plan = compileStated(request);
-  ASSIGN_OR_RETURN(policy, policyFor(asked, request.goal));
-  if (!absl::IsResourceExhausted(plan.status()) || !policy->traits.splitsCaches ||
-      asked.startRule != model::StartRule::Eager)
+  if (asked.actHome != model::ActHome::Auto || !asked.actShare || !asked.actShare->any() ||
+      !lacksDeviceMemory(plan.status()))
     return plan;
-  CompileRequest onHost = request;
-  onHost.policy.actHome = model::ActHome::Host;
-  absl::StatusOr<plan::Plan> away = compileStated(onHost);
-  return away.ok() || !absl::IsResourceExhausted(away.status()) ? std::move(away) : std::move(plan);
+  ASSIGN_OR_RETURN(policy, policyFor(asked, request.goal));
+  ASSIGN_OR_RETURN(target, resolveGoal(request));
+  if (!policy->traits.splitsCaches || asked.startRule != model::StartRule::Eager)
+    return plan;
+  const uint64_t layerBytes = static_cast<uint64_t>(target.miniBatches) * target.actBytes;
+  const int64_t layers = request.model->layers;
+  CompileRequest away = request;
+  away.actLayersAway = 0;
+  while (*away.actLayersAway < layers) {
+    // What is missing, in layers: the slots that they go through take some of it back.
+    const uint64_t least = lacksDeviceMemory(plan.status()).value_or(0);
+    const uint64_t missing = least > target.deviceMemory ? least - target.deviceMemory : 1;
+    *away.actLayersAway = std::min(layers, *away.actLayersAway + static_cast<int64_t>((missing - 1) / layerBytes) + 1);
+    absl::StatusOr<plan::Plan> fits = compileStated(away);
+    if (!lacksDeviceMemory(fits.status()))
+      return fits;
+    plan = std::move(fits);
+  }
+  return plan;
 }
 
 // Shares in eighths; of those that take the least time the smallest.

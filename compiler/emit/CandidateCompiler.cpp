@@ -95,8 +95,7 @@ PipelineOptions CandidateCompiler::optionsOf(const Candidate &candidate, const W
   PipelineOptions options;
   options.residency = candidate.residency;
   options.residency.residualSlots = target_.residualsLeave ? algorithms::kResidualSlots : 0;
-  if (target_.actAway)
-    options.residency.setActAway(request_.model->layers);
+  options.residency.setActAway(target_.actAway(request_.model->layers));
   options.actAddresses.assign(where.host->act.begin(), where.host->act.end());
   options.kv = where.host->kv;
   options.hostAddresses.assign(where.host->units.begin(), where.host->units.end());

@@ -32,10 +32,14 @@ HostLayout layOutHost(const std::vector<const Candidate *> &candidates, const mo
     host.bytes = begin + mirrored;
     host.kvBytes += mirrored;
   }
-  for (int64_t i = 0; i < target.caches(spec.layers) && target.actAway; ++i) {
-    host.act.push_back(model::alignUp(host.bytes));
-    host.bytes = host.act.back() + target.actBytes;
-  }
+  if (target.actLayersAway > 0)
+    host.act.assign(static_cast<size_t>(target.caches(spec.layers)), 0);
+  for (const int32_t layer : target.actAway(spec.layers))
+    for (int64_t i = 0; i < target.miniBatches; ++i) {
+      uint64_t &address = host.act[static_cast<size_t>(layer * target.miniBatches + i)];
+      address = model::alignUp(host.bytes);
+      host.bytes = address + target.actBytes;
+    }
   for (int64_t i = 0; i < target.miniBatches && target.residualsLeave; ++i) {
     host.residuals.push_back(model::alignUp(host.bytes));
     host.bytes = host.residuals.back() + target.residualBytes(spec.hidden);

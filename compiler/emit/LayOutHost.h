@@ -16,7 +16,7 @@ namespace headrace::compiler {
 struct HostLayout {
   std::vector<uint64_t> units; // address of each unit
   KvHomes kv;
-  std::vector<uint64_t> act;       // address of each layer's and mini-batch's activation blocks, where they are away
+  std::vector<uint64_t> act; // address of each layer's and mini-batch's activation blocks, 0 where they are not away
   std::vector<uint64_t> residuals; // address of each mini-batch's, where they leave the device
   uint64_t bytes = 0;              // of the slab
   uint64_t kvBytes = 0;            // of them caches', what alignment adds left out

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -36,6 +37,8 @@ struct CompileRequest {
   // If not empty, the plan has exactly these placements, whatever the policies say; none of them is changed to fit the
   // budget. What `checkCandidate` refuses is an InvalidArgument.
   std::vector<Candidate> placements;
+  // Of policy.act_home "auto": so many layers' activation blocks are at home on the host. Unset: as few as fit.
+  std::optional<int64_t> actLayersAway;
   // Called with the IR's text after each phase ("model", "homes", "movement", "lanes", "offsets") of each schedule, if
   // set.
   std::function<void(std::string_view schedule, std::string_view phase, std::string_view text)> onPhase;

@@ -68,11 +68,10 @@ PlacementFamily::PlacementFamily(const model::ModelSpec &spec, const model::Weig
             (kernels::metaBytes(target.meta) + ids(target.batch) + target.historyBytes) +
         ids(target.sequences());
   caches_ = static_cast<uint64_t>(target.caches(spec.layers));
-  actBytes_ = target.actAway ? 0 : caches_ * target.actBytes;
-  if (target.actAway) {
-    actSlots_ = std::min(static_cast<uint64_t>(algorithms::kActSlots), caches_) * target.actBytes;
-    actHomes_ = caches_ * target.actBytes;
-  }
+  const auto away = static_cast<uint64_t>(target.actLayersAway * target.miniBatches);
+  actBytes_ = (caches_ - away) * target.actBytes;
+  actSlots_ = std::min(static_cast<uint64_t>(algorithms::kActSlots), away) * target.actBytes;
+  actHomes_ = away * target.actBytes;
   if (target.residualsLeave) { // one after the other in as many slots, as often as layers and mini-batches make
     const int64_t slots = std::min(algorithms::kResidualSlots, target.caches(spec.layers));
     residualSlots_ = static_cast<uint64_t>(slots) * target.residualBytes(spec.hidden);

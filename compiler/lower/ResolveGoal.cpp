@@ -165,7 +165,8 @@ absl::Status resolveAct(const CompileRequest &request, Target &target) {
     return refuse("goal.kv_tokens", target.kvTokens,
                   absl::StrCat("activation blocks of at most ", kMostBytes, " bytes"));
   target.actBytes = model::alignUp(static_cast<uint64_t>(bytes));
-  target.actAway = request.policy.actHome == model::ActHome::Host;
+  target.actLayersAway =
+      request.policy.actHome == model::ActHome::Host ? request.model->layers : request.actLayersAway.value_or(0);
   return absl::OkStatus();
 }
 
@@ -293,6 +294,14 @@ cost::Bucket Target::limits(const std::vector<cost::Bucket> &buckets) {
     most.actRows = std::max(most.actRows, bucket.actRows);
   }
   return most;
+}
+
+std::vector<int32_t> Target::actAway(int64_t layers) const {
+  std::vector<int32_t> away;
+  for (int64_t layer = 0; layer < layers; ++layer)
+    if ((layer + 1) * actLayersAway / layers > layer * actLayersAway / layers)
+      away.push_back(static_cast<int32_t>(layer));
+  return away;
 }
 
 uint64_t Target::residualBytes(int64_t hidden) const {

@@ -38,7 +38,7 @@ struct Target {
   int64_t actBlocks = 0, contextBlocks = 0;
   model::ActShare actShare;
   uint64_t actBytes = 0;
-  bool actAway = false; // at home on the host, all of them
+  int64_t actLayersAway = 0; // so many layers' are at home on the host, evenly spread
   // Where memory for KV is stated: the blocks that are on the device, the scratch block included; all where unset.
   std::optional<int64_t> kvResident;
   // What all KV may take of the device, what moves through it included, where an expansion is stated.
@@ -50,7 +50,8 @@ struct Target {
   // Ascending by (tokens, sequences, context); no bucket is in both, decode is not empty.
   std::vector<cost::Bucket> decode, mixed;
 
-  uint64_t residualBytes(int64_t hidden) const; // of a mini-batch, of the largest iteration: F32 on every device
+  std::vector<int32_t> actAway(int64_t layers) const; // which layers', ascending
+  uint64_t residualBytes(int64_t hidden) const;       // of a mini-batch, of the largest iteration: F32 on every device
   int64_t sequences() const { return batch * miniBatches; } // of all mini-batches
   int64_t caches(int64_t layers) const { return layers * miniBatches; }
 

@@ -205,13 +205,9 @@ void Residency::setKvAway(int64_t layers, int64_t firstBlock) {
   away.insert(at, caches.begin(), caches.end());
 }
 
-bool Residency::actAway() const {
-  return std::any_of(away.begin(), away.end(), [](const Extent &e) { return e.of.kind == MovableKind::Act; });
-}
-
-void Residency::setActAway(int64_t layers) {
+void Residency::setActAway(const std::vector<int32_t> &layers) {
   std::erase_if(away, [](const Extent &extent) { return extent.of.kind == MovableKind::Act; });
-  for (int32_t layer = 0; layer < layers; ++layer)
+  for (const int32_t layer : layers)
     away.push_back({.of = {MovableKind::Act, layer}});
   std::stable_sort(away.begin(), away.end(), [](const Extent &a, const Extent &b) { return a.of < b.of; });
 }

@@ -153,10 +153,8 @@ struct Residency {
   std::optional<int64_t> firstKvBlockAway() const;
   void setKvAway(int64_t layers, int64_t firstBlock);
   void setNoKvAway();
-  // Activation blocks of all layers are at home on the host.
-  bool actAway() const;
-  void setActAway(int64_t layers);
-  bool writesBack() const; // tails, in some class
+  void setActAway(const std::vector<int32_t> &layers); // whose activation blocks are at home on the host
+  bool writesBack() const;                             // tails, in some class
   int64_t slotsOfTails() const;
   // Whether iterations differ by what is where: places rotate.
   bool rotates() const { return kvPlaces > 0 && firstKvBlockAway().has_value(); }

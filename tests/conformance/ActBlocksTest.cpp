@@ -21,13 +21,13 @@ struct Kept {
   model::ActShare share; // none: keys and values alone
   int64_t miniBatches = 1;
   int64_t interval = 0;  // of the weights, 0 none away
-  bool onHost = false;   // activation blocks, between iterations
+  int64_t onHost = 0;    // of so many layers activation blocks are on the host between iterations
   int64_t resident = -1; // KV blocks on the device, the scratch block included; -1: all
   algorithms::WriteBack writeBack = algorithms::WriteBack::Mirror;
 };
 std::ostream &operator<<(std::ostream &out, const Kept &k) {
   return out << "share " << model::actShareText(k.share) << ", " << k.miniBatches << " mini-batches, interval "
-             << k.interval << ", activations on the " << (k.onHost ? "host" : "device") << ", " << k.resident
+             << k.interval << ", activations of " << k.onHost << " layers on the host, " << k.resident
              << " KV blocks, written back " << static_cast<int>(k.writeBack);
 }
 
@@ -44,7 +44,8 @@ compiler::CompileRequest ask(model::DeviceKind kind, const model::ModelSpec &spe
   request.buckets = {.newTokens = {1, kSequences, 8}, .sequences = {1, kSequences}, .contexts = {16, kContext}};
   if (kept.share.any())
     request.policy.actShare = kept.share;
-  request.policy.actHome = kept.onHost ? model::ActHome::Host : model::ActHome::Device;
+  request.policy.actHome = kept.onHost == kLayers ? model::ActHome::Host : model::ActHome::Auto;
+  request.actLayersAway = kept.onHost;
   compiler::Candidate candidate =
       compiler::stated(request.model, {kept.interval > 0 ? compiler::interval(kept.interval) : compiler::none()})
           .front();
@@ -84,7 +85,7 @@ protected:
     for (const model::ActShare &share : kShares)
       for (int64_t m = 1; m <= 4; ++m)
         for (const int64_t interval : {0, 2})
-          for (const bool onHost : {false, true})
+          for (const int64_t onHost : {int64_t{0}, int64_t{1}, kLayers})
             for (const int64_t resident : {-1, 0, 1, 3}) {
               const bool splits = resident >= 0 && share != model::ActShare{1, 1}; // else there are no KV blocks
               all.push_back({share, m, interval, onHost, splits ? resident : -1,
@@ -93,7 +94,7 @@ protected:
     if (longRun())
       return all;
     std::vector<Kept> some; // of each share and number of mini-batches
-    for (size_t i = 0; i < all.size(); i += few() ? 97 : 23)
+    for (size_t i = 0; i < all.size(); i += few() ? 97 : 37)
       some.push_back(all[i]);
     return some;
   }
@@ -127,7 +128,7 @@ TEST_P(ActBlocks, TokensAreThoseOfKeysAndValuesKept) {
 // What is brought of a layer's activation blocks follows what is in use: a sequence of 5 tokens has one of them at
 // first (1 of 2), 2 sequences at their longest have 16. So a launch brings a 16th of all, in 256ths.
 TEST_P(ActBlocks, CopiesWhatIsInUse) {
-  const auto loaded = load(core::tinyLlama(kLayers), {{1, 2}, 1, 0, /*onHost=*/true});
+  const auto loaded = load(core::tinyLlama(kLayers), {{1, 2}, 1, 0, kLayers});
   ASSERT_NE(loaded, nullptr);
   const uint64_t all = static_cast<uint64_t>(loaded->plan.actBlocks * kLayers) * loaded->plan.actBlockBytes();
   const auto before = loaded->device->counters();

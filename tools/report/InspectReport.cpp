@@ -71,15 +71,18 @@ uint32_t placementBefore(const plan::Schedule &schedule) {
 } // namespace
 
 std::string actText(const plan::Plan &plan) {
-  const auto &extents = plan.placements[0].extents;
-  const bool host = std::any_of(extents.begin(), extents.end(), [&](const plan::Extent &e) {
-    return plan.buffers[e.buffer].kind == plan::BufferKind::Act && e.space == plan::Space::Host;
-  });
+  uint32_t away = 0; // layers
+  for (const plan::Extent &e : plan.placements[0].extents)
+    away += plan.buffers[e.buffer].kind == plan::BufferKind::Act && plan.buffers[e.buffer].index == 0 &&
+            e.space == plan::Space::Host;
+  const std::string home = away == 0                    ? std::string("on the device")
+                           : away == plan.model->layers ? std::string("on the host")
+                                                        : model::cat("of ", away, " layers on the host");
   const uint64_t all = static_cast<uint64_t>(plan.actBlocks) * plan.kvCaches();
   return absl::StrFormat(
-      "%s, %d blocks of %d tokens a layer%s, on the %s, %s of each sequence's: %s in place of %s of keys and values",
+      "%s, %d blocks of %d tokens a layer%s, %s, %s of each sequence's: %s in place of %s of keys and values",
       std::string(model::dtypeName(plan.activationDtype)), plan.actBlocks, plan.blockTokens,
-      plan.miniBatches == 1 ? "" : " and mini-batch", host ? "host" : "device", model::actShareText(plan.actShare),
+      plan.miniBatches == 1 ? "" : " and mini-batch", home, model::actShareText(plan.actShare),
       formatBytes(all * plan.actBlockBytes()), formatBytes(all * plan.kvBlockBytes()));
 }
 
