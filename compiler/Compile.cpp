@@ -84,9 +84,12 @@ absl::Status checkAct(const CompileRequest &request, const Policy &policy) {
                                                                    : nullptr;
   if (beside == nullptr)
     return absl::OkStatus();
+  const std::string key =
+      policy.traits.keepsActivations
+          ? absl::StrCat("policy.name = \"", std::string(policy.name), "\"")
+          : absl::StrCat("policy.act_ratio = ", model::actShareText(*asked.actShare));
   return absl::InvalidArgumentError(
-      absl::StrCat("policy.act_ratio = ", model::actShareText(*asked.actShare), ": expected ", beside,
-                   " beside it: there are as many activation blocks in all placements, and they do not move"));
+      absl::StrCat(key, ": expected ", beside, " beside it: there are as many activation blocks in all placements, and they do not move"));
 }
 
 } // namespace
@@ -130,8 +133,8 @@ uint64_t shareDecodeNs(const plan::Plan &plan) {
   return ns;
 }
 
-// With activation blocks on the device where all else can be made to fit beside them; else with as few layers' of them
-// on the host as makes that so.
+// With activation blocks on the device where all else can be made to fit beside them; else with some layers' of them on
+// the host, whichever is fastest of: as few as makes that so, as few as leave room for one more slot of weights, and all.
 absl::StatusOr<plan::Plan> compileWithHome(const CompileRequest &request) {
   const model::Policy &asked = request.policy;
   absl::StatusOr<plan::Plan> plan = compileStated(request);
@@ -146,15 +149,22 @@ absl::StatusOr<plan::Plan> compileWithHome(const CompileRequest &request) {
   const int64_t layers = request.model->layers;
   CompileRequest away = request;
   away.actLayersAway = 0;
-  while (*away.actLayersAway < layers) {
+  while (lacksDeviceMemory(plan.status()) && *away.actLayersAway < layers) {
     // What is missing, in layers: the slots that they go through take some of it back.
     const uint64_t least = lacksDeviceMemory(plan.status()).value_or(0);
     const uint64_t missing = least > target.deviceMemory ? least - target.deviceMemory : 1;
     *away.actLayersAway = std::min(layers, *away.actLayersAway + static_cast<int64_t>((missing - 1) / layerBytes) + 1);
-    absl::StatusOr<plan::Plan> fits = compileStated(away);
-    if (!lacksDeviceMemory(fits.status()))
-      return fits;
-    plan = std::move(fits);
+    plan = compileStated(away);
+  }
+  const uint64_t slot = model::layoutWeights(request.model).layerBytes(0);
+  const int64_t beside = std::min(layers, *away.actLayersAway + static_cast<int64_t>((slot - 1) / layerBytes) + 1);
+  for (const int64_t more : {beside, layers}) {
+    if (!plan.ok() || more <= *away.actLayersAway)
+      break;
+    away.actLayersAway = more;
+    absl::StatusOr<plan::Plan> other = compileStated(away);
+    if (other.ok() && shareDecodeNs(*other) < shareDecodeNs(*plan))
+      plan = std::move(other);
   }
   return plan;
 }
@@ -197,10 +207,17 @@ absl::StatusOr<plan::Plan> compileWithBestShare(const CompileRequest &request) {
 
 } // namespace
 
-absl::StatusOr<plan::Plan> compile(const CompileRequest &request) {
+absl::StatusOr<plan::Plan> compile(const CompileRequest &asked) {
+  ASSIGN_OR_RETURN(policy, policyFor(asked.policy, asked.goal));
+  CompileRequest request = asked;
+  if (policy->traits.keepsActivations) {
+    if (!request.policy.actShare)
+      request.policy.actShare = model::kAutoActShare;
+    if (!request.goal.kvDeviceMemory && !request.goal.expansion && !request.policy.kvPlaces)
+      request.goal.kvDeviceMemory = 0;
+  }
   if (!request.policy.actShare || !request.policy.actShare->isAuto())
     return compileWithHome(request);
-  ASSIGN_OR_RETURN(policy, policyFor(request.policy, request.goal));
   RETURN_IF_ERROR(checkAct(request, *policy));
   return compileWithBestShare(request);
 }

@@ -25,7 +25,7 @@ uint64_t alignUp(uint64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign
 
 // What persists in an iteration, by region of the arena, in the order of declaration.
 struct Persistent {
-  llvm::SmallVector<ir::PersistentInterface> io, kv, slots, resident, host;
+  llvm::SmallVector<ir::PersistentInterface> io, act, kv, slots, resident, host;
 
   explicit Persistent(ir::IterationOp iteration) {
     for (mlir::Operation &op : iteration.block()) {
@@ -37,11 +37,16 @@ struct Persistent {
       else if (!ir::bufferType(op.getResult(0)).isOnDevice())
         host.push_back(persistent);
       else
-        (llvm::isa<ir::IoOp>(op) ? io : llvm::isa<ir::KvOp, ir::ActOp>(op) ? kv : resident).push_back(persistent);
+        (llvm::isa<ir::IoOp>(op) ? io : llvm::isa<ir::ActOp>(op) ? act : llvm::isa<ir::KvOp>(op) ? kv : resident)
+            .push_back(persistent);
     }
   }
-  static constexpr size_t kSlotsRegion = 2; // of regions()
-  std::array<llvm::ArrayRef<ir::PersistentInterface>, 5> regions() const { return {io, kv, slots, resident, host}; }
+  static constexpr size_t kSlotsRegion = 3; // of regions()
+  // Activation blocks come before KV: in each placement they are where they are in the others, which may have fewer KV
+  // blocks on the device.
+  std::array<llvm::ArrayRef<ir::PersistentInterface>, 6> regions() const {
+    return {io, act, kv, slots, resident, host};
+  }
 };
 
 // The transients of an iteration and what its slots hold, with their lives, and where each transient's address goes.
@@ -211,6 +216,8 @@ struct PlaceBuffers : impl::PlaceBuffersBase<PlaceBuffers> {
     std::vector<uint64_t> below, slotBytes, residentBytes;
     for (ir::PersistentInterface p : first.io)
       below.push_back(alignUp(p.sizeInBytes()));
+    for (ir::PersistentInterface p : first.act)
+      below.push_back(alignUp(p.sizeInBytes()));
     for (ir::PersistentInterface p : first.kv)
       below.push_back(alignUp(p.sizeInBytes()));
     for (ir::PersistentInterface p : first.slots)
@@ -226,7 +233,8 @@ struct PlaceBuffers : impl::PlaceBuffersBase<PlaceBuffers> {
       };
       const Persistent &p = persistent[i];
       write(p.io, layout.below.data());
-      write(p.kv, layout.below.data() + p.io.size());
+      write(p.act, layout.below.data() + p.io.size());
+      write(p.kv, layout.below.data() + p.io.size() + p.act.size());
       write(p.slots, layout.slots.data());
       write(p.resident, layout.persistent.data());
       for (size_t t = 0; t < lives[i].addresses.size(); ++t)

@@ -19,6 +19,7 @@ struct PolicyTraits {
   bool onePlacement = false;     // one setting serves all iterations
   bool splitsCaches = false;     // where KV caches do not fit, some of their blocks are at home on the host
   bool swapsLayers = false;      // where they do not fit, layers' caches are swapped whole, first in, first out
+  bool keepsActivations = false; // KV on the host and activation blocks in place of some of it, where neither is stated
   bool printsFormula = false;    // Select-N's closed form stands beside its choices
   size_t colour = 5;             // its own in every chart (tools/timeline/BarChart.h)
 };

@@ -37,7 +37,7 @@ struct CompileRequest {
   // If not empty, the plan has exactly these placements, whatever the policies say; none of them is changed to fit the
   // budget. What `checkCandidate` refuses is an InvalidArgument.
   std::vector<Candidate> placements;
-  // Of policy.act_home "auto": so many layers' activation blocks are at home on the host. Unset: as few as fit.
+  // Of policy.act_home "auto": so many layers' activation blocks are at home on the host. Unset: none.
   std::optional<int64_t> actLayersAway;
   // Called with the IR's text after each phase ("model", "homes", "movement", "lanes", "offsets") of each schedule, if
   // set.

@@ -46,6 +46,7 @@ absl::Status KvBlocks::grow(std::vector<int32_t> &table, int64_t tokens) {
                                                        " KV blocks wanted, ", actHeap_.size(), " and ", heap_.size(),
                                                        " are free"));
   }
+  tables_ += has == 0;
   for (int64_t i = has; i < has + wanted; ++i) {
     const bool act = act_.share.isAct(i);
     const int32_t block = popLowest(act ? actHeap_ : heap_);
@@ -64,6 +65,7 @@ absl::Status KvBlocks::grow(std::vector<int32_t> &table, int64_t tokens) {
 void KvBlocks::release(std::vector<int32_t> &table) { shrink(table, 0); }
 
 void KvBlocks::shrink(std::vector<int32_t> &table, int64_t tokens) {
+  tables_ -= !table.empty() && tokens <= 0;
   for (; static_cast<int64_t>(table.size()) > blocksFor(tokens); table.pop_back()) {
     const int32_t block = table.back();
     push(block < kvBlocks_ ? heap_ : actHeap_, block);

@@ -26,6 +26,7 @@ struct ActBlocks {
   int64_t blocks = 0; // 0: none, all tables are of KV blocks
   int64_t context = 0;
   model::ActShare share;
+  int64_t sequences = 0; // the most that `blocks` are enough for, whatever they have of the context's
 };
 
 class KvBlocks {
@@ -35,6 +36,12 @@ public:
 
   // That may be given out now; below 0 while more are in use than are offered.
   int64_t freeBlocks() const { return std::min(free_, offered_ - used()); }
+  // The same where as many tables that are empty may grow. With activation blocks so many more tables than sequences
+  // may run (those that have left, whose last rows are in flight) may all want blocks of one kind.
+  int64_t freeBlocks(int64_t tables) const {
+    const bool any = act_.blocks == 0 || tables_ + tables <= act_.sequences;
+    return any ? freeBlocks() : std::min({freeBlocks(), ofKind(heap_), ofKind(actHeap_)});
+  }
   int64_t used() const { return inUse_; }
   int64_t blocksFor(int64_t tokens) const { return (tokens + blockTokens_ - 1) / blockTokens_; }
 
@@ -66,11 +73,14 @@ public:
   int64_t blocksInUseAbove(int64_t limit) const;
 
 private:
+  static int64_t ofKind(const std::vector<int32_t> &heap) { return static_cast<int64_t>(heap.size()); }
+
   int64_t blockTokens_;
   int64_t limit_;
   int64_t free_; // below the limit; with activation blocks, of those of the context
   int64_t offered_ = std::numeric_limits<int64_t>::max();
   int64_t inUse_ = 0;
+  int64_t tables_ = 0;                  // that have blocks
   int64_t end_ = 1;                     // of the KV blocks in use
   int64_t actEnd_ = 0;                  // of the activation blocks in use, counted from the first
   std::vector<uint8_t> used_;           // by block

@@ -47,7 +47,7 @@ enum class KvWriteBack : uint8_t { Auto = 0, Mirror = 1, All = 2, Dirty = 3 };
 // behind every layer, and comes back for the next.
 enum class Residuals : uint8_t { Device = 0, Host = 1 };
 // Where activation blocks are between iterations. On the host each layer's are brought when it needs them, and new rows
-// are written there by the step that keeps them. Auto: as few layers' on the host as need be.
+// are written there by the step that keeps them. Auto: as many layers' on the host as make it fastest.
 enum class ActHome : uint8_t { Auto = 0, Device = 1, Host = 2 };
 enum class Instances : uint8_t { Together = 0, Apart = 1 };
 std::string_view startRuleName(StartRule rule);       // "paper", "eager", "ahead"

@@ -85,7 +85,7 @@ inline std::vector<int32_t> alone(Loaded &on, const EngineRequest &request) {
 }
 
 struct Seen {
-  uint64_t iterations = 0, requests = 0, cancelled = 0, preemptions = 0, thrownAway = 0, padded = 0, changes = 0,
+  uint64_t iterations = 0, requests = 0, keeping = 0, cancelled = 0, preemptions = 0, thrownAway = 0, padded = 0, changes = 0,
            chunked = 0, rowsChecked = 0, continued = 0, reused = 0, swapsOut = 0, swapsIn = 0, swapFallbacks = 0,
            withEmpty = 0, uneven = 0, offers = 0, compacted = 0, grown = 0, shrunk = 0;
 };
@@ -105,6 +105,20 @@ inline compiler::CompileRequest anyPlan(Draw &draw, model::DeviceKind kind) {
         split ? core::anySplit(draw, asked.model, std::max<int64_t>(1, blocks - 1))
               : compiler::stated(asked.model, {left == 1 ? compiler::none() : compiler::interval(left - 1)}).front());
     asked.placements.back().name += " " + std::to_string(left);
+  }
+  Draw acts = draw; // what else is drawn is the same with them and without
+  if (acts.oneIn(4)) { // with activation blocks, and so many fewer of keys and values
+    const model::ActShare share = acts.oneOf({model::ActShare{1, 3}, model::ActShare{1, 2}, model::ActShare{3, 4}});
+    const int64_t longest = (context + asked.goal.blockTokens - 1) / asked.goal.blockTokens;
+    const int64_t kv = model::blocksOfKinds(share, blocks, batch, longest).kv;
+    const int64_t away = acts.between(0, asked.model->layers);
+    if (kv > 1) {
+      asked.policy.actShare = share;
+      asked.actLayersAway = away;
+      for (compiler::Candidate &candidate : asked.placements)
+        if (const auto first = candidate.residency.firstKvBlockAway())
+          candidate.residency.setKvAway(asked.model->layers, std::min<int64_t>(*first, kv - 1));
+    }
   }
   return asked;
 }
@@ -140,6 +154,8 @@ inline EngineOptions anyOptions(Draw &draw, const compiler::CompileRequest &aske
 
 // Swap memory of few blocks or of many; of none no sequence is swapped.
 inline void anySwap(Draw &draw, const plan::Plan &plan, EngineOptions &options) {
+  if (plan.actBlocks > 0) // of keys and values alone
+    return;
   const int64_t blocks = draw.oneIn(4) ? 0 : draw.oneIn(2) ? draw.between(1, 3) : plan.kvBlocks;
   options.swapBytes = static_cast<uint64_t>(blocks) * serve::SwapSpace::slotBytes(plan);
   options.preemption = blocks == 0 || draw.oneIn(4)
@@ -256,6 +272,7 @@ public:
       resident.goal.kvTokens = *asked_.goal.kvTokens / asked_.goal.miniBatches;
     }
     resident.goal.miniBatches = 1;
+    resident.policy.actShare.reset();
     const auto by = Loaded::load(resident, std::move(device));
     ASSERT_NE(by, nullptr);
     for (const auto &[id, one] : all_) {
@@ -340,6 +357,7 @@ private:
     all_[*id] = {request, {}, std::nullopt};
     ++live_;
     ++seen.requests;
+    seen.keeping += served_->plan.actBlocks == 0; // of plans whose blocks stay for whoever continues
     seen.chunked += static_cast<int64_t>(request.prompt.size()) > budget_;
   }
 
@@ -393,7 +411,7 @@ inline void add(Seen &sum, const Seen &one) {
        {&Seen::iterations, &Seen::requests, &Seen::cancelled, &Seen::preemptions,   &Seen::thrownAway,
         &Seen::padded,     &Seen::changes,  &Seen::chunked,   &Seen::rowsChecked,   &Seen::continued,
         &Seen::reused,     &Seen::swapsOut, &Seen::swapsIn,   &Seen::swapFallbacks, &Seen::withEmpty,
-        &Seen::uneven,     &Seen::offers,   &Seen::compacted, &Seen::grown,         &Seen::shrunk})
+        &Seen::uneven,     &Seen::keeping, &Seen::offers,   &Seen::compacted, &Seen::grown,         &Seen::shrunk})
     sum.*count += one.*count;
 }
 
@@ -405,7 +423,7 @@ inline void expectAll(const Seen &sum) {
   EXPECT_GT(sum.padded, sum.iterations / 100);
   EXPECT_GT(sum.changes, sum.iterations / 20);
   EXPECT_GT(sum.chunked, sum.requests / 20);
-  EXPECT_GT(sum.continued, sum.requests / 100);
+  EXPECT_GT(sum.continued, sum.keeping / 100);
   EXPECT_GT(sum.reused, sum.continued);
   EXPECT_GT(sum.rowsChecked, sum.iterations * 10);
   EXPECT_GT(sum.offers, sum.iterations / 2000);

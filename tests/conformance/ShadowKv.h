@@ -36,7 +36,8 @@ public:
     layout_ = plan.metaLayout;
     miniBatches_ = plan.miniBatches;
     cellsOfOne_ = plan.ioRangeBytes(history) / sizeof(int32_t);
-    usersOfOne_ = static_cast<size_t>(plan.kvBlocks);
+    usersOfOne_ = static_cast<size_t>(plan.kvBlocks + plan.actBlocks);
+    kvBlocks_ = plan.kvBlocks;
     cells_.assign(miniBatches_ * cellsOfOne_, {});
     users_.assign(miniBatches_ * usersOfOne_, 0);
     for (const plan::Extent &extent : plan.placements[0].extents) // as in all placements
@@ -128,12 +129,17 @@ private:
 
   void enter(const kernels::IterationMeta &meta, uint32_t miniBatch, const InUse &inUse) {
     for (int32_t s = 0; s < meta.numSequences; ++s)
-      enter(meta, miniBatch, s, inUse.kvBlocks);
+      enter(meta, miniBatch, s, inUse);
     checkWritten(meta, inUse);
     stamp_ += static_cast<uint64_t>(meta.numSequences);
   }
 
-  void enter(const kernels::IterationMeta &meta, uint32_t miniBatch, int32_t s, int64_t blocks) {
+  // Whether a block is one of those that the launch may use. Activation blocks are numbered behind the others.
+  bool mayUse(int64_t block, const InUse &inUse) const {
+    return block < kvBlocks_ ? block >= 1 && block < inUse.kvBlocks : block - kvBlocks_ < inUse.actBlocks;
+  }
+
+  void enter(const kernels::IterationMeta &meta, uint32_t miniBatch, int32_t s, const InUse &inUse) {
     Cell *const cells = cells_.data() + miniBatch * cellsOfOne_;
     uint64_t *const users = users_.data() + miniBatch * usersOfOne_;
     const int32_t *queryStart = meta.array<int32_t>(meta.queryStart);
@@ -142,8 +148,9 @@ private:
     const int32_t *table = meta.array<int32_t>(meta.blockTable) + int64_t{s} * meta.maxBlocksPerSequence;
     const uint64_t user = stamp_ + static_cast<uint64_t>(s) + 1;
     for (int64_t b = 0; b * blockTokens_ < context; ++b) {
-      if (table[b] < 1 || table[b] >= blocks)
-        return wrong(absl::StrCat("block ", table[b], " of ", blocks));
+      if (!mayUse(table[b], inUse))
+        return wrong(absl::StrCat("block ", table[b], " of ", inUse.kvBlocks, ", behind ", kvBlocks_, " of ",
+                                  inUse.actBlocks));
       uint64_t &lastUser = users[table[b]];
       if (lastUser > stamp_)
         return wrong(absl::StrCat("block ", table[b], " has two owners in one iteration"));
@@ -170,6 +177,7 @@ private:
     for (int32_t row = 0; row < meta.numTokens; ++row)
       blocks.insert(meta.array<int32_t>(meta.kvSlot)[row] / blockTokens_);
     blocks.erase(0);
+    blocks.erase(blocks.lower_bound(kvBlocks_), blocks.end()); // of KV blocks
     const bool none = blocks.empty(), all = inUse.writtenEnd == InUse{}.writtenEnd; // it is not told
     if (none ? !all && inUse.writtenBegin < inUse.writtenEnd
              : inUse.writtenBegin > *blocks.begin() || inUse.writtenEnd <= *blocks.rbegin() ||
@@ -188,6 +196,7 @@ private:
   kernels::MetaLayout layout_;
   uint32_t miniBatches_ = 1;
   size_t cellsOfOne_ = 0, usersOfOne_ = 0; // of a mini-batch
+  int64_t kvBlocks_ = 0;
   std::vector<Cell> cells_;                // mini-batch by mini-batch: block * blockTokens + row, as their ids lie
   std::vector<Cell> away_;                 // in swap memory, where their ids are
   std::vector<Cell> read_;                 // last, by readDevice()

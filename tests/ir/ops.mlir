@@ -61,9 +61,9 @@ headrace.iteration @compute decode phase(model) limits(8, 8, 2048) {
   %u = headrace.linear up tokens(%meta) %a, %up_unit[0 for 1700, 1700 for 100] then gelu_tanh step<mlp 0> : <512, bytes>, <400, f32>, <1800, f32> -> <1600, f32>
   // CHECK-NEXT: %activated = headrace.activate tokens(%meta) %up step<mlp 0> : <512, bytes>, <1600, f32> -> <800, f32>
   %s = headrace.activate tokens(%meta) %u step<mlp 0> : <512, bytes>, <1600, f32> -> <800, f32>
-  // CHECK-NEXT: %x_2 = headrace.linear down tokens(%meta) %activated, %layers.0.up[0 for 4] then relu onto %x step<mlp 0> : <512, bytes>, <800, f32>, <1800, f32> -> <400, f32>
+  // CHECK-NEXT: %x_5 = headrace.linear down tokens(%meta) %activated, %layers.0.up[0 for 4] then relu onto %x step<mlp 0> : <512, bytes>, <800, f32>, <1800, f32> -> <400, f32>
   %d = headrace.linear down tokens(%meta) %s, %up_unit[0 for 4] then relu onto %x step<mlp 0> : <512, bytes>, <800, f32>, <1800, f32> -> <400, f32>
-  // CHECK-NEXT: %gathered = headrace.gather_rows sampled(%meta) %x_2 step<head> : <512, bytes>, <400, f32> -> <400, f32>
+  // CHECK-NEXT: %gathered = headrace.gather_rows sampled(%meta) %x_5 step<head> : <512, bytes>, <400, f32> -> <400, f32>
   %g = headrace.gather_rows sampled(%meta) %d step<head> : <512, bytes>, <400, f32> -> <400, f32>
   // The head's rows are those that are sampled; its matrix is the embedding.
   // CHECK-NEXT: %logits = headrace.linear head sampled(%meta) %gathered, %embedding[0 for 1600] then gelu step<head> : <512, bytes>, <400, f32>, <2000, bf16> -> <2000, f32>

@@ -11,7 +11,7 @@
 
 // NO-UNIT: error: weight 5 cannot be offloaded: the model has no such buffer
 // KV: error: kv 0 cannot be split at block 0: there are 0
-// ACT: error: act 1 cannot be at home off the device: nothing brings it back yet
+// ACT: error: act 1 cannot be offloaded: the model has no such buffer
 // TEXT: a residency has 'weights=-1', expected weights=, kv= or act=
 // TWICE: error: homes are chosen in the model phase, not in phase homes
 

@@ -21,7 +21,7 @@ headrace.iteration @mixed mixed phase(lanes) limits(8, 8, 2048) {
 headrace.iteration @decode decode phase(lanes) limits(8, 8, 2048) {
   %kv = headrace.kv 0 : <512, bf16>
 }
-// expected-error@+1 {{has other KV caches than 'decode'}}
+// expected-error@+1 {{has other KV caches or activation blocks than 'decode'}}
 headrace.iteration @mixed mixed phase(lanes) limits(8, 8, 2048) {
 }
 

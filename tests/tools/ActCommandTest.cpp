@@ -12,7 +12,7 @@ using testing::HasSubstr;
 using testing::Not;
 
 constexpr const char *kOpt = "opt-12-gelu-f16"; // as many key heads as query heads
-constexpr const char *kGrouped = "llama-7-gqa-llama3-f32";
+constexpr const char *kGrouped = "llama-12-tied-bias-bf16-sharded";
 
 class ActBlocks : public CommandLine {
 protected:
@@ -87,7 +87,27 @@ TEST_F(ActBlocks, AutoTriesTheEighths) {
   EXPECT_THAT(o.out, HasSubstr(" --act-ratio 0 "));
 }
 
-// 2 x 2 key heads of 8 in F32, and hidden 64 in F32, say: what is kept is larger than what is not.
+// What it stands for, stated; and what is stated beside it is had.
+TEST_F(ActBlocks, HybridServeKeepsThemAndKvOnTheHost) {
+  const auto flags = [&](const std::vector<std::string> &more) {
+    std::vector<std::string> words = compiled(kOpt, more);
+    words.emplace_back("--dry-run");
+    const Outcome o = headrace(words);
+    EXPECT_EQ(o.status, 0) << o.err;
+    return o.out.substr(std::min(o.out.find("as flags"), o.out.size()));
+  };
+  const std::string asked = flags({"--policy", "hybridserve"});
+  EXPECT_THAT(asked, HasSubstr(" --kv-device-memory 0B --act-ratio "));
+  EXPECT_THAT(asked, HasSubstr(" --interval 1 "));
+  EXPECT_EQ(asked, flags({"--interval", "1", "--kv-device-memory", "0B", "--act-ratio", "auto"}));
+  const std::string stated = flags({"--policy", "hybridserve", "--interval", "2", "--act-ratio", "1/3"});
+  EXPECT_THAT(stated, HasSubstr(" --kv-device-memory 0B --act-ratio 1/3 "));
+  EXPECT_THAT(stated, HasSubstr(" --interval 2 "));
+  expectUsage({"--policy", "hybridserve", "--expansion", "1.5"},
+              "--policy = \"hybridserve\": expected no goal.expansion beside it");
+}
+
+// Fewer key heads than heads: what is kept is larger than the keys and values that are not.
 TEST_F(ActBlocks, WhatDoesNotPayIsDoneAndSaid) {
   const Outcome o = headrace(compiled(kGrouped, {"--act-ratio", "1", "--dry-run"}));
   ASSERT_EQ(o.status, 0) << o.err;
@@ -100,17 +120,17 @@ TEST_F(ActBlocks, WhatCannotBeIsRefused) {
     expectUsage({"--act-ratio", ratio}, std::string("--act-ratio = \"") + ratio +
                                             "\": expected \"auto\", or a share from 0 to 1: 0.25, or 1/3");
   expectUsage({"--act-ratio", "1/2", "--act-home", "disk"}, "--act-home = \"disk\": expected auto, device or host");
-  const std::string beside = "policy.act_ratio = 1/2: expected ";
+  const std::string beside = "--act-ratio = 1/2: expected ";
   expectUsage({"--act-ratio", "1/2", "--expansion", "1.5"}, beside + "no goal.expansion beside it");
   expectUsage({"--act-ratio", "1/2", "--kv-places", "3"}, beside + "no policy.kv_places beside it");
   expectUsage({"--act-ratio", "1/2", "--elastic-kv", "on"}, beside + "goal.elastic_kv \"auto\" or off beside it");
   expectUsage({"--act-ratio", "1/2", "--instances", "apart"}, beside + "goal.instances \"together\" beside it");
   expectUsage({"--act-ratio", "1/2", "--policy", "pie"}, beside + "another policy beside it");
-  expectUsage({"--act-ratio", "auto", "--policy", "pie"}, "policy.act_ratio = auto: expected another policy beside it");
+  expectUsage({"--act-ratio", "auto", "--policy", "pie"}, "--act-ratio = auto: expected another policy beside it");
   expectUsage({"--act-ratio", "1/2", "--act-home", "host", "--interval", "2", "--start-rule", "paper"},
-              "policy.act_home = \"host\": policy ");
+              "--act-home = \"host\": policy interval under the rule paper");
   const Outcome swap = headrace({"bench", "serve", golden(kOpt), "--context", "64", "--act-ratio", "1/2",
-                                 "--num-prompts", "1", "--preemption", "swap", "--swap-space", "1MiB"});
+                                 "--num-prompts", "1", "--preemption-mode", "swap", "--swap-space", "1MiB"});
   EXPECT_EQ(swap.status, 2);
   EXPECT_THAT(swap.err, HasSubstr("expected recompute: swap space takes keys and values"));
 }

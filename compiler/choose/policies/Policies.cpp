@@ -19,7 +19,8 @@ std::string quoted(std::string_view text) { return absl::StrCat("\"", std::strin
 const std::vector<const Policy *> &allPolicies() {
   static const std::vector<const Policy *> policies = {
       &kIntervalPolicy, &kNonePolicy,         &kDeepSpeedPolicy, &kAcceleratePolicy, &kVllmPrefetchPolicy,
-      &kFlexGenPolicy,  &kFlexGenNoBusPolicy, &kSelectNPolicy,   &kPiePolicy,        &kHeadracePolicy};
+      &kFlexGenPolicy,  &kFlexGenNoBusPolicy, &kSelectNPolicy,   &kPiePolicy,        &kHybridServePolicy,
+      &kHeadracePolicy};
   return policies;
 }
 

@@ -25,7 +25,7 @@ absl::StatusOr<const Policy *> policyFor(const model::Policy &asked, const model
 absl::Status checkPolicy(const model::Policy &asked, const model::Goal &goal);
 // Of a name that a plan or a flag has, "auto" as "interval"; without any trait where there is no such policy.
 PolicyTraits traitsOf(std::string_view name);
-// "interval, pie or headrace": those that may have blocks of KV caches at home on the host.
+// "interval, pie, hybridserve or headrace": those that may have blocks of KV caches at home on the host.
 std::string splittingPolicyNames();
 // "auto", "interval", ... or "headrace", each in quotes.
 std::string policyNames();
@@ -40,6 +40,7 @@ extern const Policy kFlexGenPolicy;
 extern const Policy kFlexGenNoBusPolicy;
 extern const Policy kSelectNPolicy;
 extern const Policy kPiePolicy;
+extern const Policy kHybridServePolicy;
 extern const Policy kHeadracePolicy;
 
 } // namespace headrace::compiler

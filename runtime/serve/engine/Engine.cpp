@@ -207,7 +207,7 @@ absl::StatusOr<uint64_t> Engine::enlist(EngineRequest request, Sequences &into) 
                       .sampling = request.sampling,
                       .stopTokens = std::move(request.stopTokens),
                       .keepLogits = request.keepLogits,
-                      .keepBlocks = request.keepBlocks,
+                      .keepBlocks = request.keepBlocks && plan_.actBlocks == 0,
                       .continues = request.continues,
                       .prefill = tokens,
                       .blocks = std::move(blocks),

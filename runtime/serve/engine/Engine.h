@@ -67,7 +67,9 @@ struct EngineRequest {
   Sampling sampling;
   std::vector<int32_t> stopTokens; // it ends when it samples one of these
   bool keepLogits = false;         // needs EngineOptions::logits; while it runs one iteration is in flight
-  bool keepBlocks = false;         // its KV blocks stay when it has ended, until releaseBlocks()
+  // Its KV blocks stay when it has ended, until releaseBlocks(). Not with activation blocks: these are enough for as
+  // many sequences as run.
+  bool keepBlocks = false;
   // One with keepBlocks that has ended, whose blocks become this request's: as far as this prompt is what that one's
   // prompt and tokens were, nothing is computed again. 0, or one whose blocks were released: none. While it waits for a
   // seat who runs may need its blocks, and gets them.

@@ -110,9 +110,12 @@ bool Engine::composed(const EngineEdge &edge) {
       made.rows.assign(one.running.size(), 0);
       continue;
     }
-    do
+    do {
+      const auto first = std::count_if(one.running.begin(), one.running.end(),
+                                       [](const Sequence &sequence) { return sequence.blocks.empty(); });
       Scheduler(limits).compose(one.views, edge.budget == 0 ? most : std::min(edge.budget, most),
-                                one.blocks->freeBlocks(), made, comingBlocks(one.number));
+                                one.blocks->freeBlocks(first), made, comingBlocks(one.number));
+    }
     while (!one.running.empty() && (made.preempted > 0 || (made.tokens == 0 && !swapping())) &&
            takeBackFromWaiting(one));
     wants |= made.preempted > 0 || stuck(one);

@@ -32,7 +32,7 @@ TEST(Policies, AnUnknownNameIsRefusedWithThoseThereAre) {
   asked.name = "pies";
   EXPECT_EQ(policyFor(asked, {}).status().message(),
             "policy.name = \"pies\": expected \"auto\", \"interval\", \"none\", \"deepspeed\", \"accelerate\", "
-            "\"vllm-prefetch\", \"flexgen\", \"flexgen-nobus\", \"select-n\", \"pie\" or \"headrace\"");
+            "\"vllm-prefetch\", \"flexgen\", \"flexgen-nobus\", \"select-n\", \"pie\", \"hybridserve\" or \"headrace\"");
 }
 
 TEST(Policies, AnObjectiveDecidesWhatAutoIs) {

@@ -223,7 +223,7 @@ TEST(SplitCaches, PoliciesThatKeepCachesOnTheDeviceSaySo) {
     EXPECT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument) << name;
     EXPECT_THAT(std::string(refused.status().message()),
                 HasSubstr(std::string("policy ") + name +
-                          " keeps caches on the device, expected policy interval, pie or headrace"));
+                          " keeps caches on the device, expected policy interval, pie, hybridserve or headrace"));
   }
   r.policy.name = "interval";
   r.policy.startRule = model::StartRule::Paper;

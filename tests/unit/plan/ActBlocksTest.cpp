@@ -206,25 +206,6 @@ TEST(ActBlocks, WithoutTheirStructureAreRefused) {
             [](Plan &p) { p.contextBlocks = 1; });
   refusedOf(none, "the meta buffer is for 1 activation blocks from number 2147483647 on, the plan has 0 from 9 on",
             [](Plan &p) { p.metaLayout.maxActBlocks = 1; });
-  // Beside split caches: all blocks of these are on the device, interleaved.
-  test::PlanOptions split = without;
-  split.interleaved = true;
-  refusedOf(test::makePlan(split), "act_blocks is 4, expected 0 where caches are split", [](Plan &p) {
-    p.actBlocks = p.metaLayout.maxActBlocks = 4;
-    p.metaLayout.firstActBlock = p.kvBlocks;
-    p.contextBlocks = 1;
-    p.actShare = {1, 2};
-    for (int32_t layer = 0; layer < 3; ++layer)
-      for (uint32_t i = 0; i < 2; ++i) {
-        const auto number = static_cast<uint32_t>(p.buffers.size());
-        p.buffers.push_back({"act", BufferKind::Act, layer, 2048, i});
-        p.placements[0].extents.push_back({.buffer = number, .bytes = 2048, .address = p.arenaBytes});
-        p.deviceMemory = p.arenaBytes += 2048;
-      }
-    for (Operand &o : schedule(p).operands)
-      if (o.buffer >= p.buffers.size() - 6)
-        o.buffer += 6;
-  });
 }
 
 TEST(ActBlocks, OfAnotherSizeAreRefused) {

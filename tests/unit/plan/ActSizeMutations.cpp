@@ -267,17 +267,6 @@ bool copyActs(Plan &plan, Random &random) {
     connect(plan, s);
   return true;
 }
-bool splitBesideActs(Plan &plan, Random &) {
-  if (plan.actBlocks == 0)
-    return false;
-  for (Placement &p : plan.placements)
-    for (Extent &e : p.extents)
-      e.interleaved = isCache(plan, e.buffer);
-  for (Schedule &s : plan.schedules)
-    for (Operand &o : s.operands)
-      o.interleaved = o.arg == Arg::Kv;
-  return true;
-}
 
 } // namespace
 
@@ -293,7 +282,6 @@ const std::vector<Mutation> &actSizeMutations() {
       {"activation blocks in one range", actsInOneRange},
       {"move activation blocks", moveActs},
       {"copy activation blocks", copyActs},
-      {"split caches beside activation blocks", splitBesideActs},
   };
   return all;
 }

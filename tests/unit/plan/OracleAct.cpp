@@ -66,7 +66,7 @@ bool actBuffersAreRight(const Plan &plan) {
 void addBrokenActRules(const Plan &plan, const Caches &caches, std::set<Rule> &rules) {
   const auto tokens = static_cast<uint64_t>(plan.blockTokens);
   const uint64_t rows = static_cast<uint64_t>(plan.actBlocks) * tokens;
-  bool ok = countsAreRight(plan) && !(plan.actBlocks > 0 && caches.byBlocks);
+  bool ok = countsAreRight(plan);
   for (const Buffer &b : plan.buffers) {
     const std::string turn = plan.miniBatches > 1 ? "." + std::to_string(b.index) : "";
     if (b.kind == BufferKind::Act)
