@@ -84,12 +84,12 @@ absl::Status checkAct(const CompileRequest &request, const Policy &policy) {
                                                                    : nullptr;
   if (beside == nullptr)
     return absl::OkStatus();
-  const std::string key =
-      policy.traits.keepsActivations
-          ? absl::StrCat("policy.name = \"", std::string(policy.name), "\"")
-          : absl::StrCat("policy.act_ratio = ", model::actShareText(*asked.actShare));
+  const std::string key = policy.traits.keepsActivations
+                              ? absl::StrCat("policy.name = \"", std::string(policy.name), "\"")
+                              : absl::StrCat("policy.act_ratio = ", model::actShareText(*asked.actShare));
   return absl::InvalidArgumentError(
-      absl::StrCat(key, ": expected ", beside, " beside it: there are as many activation blocks in all placements, and they do not move"));
+      absl::StrCat(key, ": expected ", beside,
+                   " beside it: there are as many activation blocks in all placements, and they do not move"));
 }
 
 } // namespace
@@ -134,7 +134,8 @@ uint64_t shareDecodeNs(const plan::Plan &plan) {
 }
 
 // With activation blocks on the device where all else can be made to fit beside them; else with some layers' of them on
-// the host, whichever is fastest of: as few as makes that so, as few as leave room for one more slot of weights, and all.
+// the host, whichever is fastest of: as few as makes that so, as few as leave room for one more slot of weights, and
+// all.
 absl::StatusOr<plan::Plan> compileWithHome(const CompileRequest &request) {
   const model::Policy &asked = request.policy;
   absl::StatusOr<plan::Plan> plan = compileStated(request);

@@ -37,7 +37,10 @@ struct Persistent {
       else if (!ir::bufferType(op.getResult(0)).isOnDevice())
         host.push_back(persistent);
       else
-        (llvm::isa<ir::IoOp>(op) ? io : llvm::isa<ir::ActOp>(op) ? act : llvm::isa<ir::KvOp>(op) ? kv : resident)
+        (llvm::isa<ir::IoOp>(op)    ? io
+         : llvm::isa<ir::ActOp>(op) ? act
+         : llvm::isa<ir::KvOp>(op)  ? kv
+                                    : resident)
             .push_back(persistent);
     }
   }
@@ -136,8 +139,13 @@ private:
 
 // The iterations of a placement agree on what persists; one that brings no tails of caches lacks their slots, the last.
 mlir::LogicalResult checkSame(ir::IterationOp first, const Persistent &a, ir::IterationOp other, const Persistent &b) {
-  const char *const names[] = {"io buffers", "KV caches or activation blocks", "slots", "weights at home on the device",
-                               "weights at home elsewhere"};
+  constexpr std::array names = {"io buffers",
+                                "activation blocks",
+                                "KV caches",
+                                "slots",
+                                "weights at home on the device",
+                                "buffers at home elsewhere"};
+  static_assert(names.size() == std::tuple_size_v<decltype(a.regions())>);
   const bool fewerSlots = a.slots.size() != b.slots.size() && other.getKvBlocks() != first.getKvBlocks();
   const size_t slots = std::min(a.slots.size(), b.slots.size());
   for (size_t region = 0; region < a.regions().size(); ++region) {

@@ -85,9 +85,9 @@ inline std::vector<int32_t> alone(Loaded &on, const EngineRequest &request) {
 }
 
 struct Seen {
-  uint64_t iterations = 0, requests = 0, keeping = 0, cancelled = 0, preemptions = 0, thrownAway = 0, padded = 0, changes = 0,
-           chunked = 0, rowsChecked = 0, continued = 0, reused = 0, swapsOut = 0, swapsIn = 0, swapFallbacks = 0,
-           withEmpty = 0, uneven = 0, offers = 0, compacted = 0, grown = 0, shrunk = 0;
+  uint64_t iterations = 0, requests = 0, keeping = 0, cancelled = 0, preemptions = 0, thrownAway = 0, padded = 0,
+           changes = 0, chunked = 0, rowsChecked = 0, continued = 0, reused = 0, swapsOut = 0, swapsIn = 0,
+           swapFallbacks = 0, withEmpty = 0, uneven = 0, offers = 0, compacted = 0, grown = 0, shrunk = 0;
 };
 
 // A random plan with few KV blocks, in one to three placements.
@@ -106,8 +106,8 @@ inline compiler::CompileRequest anyPlan(Draw &draw, model::DeviceKind kind) {
               : compiler::stated(asked.model, {left == 1 ? compiler::none() : compiler::interval(left - 1)}).front());
     asked.placements.back().name += " " + std::to_string(left);
   }
-  Draw acts = draw; // what else is drawn is the same with them and without
-  if (acts.oneIn(4)) { // with activation blocks, and so many fewer of keys and values
+  Draw acts = draw;    // what else is drawn is the same with them and without
+  if (acts.between(1, 5) == 2) { // with activation blocks, and so many fewer of keys and values
     const model::ActShare share = acts.oneOf({model::ActShare{1, 3}, model::ActShare{1, 2}, model::ActShare{3, 4}});
     const int64_t longest = (context + asked.goal.blockTokens - 1) / asked.goal.blockTokens;
     const int64_t kv = model::blocksOfKinds(share, blocks, batch, longest).kv;
@@ -411,7 +411,8 @@ inline void add(Seen &sum, const Seen &one) {
        {&Seen::iterations, &Seen::requests, &Seen::cancelled, &Seen::preemptions,   &Seen::thrownAway,
         &Seen::padded,     &Seen::changes,  &Seen::chunked,   &Seen::rowsChecked,   &Seen::continued,
         &Seen::reused,     &Seen::swapsOut, &Seen::swapsIn,   &Seen::swapFallbacks, &Seen::withEmpty,
-        &Seen::uneven,     &Seen::keeping, &Seen::offers,   &Seen::compacted, &Seen::grown,         &Seen::shrunk})
+        &Seen::uneven,     &Seen::keeping,  &Seen::offers,    &Seen::compacted,     &Seen::grown,
+        &Seen::shrunk})
     sum.*count += one.*count;
 }
 

@@ -149,8 +149,8 @@ private:
     const uint64_t user = stamp_ + static_cast<uint64_t>(s) + 1;
     for (int64_t b = 0; b * blockTokens_ < context; ++b) {
       if (!mayUse(table[b], inUse))
-        return wrong(absl::StrCat("block ", table[b], " of ", inUse.kvBlocks, ", behind ", kvBlocks_, " of ",
-                                  inUse.actBlocks));
+        return wrong(
+            absl::StrCat("block ", table[b], " of ", inUse.kvBlocks, ", behind ", kvBlocks_, " of ", inUse.actBlocks));
       uint64_t &lastUser = users[table[b]];
       if (lastUser > stamp_)
         return wrong(absl::StrCat("block ", table[b], " has two owners in one iteration"));
@@ -177,7 +177,7 @@ private:
     for (int32_t row = 0; row < meta.numTokens; ++row)
       blocks.insert(meta.array<int32_t>(meta.kvSlot)[row] / blockTokens_);
     blocks.erase(0);
-    blocks.erase(blocks.lower_bound(kvBlocks_), blocks.end()); // of KV blocks
+    blocks.erase(blocks.lower_bound(kvBlocks_), blocks.end());                      // of KV blocks
     const bool none = blocks.empty(), all = inUse.writtenEnd == InUse{}.writtenEnd; // it is not told
     if (none ? !all && inUse.writtenBegin < inUse.writtenEnd
              : inUse.writtenBegin > *blocks.begin() || inUse.writtenEnd <= *blocks.rbegin() ||
@@ -197,11 +197,11 @@ private:
   uint32_t miniBatches_ = 1;
   size_t cellsOfOne_ = 0, usersOfOne_ = 0; // of a mini-batch
   int64_t kvBlocks_ = 0;
-  std::vector<Cell> cells_;                // mini-batch by mini-batch: block * blockTokens + row, as their ids lie
-  std::vector<Cell> away_;                 // in swap memory, where their ids are
-  std::vector<Cell> read_;                 // last, by readDevice()
-  uint64_t ids_ = 0;                       // of row 0, on the device
-  std::vector<uint64_t> users_;            // of each mini-batch's block, the last
+  std::vector<Cell> cells_;     // mini-batch by mini-batch: block * blockTokens + row, as their ids lie
+  std::vector<Cell> away_;      // in swap memory, where their ids are
+  std::vector<Cell> read_;      // last, by readDevice()
+  uint64_t ids_ = 0;            // of row 0, on the device
+  std::vector<uint64_t> users_; // of each mini-batch's block, the last
   uint64_t writers_ = 0, stamp_ = 0, rowsChecked_ = 0, withEmpty_ = 0, uneven_ = 0;
   std::string found_;
 };

@@ -21,7 +21,7 @@ headrace.iteration @mixed mixed phase(lanes) limits(8, 8, 2048) {
 headrace.iteration @decode decode phase(lanes) limits(8, 8, 2048) {
   %kv = headrace.kv 0 : <512, bf16>
 }
-// expected-error@+1 {{has other KV caches or activation blocks than 'decode'}}
+// expected-error@+1 {{has other KV caches than 'decode'}}
 headrace.iteration @mixed mixed phase(lanes) limits(8, 8, 2048) {
 }
 
@@ -53,7 +53,7 @@ headrace.iteration @mixed mixed phase(lanes) limits(8, 8, 2048) {
 headrace.iteration @decode decode phase(lanes) limits(8, 8, 2048) {
   %a = headrace.weight 0 "a" embedding at 0 : <host, 1024, bf16>
 }
-// expected-error@+1 {{has other weights at home elsewhere than 'decode'}}
+// expected-error@+1 {{has other buffers at home elsewhere than 'decode'}}
 headrace.iteration @mixed mixed phase(lanes) limits(8, 8, 2048) {
 }
 

@@ -89,18 +89,25 @@ TEST_F(ActBlocks, AutoTriesTheEighths) {
 
 // What it stands for, stated; and what is stated beside it is had.
 TEST_F(ActBlocks, HybridServeKeepsThemAndKvOnTheHost) {
-  const auto flags = [&](const std::vector<std::string> &more) {
+  const auto compile = [&](const std::vector<std::string> &more) {
     std::vector<std::string> words = compiled(kOpt, more);
     words.emplace_back("--dry-run");
     const Outcome o = headrace(words);
     EXPECT_EQ(o.status, 0) << o.err;
-    return o.out.substr(std::min(o.out.find("as flags"), o.out.size()));
+    return o.out;
   };
-  const std::string asked = flags({"--policy", "hybridserve"});
+  // What is predicted of all iterations, and what they bring.
+  const auto iterations = [](const std::string &out) {
+    const size_t from = out.find("\ndecode "), to = out.find("\nas flags ");
+    EXPECT_LT(from, to) << out;
+    return out.substr(from, to - from);
+  };
+  const std::string asked = compile({"--policy", "hybridserve"});
   EXPECT_THAT(asked, HasSubstr(" --kv-device-memory 0B --act-ratio "));
-  EXPECT_THAT(asked, HasSubstr(" --interval 1 "));
-  EXPECT_EQ(asked, flags({"--interval", "1", "--kv-device-memory", "0B", "--act-ratio", "auto"}));
-  const std::string stated = flags({"--policy", "hybridserve", "--interval", "2", "--act-ratio", "1/3"});
+  EXPECT_THAT(asked, HasSubstr(" (interval 1), "));
+  EXPECT_EQ(iterations(asked),
+            iterations(compile({"--interval", "1", "--kv-device-memory", "0B", "--act-ratio", "auto"})));
+  const std::string stated = compile({"--policy", "hybridserve", "--interval", "2", "--act-ratio", "1/3"});
   EXPECT_THAT(stated, HasSubstr(" --kv-device-memory 0B --act-ratio 1/3 "));
   EXPECT_THAT(stated, HasSubstr(" --interval 2 "));
   expectUsage({"--policy", "hybridserve", "--expansion", "1.5"},
@@ -130,7 +137,8 @@ TEST_F(ActBlocks, WhatCannotBeIsRefused) {
   expectUsage({"--act-ratio", "1/2", "--act-home", "host", "--interval", "2", "--start-rule", "paper"},
               "--act-home = \"host\": policy interval under the rule paper");
   const Outcome swap = headrace({"bench", "serve", golden(kOpt), "--context", "64", "--act-ratio", "1/2",
-                                 "--num-prompts", "1", "--preemption-mode", "swap", "--swap-space", "1MiB"});
+                                 "--num-prompts", "1", "--random-input-len", "8", "--random-output-len", "4",
+                                 "--preemption-mode", "swap", "--swap-space", "1MiB"});
   EXPECT_EQ(swap.status, 2);
   EXPECT_THAT(swap.err, HasSubstr("expected recompute: swap space takes keys and values"));
 }

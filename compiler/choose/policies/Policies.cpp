@@ -17,10 +17,10 @@ std::string quoted(std::string_view text) { return absl::StrCat("\"", std::strin
 } // namespace
 
 const std::vector<const Policy *> &allPolicies() {
-  static const std::vector<const Policy *> policies = {
-      &kIntervalPolicy, &kNonePolicy,         &kDeepSpeedPolicy, &kAcceleratePolicy, &kVllmPrefetchPolicy,
-      &kFlexGenPolicy,  &kFlexGenNoBusPolicy, &kSelectNPolicy,   &kPiePolicy,        &kHybridServePolicy,
-      &kHeadracePolicy};
+  static const std::vector<const Policy *> policies = {&kIntervalPolicy,     &kNonePolicy,         &kDeepSpeedPolicy,
+                                                       &kAcceleratePolicy,   &kVllmPrefetchPolicy, &kFlexGenPolicy,
+                                                       &kFlexGenNoBusPolicy, &kSelectNPolicy,      &kPiePolicy,
+                                                       &kHybridServePolicy,  &kHeadracePolicy};
   return policies;
 }
 

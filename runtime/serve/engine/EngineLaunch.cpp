@@ -115,9 +115,8 @@ bool Engine::composed(const EngineEdge &edge) {
                                        [](const Sequence &sequence) { return sequence.blocks.empty(); });
       Scheduler(limits).compose(one.views, edge.budget == 0 ? most : std::min(edge.budget, most),
                                 one.blocks->freeBlocks(first), made, comingBlocks(one.number));
-    }
-    while (!one.running.empty() && (made.preempted > 0 || (made.tokens == 0 && !swapping())) &&
-           takeBackFromWaiting(one));
+    } while (!one.running.empty() && (made.preempted > 0 || (made.tokens == 0 && !swapping())) &&
+             takeBackFromWaiting(one));
     wants |= made.preempted > 0 || stuck(one);
   }
   return inFlight() == 0 || (!wants && composedTogether().tokens > 0);

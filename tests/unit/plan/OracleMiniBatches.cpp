@@ -28,8 +28,8 @@ bool miniBatchesAreRight(const Plan &plan) {
       if (step.kind != StepKind::Copy)
         continue;
       const uint32_t copied = s.operands[step.firstOperand].buffer;
-      const bool cache = copied < plan.buffers.size() && (plan.buffers[copied].kind == BufferKind::Kv ||
-                                                          plan.buffers[copied].kind == BufferKind::Act);
+      const bool cache = copied < plan.buffers.size() &&
+                         (plan.buffers[copied].kind == BufferKind::Kv || plan.buffers[copied].kind == BufferKind::Act);
       ok &= step.miniBatch == (cache || isResidual(plan, copied) ? plan.buffers[copied].index : 0);
     }
   }
