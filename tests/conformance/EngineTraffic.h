@@ -106,7 +106,7 @@ inline compiler::CompileRequest anyPlan(Draw &draw, model::DeviceKind kind) {
               : compiler::stated(asked.model, {left == 1 ? compiler::none() : compiler::interval(left - 1)}).front());
     asked.placements.back().name += " " + std::to_string(left);
   }
-  Draw acts = draw;    // what else is drawn is the same with them and without
+  Draw acts = draw;              // what else is drawn is the same with them and without
   if (acts.between(1, 5) == 2) { // with activation blocks, and so many fewer of keys and values
     const model::ActShare share = acts.oneOf({model::ActShare{1, 3}, model::ActShare{1, 2}, model::ActShare{3, 4}});
     const int64_t longest = (context + asked.goal.blockTokens - 1) / asked.goal.blockTokens;
