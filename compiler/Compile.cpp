@@ -74,6 +74,11 @@ absl::Status checkSwapped(const CompileRequest &request, const Policy &policy) {
 absl::Status checkAct(const CompileRequest &request, const Policy &policy) {
   const model::Policy &asked = request.policy;
   const model::Goal &goal = request.goal;
+  if (!asked.actShare && asked.actHome != model::ActHome::Auto)
+    return absl::InvalidArgumentError(absl::StrCat("policy.act_home = \"",
+                                                   std::string(model::actHomeName(asked.actHome)),
+                                                   "\": expected policy.act_ratio beside it: without one there are no "
+                                                   "activation blocks"));
   if (!asked.actShare || !(asked.actShare->any() || asked.actShare->isAuto()))
     return absl::OkStatus();
   const char *beside = goal.expansion                              ? "no goal.expansion"
@@ -212,6 +217,10 @@ absl::StatusOr<plan::Plan> compile(const CompileRequest &asked) {
   ASSIGN_OR_RETURN(policy, policyFor(asked.policy, asked.goal));
   CompileRequest request = asked;
   if (policy->traits.keepsActivations) {
+    if (asked.policy.startRule != model::StartRule::Eager)
+      return absl::InvalidArgumentError(
+          absl::StrCat("policy.start_rule = \"", std::string(model::startRuleName(asked.policy.startRule)),
+                       "\": expected \"eager\": policy ", std::string(policy->name), " moves caches under it"));
     if (!request.policy.actShare)
       request.policy.actShare = model::kAutoActShare;
     if (!request.goal.kvDeviceMemory && !request.goal.expansion && !request.policy.kvPlaces)

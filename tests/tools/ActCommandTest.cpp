@@ -127,6 +127,9 @@ TEST_F(ActBlocks, WhatCannotBeIsRefused) {
     expectUsage({"--act-ratio", ratio}, std::string("--act-ratio = \"") + ratio +
                                             "\": expected \"auto\", or a share from 0 to 1: 0.25, or 1/3");
   expectUsage({"--act-ratio", "1/2", "--act-home", "disk"}, "--act-home = \"disk\": expected auto, device or host");
+  expectUsage({"--act-home", "host"}, "--act-home = \"host\": expected policy.act_ratio beside it");
+  expectUsage({"--policy", "hybridserve", "--start-rule", "paper"},
+              "--start-rule = \"paper\": expected \"eager\": policy hybridserve moves caches under it");
   const std::string beside = "--act-ratio = 1/2: expected ";
   expectUsage({"--act-ratio", "1/2", "--expansion", "1.5"}, beside + "no goal.expansion beside it");
   expectUsage({"--act-ratio", "1/2", "--kv-places", "3"}, beside + "no policy.kv_places beside it");
