@@ -23,6 +23,7 @@ constexpr Part kParts[] = {
     {"kernels", "attention and products against device memory and tensor cores", measureKernels},
     {"overlap", "one iteration's copies beside its kernels; builders, directions, queues", measureOverlap},
     {"caches", "long contexts with half of their KV on the host", measureSplitCaches},
+    {"hybrid", "OPT-30B within 24 GB: activations in place of keys and values", measureHybridCaches},
     {"switch", "from one variant or placement to another, tokens read or not", measureSwitches},
     {"sizes", "changing copies' sizes before a launch", measureSizes},
     {"direct", "new KV rows written to mapped host memory", measureDirectWrites},

@@ -23,6 +23,7 @@ void measureKernels(const Context &context);
 void measureIterations(const Context &context);
 void measureOverlap(const Context &context);
 void measureSplitCaches(const Context &context);
+void measureHybridCaches(const Context &context);
 void measureSwitches(const Context &context);
 void measureTracing(const Context &context);
 void measureSpread(const Context &context);

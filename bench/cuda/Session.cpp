@@ -91,12 +91,16 @@ Session::Session(plan::Plan plan, const LayerWeights &weights, const Options &op
 
 // What the caches hold is read by attention: zeros would cost less power, and what was there before may be no number.
 void Session::fillCaches() {
+  fillCaches(plan::BufferKind::Kv);
+  fillCaches(plan::BufferKind::Act);
+}
+void Session::fillCaches(plan::BufferKind kind) {
   const std::vector<uint16_t> &numbers = randomNumbers(plan_->kvDtype);
   const PinnedBuffer staging(numbers.size() * sizeof(uint16_t), plan_->kvDtype);
   const auto bytes = absl::MakeConstSpan(staging.as<std::byte>(), numbers.size() * sizeof(uint16_t));
   uint64_t begin = UINT64_MAX, end = 0; // caches lie together, block by block
   for (const plan::Extent &extent : plan_->placements[runtime_->placement()].extents) {
-    if (plan_->buffers[extent.buffer].kind != plan::BufferKind::Kv)
+    if (plan_->buffers[extent.buffer].kind != kind)
       continue;
     if (extent.space == plan::Space::Device) {
       begin = std::min(begin, extent.address);

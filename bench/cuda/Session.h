@@ -73,6 +73,7 @@ public:
 
 private:
   void fillCaches();
+  void fillCaches(plan::BufferKind kind);
   std::unique_ptr<plan::Plan> plan_; // it does not move: device and runtime refer to it
   std::unique_ptr<core::Device> device_;
   std::unique_ptr<core::Runtime> runtime_;

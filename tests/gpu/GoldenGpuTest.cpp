@@ -67,5 +67,36 @@ TEST_P(GpuPlacement, LogitsAreBitIdenticalToTheResidentRun) {
 }
 INSTANTIATE_TEST_SUITE_P(Models, GpuPlacement, testing::ValuesIn(modelNames()), testName);
 
+// Keys and values from activations, on the device or the host, by one sequence's share of its blocks: products of other
+// numbers of rows, so as near the reference as those that were cached, not bit for bit.
+class GpuActBlocks : public OnGpu {};
+TEST_P(GpuActBlocks, LogitsAreTransformers) {
+  setup_.blockTokens = 4;
+  for (const model::ActShare &share : {model::ActShare{1, 2}, model::ActShare{1, 1}})
+    for (const model::ActHome home : {model::ActHome::Device, model::ActHome::Host})
+      for (const int64_t interval : {0, 1}) {
+        SCOPED_TRACE(testing::Message() << "share " << model::actShareText(share) << " on the "
+                                        << model::actHomeName(home) << ", interval " << interval);
+        setup_.policy = residentPolicy();
+        setup_.policy.actShare = share;
+        setup_.policy.actHome = home;
+        if (interval > 0) {
+          setup_.policy.none = false;
+          setup_.policy.interval = interval;
+        }
+        const absl::StatusOr<RunResult> result = run(setup_);
+        ASSERT_TRUE(result.ok()) << result.status();
+        const Comparison comparison = compare(reference_, result->generated);
+        if (setup_.spec.dtype == model::DType::F32) {
+          EXPECT_TRUE(comparison.tokensEqual) << comparison.firstDifference;
+          EXPECT_LE(comparison.largestDifference, reference_.tolerance);
+        } else {
+          EXPECT_LE(comparison.largestDifference, reference_.bf16Bound);
+        }
+        EXPECT_EQ(result->tokensInFlight, result->generated.tokens);
+      }
+}
+INSTANTIATE_TEST_SUITE_P(Models, GpuActBlocks, testing::ValuesIn(modelNames()), testName);
+
 } // namespace
 } // namespace headrace::golden
