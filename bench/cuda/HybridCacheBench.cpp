@@ -19,9 +19,9 @@ constexpr const char *kBaseline = "keys and values alone, all on the host";
 
 struct Case {
   const char *name;
-  model::ActShare share;
+  std::optional<model::ActShare> share; // unset: what is fastest
   model::ActHome home = model::ActHome::Auto;
-  bool allOnHost = true; // KV blocks; else as many are on the device as fit
+  uint64_t kvOnDevice = 0; // bytes of KV blocks; the others are on the host, as all weights are
 };
 
 plan::Plan planOf(const Context &context, const model::ModelSpec &spec, const Case &of, int64_t sequences) {
@@ -35,12 +35,10 @@ plan::Plan planOf(const Context &context, const model::ModelSpec &spec, const Ca
   compile.goal.context = kContext;
   compile.buckets = {.newTokens = {sequences}, .sequences = {sequences}, .contexts = {kContext}};
   compile.policy.name = "hybridserve";
-  if (of.allOnHost)
-    compile.goal.kvDeviceMemory = 0;
-  if (of.share.any()) {
-    compile.policy.actShare = of.share;
+  compile.goal.kvDeviceMemory = of.kvOnDevice;
+  compile.policy.actShare = of.share;
+  if (of.share && of.share->any())
     compile.policy.actHome = of.home;
-  }
   return take(compiler::compile(compile));
 }
 
@@ -58,6 +56,7 @@ Json decode(const Context &context, const model::ModelSpec &spec, const LayerWei
   const double ms = median(played.ms), predicted = static_cast<double>(variant.predictedNs) * 1e-6;
   Json fields = {{"ms", ms},
                  {"sequences", sequences},
+                 {"share of activations", model::actShareText(plan.actShare)},
                  {"iterations", played.ms.size()},
                  {"tokens/s", static_cast<double>(sequences) / ms * 1e3},
                  {"h2d bytes", played.h2dBytes},
@@ -92,11 +91,12 @@ void measureHybridCaches(const Context &context) {
                      }});
   };
   using model::ActHome;
-  add({kBaseline, {0, 1}});
-  add({"activations alone, on the device", {1, 1}, ActHome::Device});
-  add({"half activations, on the device", {1, 2}, ActHome::Device});
-  add({"activations alone, on the host", {1, 1}, ActHome::Host});
-  add({"keys and values alone, what fits on the device", {0, 1}, ActHome::Auto, false});
+  using model::ActShare;
+  add({kBaseline, ActShare{0, 1}});
+  add({"as many activations as is fastest", std::nullopt});
+  add({"keys and values alone, 18 GB of them on the device", ActShare{0, 1}, ActHome::Auto, 18'000'000'000});
+  add({"half activations, on the device", ActShare{1, 2}, ActHome::Device});
+  add({"activations alone, on the host", ActShare{1, 1}, ActHome::Host});
   report.attempt(tasks);
 }
 

@@ -26,7 +26,8 @@ double bandwidth() {
   return measured;
 }
 
-Json decode(const Context &context, const model::ModelSpec &spec, const Cell &cell, double onDevice, int64_t interval) {
+Json decode(const Context &context, const model::ModelSpec &spec, const Cell &cell, double onDevice, int64_t interval,
+            const char *policy) {
   const LayerWeights weights(spec);
   Session session(take(planRound({.spec = spec,
                                   .hardware = openProfile(context.deviceName),
@@ -34,6 +35,7 @@ Json decode(const Context &context, const model::ModelSpec &spec, const Cell &ce
                                   .cells = {cell},
                                   .intervals = {interval},
                                   .kvOnDevice = onDevice,
+                                  .policy = policy,
                                   .kvWriteBack = model::KvWriteBack::Auto})),
                   weights, {.cuda = {.index = context.device}});
   const Played played = session.play(0, cell, {.seconds = 3});
@@ -64,12 +66,13 @@ void measureSplitCaches(const Context &context) {
   const model::ModelSpec spec = openShape("llama-3.1-8b");
   const Cell cell{"decode 2 at 32768", 2, 1, 32768, 2, false};
   std::vector<Report::Task> tasks;
-  const auto add = [&](const char *name, double onDevice, int64_t interval) {
-    tasks.push_back({name, 15, [=, &context] { return decode(context, spec, cell, onDevice, interval); }});
+  const auto add = [&](const char *name, double onDevice, int64_t interval, const char *policy = "") {
+    tasks.push_back({name, 15, [=, &context] { return decode(context, spec, cell, onDevice, interval, policy); }});
   };
   add(kAlone, 1, 0);
   add("half of the KV on the host", 0.5, 0);
   add("half of the KV and every fourth layer's weights on the host", 0.5, 4);
+  add("pie: layers' caches swapped whole, three quarters of the memory", 0.75, 0, "pie");
   report.attempt(tasks);
 }
 

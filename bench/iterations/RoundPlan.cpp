@@ -87,7 +87,10 @@ absl::StatusOr<plan::Plan> planRound(const RoundRequest &request) {
     const Cell all{"", 1, 1, *compile.goal.kvTokens, 1, false};
     compile.goal.kvDeviceMemory = static_cast<uint64_t>(
         request.kvOnDevice * static_cast<double>(kvBytes(request.spec, all, compile.goal.blockTokens)));
-    compile.policy = policyOf(request.intervals[0]);
+    if (request.policy.empty())
+      compile.policy = policyOf(request.intervals[0]);
+    else
+      compile.policy.name = request.policy;
     compile.policy.kvWriteBack = request.kvWriteBack;
   } else {
     for (const int64_t interval : request.intervals)

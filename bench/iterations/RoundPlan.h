@@ -26,6 +26,7 @@ struct RoundRequest {
   // This share of the KV blocks is at home on the device, the rest on the host, copied home behind each layer;
   // then there is one interval. 1: caches are whole.
   double kvOnDevice = 1;
+  std::string policy; // of a cache that is split: this one places weights and caches, not the interval
   model::KvWriteBack kvWriteBack = model::KvWriteBack::All; // of rows that are appended to those on the host
 };
 // Placement i is intervals[i]'s.

@@ -172,6 +172,30 @@ TEST_F(PlayedRound, HalfOfALongContextComesAndOnlyNewRowsGo) {
   EXPECT_LT(played->d2hBytes, gib(1) / 16);
 }
 
+// Of 32 layers' caches of 256 MiB, 8 GiB, 6 GiB are 24 places: whole caches are swapped through them, and weights stay.
+TEST_F(PlayedRound, PieSwapsWholeLayersCaches) {
+  const auto opened = model::openModel(sourceDir() + "/examples/models/llama-3.1-8b.toml");
+  const auto hardware = model::openHardware(sourceDir() + "/examples/hardware/h200.toml");
+  ASSERT_TRUE(opened.ok() && hardware.ok());
+  const Cell cell{"decode 2 at 32768", 2, 1, 32768, 2, false};
+  absl::StatusOr<plan::Plan> made = planRound({.spec = opened->spec,
+                                               .hardware = *hardware,
+                                               .deviceMemory = gib(60),
+                                               .cells = {cell},
+                                               .intervals = {0},
+                                               .kvOnDevice = 0.75,
+                                               .policy = "pie"});
+  ASSERT_TRUE(made.ok()) << made.status();
+  plan = *std::move(made);
+  device = sim::makeSimDevice();
+  auto loaded = core::Runtime::load(plan, *device, {}, nullptr, {});
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  const auto played = play(**loaded, 0, cell, {});
+  ASSERT_TRUE(played.ok()) << played.status();
+  // Eight caches have no place in an iteration and come back for it, at least.
+  EXPECT_GT(played->h2dBytes, 8 * (uint64_t{256} << 20));
+}
+
 // 32 sequences and one more at 256: 16 blocks each, held together; else of the larger cell only.
 TEST_F(PlayedRound, CellsAtOnceHaveBlocksSideBySide) {
   const auto opened = model::openModel(sourceDir() + "/examples/models/tinyllama-1.1b.toml");
