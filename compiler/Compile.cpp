@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "compiler/Compilation.h"
+#include "compiler/choose/BestActShare.h"
 #include "compiler/choose/policies/Policies.h"
 #include "compiler/emit/CheckKernels.h"
 #include "compiler/lower/CheckStated.h"
@@ -129,13 +130,13 @@ absl::StatusOr<plan::Plan> compileStated(const CompileRequest &request) {
 }
 
 // The largest decode bucket of the placement that runs first, all blocks in use.
-uint64_t shareDecodeNs(const plan::Plan &plan) {
-  uint64_t ns = 0;
+ShareTimes shareTimes(const plan::Plan &plan) {
+  ShareTimes times;
   for (const plan::Variant &variant : plan.variants) // ascending
     if (const plan::Schedule &schedule = plan.schedules[variant.schedule];
         variant.placement == 0 && schedule.iterationClass == plan::IterationClass::Decode && schedule.kvBlocks == 0)
-      ns = variant.predictedNs;
-  return ns;
+      times = {variant.predictedNs, variant.computeAloneNs, variant.linkAloneNs};
+  return times;
 }
 
 // With activation blocks on the device where all else can be made to fit beside them; else with some layers' of them on
@@ -169,45 +170,34 @@ absl::StatusOr<plan::Plan> compileWithHome(const CompileRequest &request) {
       break;
     away.actLayersAway = more;
     absl::StatusOr<plan::Plan> other = compileStated(away);
-    if (other.ok() && shareDecodeNs(*other) < shareDecodeNs(*plan))
+    if (other.ok() && shareTimes(*other).iterationNs < shareTimes(*plan).iterationNs)
       plan = std::move(other);
   }
   return plan;
 }
 
-// Shares in eighths; of those that take the least time the smallest.
 absl::StatusOr<plan::Plan> compileWithBestShare(const CompileRequest &request) {
-  constexpr int64_t kParts = 8;
+  const auto with = [&](int64_t part) { return model::actShareOf(part, kActShareParts - part); };
   CompileRequest one = request;
   one.onPhase = nullptr;
   one.onPass = nullptr;
-  std::optional<model::ActShare> best;
-  std::string tried;
-  uint64_t bestNs = 0;
-  absl::Status refused;
-  for (int64_t part = 0; part <= kParts; ++part) {
-    one.policy.actShare = model::actShareOf(part, kParts - part);
-    const absl::StatusOr<plan::Plan> plan = compileWithHome(one);
-    if (!plan.ok()) {
-      if (!absl::IsResourceExhausted(plan.status()))
-        return plan.status();
-      refused.Update(plan.status()); // with keys and values alone
-      continue;
-    }
-    const uint64_t ns = shareDecodeNs(*plan);
-    absl::StrAppend(&tried, tried.empty() ? "" : ", ", model::actShareText(*one.policy.actShare), " ", msText(ns));
-    if (!best || ns < bestNs) {
-      best = one.policy.actShare;
-      bestNs = ns;
-    }
-  }
-  if (!best)
-    return refused;
+  ASSIGN_OR_RETURN(choice, bestActShare([&](int64_t part) -> absl::StatusOr<ShareTimes> {
+                     one.policy.actShare = with(part);
+                     ASSIGN_OR_RETURN(plan, compileWithHome(one));
+                     return shareTimes(plan);
+                   }));
   CompileRequest chosen = request;
-  chosen.policy.actShare = best;
+  chosen.policy.actShare = with(choice.part);
   ASSIGN_OR_RETURN(plan, compileWithHome(chosen));
-  absl::StrAppend(&plan.reason, ". Activation blocks: the share of ", model::actShareText(*best),
-                  " takes the least of those tried (", tried, ")");
+  std::string tried;
+  for (const auto &[part, times] : choice.tried)
+    if (times)
+      absl::StrAppend(&tried, tried.empty() ? "" : ", ", model::actShareText(with(part)), " ",
+                      msText(times->iterationNs));
+  const ShareTimes times = shareTimes(plan);
+  absl::StrAppend(&plan.reason, ". Activation blocks: the share of ", model::actShareText(*chosen.policy.actShare),
+                  " takes the least of those tried (", tried, "); compute alone ", msText(times.computeNs),
+                  ", link alone ", msText(times.linkNs), ": ", choice.binding);
   return plan;
 }
 

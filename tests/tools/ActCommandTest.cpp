@@ -78,12 +78,13 @@ TEST_F(ActBlocks, TokensAreTheSame) {
       EXPECT_EQ(tokens({"--act-ratio", ratio, "--act-home", home}), expected) << ratio << " " << home;
 }
 
-TEST_F(ActBlocks, AutoTriesTheEighths) {
+TEST_F(ActBlocks, AutoTriesTheQuartersFirst) {
   const Outcome o = headrace(compiled(kOpt, {"--act-ratio", "auto", "--dry-run"}));
   ASSERT_EQ(o.status, 0) << o.err;
   // All fits on the device: nothing is saved that anybody waits for.
   EXPECT_THAT(o.out, HasSubstr("Activation blocks: the share of 0 takes the least of those tried (0 "));
-  EXPECT_THAT(o.out, HasSubstr(", 7/8 "));
+  EXPECT_THAT(o.out, HasSubstr(", 3/4 "));
+  EXPECT_THAT(o.out, HasSubstr(": computing is the longer with keys and values alone"));
   EXPECT_THAT(o.out, HasSubstr(" --act-ratio 0 "));
 }
 
