@@ -140,8 +140,10 @@ ShareTimes shareTimes(const plan::Plan &plan) {
 }
 
 // With activation blocks on the device where all else can be made to fit beside them; else with some layers' of them on
-// the host, whichever is fastest of: as few as makes that so, as few as leave room for one more slot of weights, and
-// all.
+// the host, whichever is fastest of: as few as makes that so; a few more, up to those that leave room for one more slot
+// of weights; where that gains little, all.
+constexpr double kSlotIsWorth = 1.0 / 16; // of the iteration: copies run beside the layer that they are not for
+
 absl::StatusOr<plan::Plan> compileWithHome(const CompileRequest &request) {
   const model::Policy &asked = request.policy;
   absl::StatusOr<plan::Plan> plan = compileStated(request);
@@ -163,16 +165,27 @@ absl::StatusOr<plan::Plan> compileWithHome(const CompileRequest &request) {
     *away.actLayersAway = std::min(layers, *away.actLayersAway + static_cast<int64_t>((missing - 1) / layerBytes) + 1);
     plan = compileStated(away);
   }
-  const uint64_t slot = model::layoutWeights(request.model).layerBytes(0);
-  const int64_t beside = std::min(layers, *away.actLayersAway + static_cast<int64_t>((slot - 1) / layerBytes) + 1);
-  for (const int64_t more : {beside, layers}) {
-    if (!plan.ok() || more <= *away.actLayersAway)
-      break;
+  // One more slot, and what else is brought back before it.
+  const model::WeightLayout layout = model::layoutWeights(request.model);
+  const auto beside = [&](uint64_t bytes) {
+    return std::min(layers, *away.actLayersAway + static_cast<int64_t>((bytes - 1) / layerBytes) + 1);
+  };
+  const uint64_t slot = layout.layerBytes(0);
+  const int64_t most = beside(slot + layout.totalBytes() - static_cast<uint64_t>(layers) * slot);
+  const auto attempt = [&](int64_t more) { // by which part of it is the iteration shorter
+    const uint64_t before = shareTimes(*plan).iterationNs;
     away.actLayersAway = more;
     absl::StatusOr<plan::Plan> other = compileStated(away);
-    if (other.ok() && shareTimes(*other).iterationNs < shareTimes(*plan).iterationNs)
-      plan = std::move(other);
-  }
+    if (!other.ok() || shareTimes(*other).iterationNs >= before)
+      return 0.0;
+    plan = std::move(other);
+    return 1 - static_cast<double>(shareTimes(*plan).iterationNs) / static_cast<double>(before);
+  };
+  for (int64_t more = beside(slot); plan.ok() && more <= most; ++more)
+    if (attempt(more) > kSlotIsWorth)
+      return plan;
+  if (plan.ok())
+    attempt(layers);
   return plan;
 }
 

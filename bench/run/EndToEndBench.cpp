@@ -21,6 +21,7 @@
 //                  counted to the byte; with their KV on the device, or on the host and copied there and back; with
 //                  residuals that leave between layers, of prompts
 //                  ratio = as `both`                                                               at most 1.05
+//   hybrid         HybridBench.cpp
 //
 // The resident plan and the offloaded one are loaded side by side, their lanes pinned to the same cores, and take turns
 // of a few iterations, so that whatever else the machine does meets both. An iteration's time is the gap between two
@@ -42,6 +43,7 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/Lanes.h"
+#include "bench/run/HybridBench.h"
 #include "bench/run/Player.h"
 #include "compiler/Compile.h"
 #include "runtime/core/Runtime.h"
@@ -72,11 +74,6 @@ model::ModelSpec shape() {
   spec.rope.enabled = true;
   spec.dtype = model::DType::BF16;
   return spec;
-}
-
-double median(std::vector<int64_t> values) {
-  std::sort(values.begin(), values.end());
-  return static_cast<double>(values[values.size() / 2]);
 }
 
 double least(const std::vector<int64_t> &values) {
@@ -135,6 +132,9 @@ public:
                model::KvWriteBack::Auto,
                2,
                true});
+    if (std::string_view("hybrid").find(settings_.filter) != std::string_view::npos)
+      for (const nlohmann::json &result : benchHybrid(settings_.device, settings_.iterations))
+        results_.push_back(result);
     if (settings_.json.empty())
       return;
     std::ofstream out(settings_.json);

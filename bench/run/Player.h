@@ -3,6 +3,7 @@
 // A plan on a host device, and one workload on it again and again, in turns with others.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -37,6 +38,11 @@ inline void check(const absl::Status &status) {
 }
 
 // What an iteration of a workload brings.
+inline double median(std::vector<int64_t> values) {
+  std::sort(values.begin(), values.end());
+  return static_cast<double>(values[values.size() / 2]);
+}
+
 struct Load {
   const char *name = "";
   int64_t sequences = 1, tokens = 1; // of each mini-batch; of each sequence

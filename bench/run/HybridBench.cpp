@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// HybridServe on the host device, in wall time: weights and caches on the host, a paced link, decode; keys and values
+// alone, activations alone, and the share that the compiler chooses, in turns.
+//
+//   ratio = iteration / max(bytes / bandwidth, its compute lane), median                            at most 1.05
+//   gain  = keys and values alone / the chosen share, by what was predicted                        at least 0.95
+//
+// The profile's arithmetic is set so that activations alone are predicted to compute as long as they were measured to;
+// the chosen share, and what it gains, are held out.
+#include <algorithm>
+#include <cstdio>
+#include <optional>
+
+#include <nlohmann/json.hpp>
+
+#include "bench/run/HybridBench.h"
+#include "bench/run/Player.h"
+#include "compiler/Compile.h"
+
+namespace headrace::bench {
+namespace {
+
+constexpr double kBandwidth = 0.5e9;
+constexpr Load kLoad{.name = "decode 4", .sequences = 4, .context = 512};
+
+// A wide cache beside few weights: F32 keys and values of 8 layers of 512, 4 KiB a token and layer.
+model::ModelSpec wideCache() {
+  model::ModelSpec spec{.name = "opt-8x512", .layers = 8, .hidden = 512, .heads = 8, .kvHeads = 8, .headDim = 64};
+  spec.intermediate = 2048;
+  spec.vocab = 1024;
+  spec.maxPositions = 512;
+  spec.rope.enabled = true;
+  spec.dtype = model::DType::BF16;
+  return spec;
+}
+
+plan::Plan compile(model::Hardware hardware, double arithmetic, std::optional<model::ActShare> share) {
+  compiler::CompileRequest request;
+  request.model = wideCache();
+  request.modelHash = "synthetic";
+  request.hardware = std::move(hardware);
+  request.hardware.linkEfficiency = 1;
+  request.hardware.h2dBandwidth = request.hardware.d2hBandwidth = kBandwidth;
+  request.hardware.duplexBandwidth = 2 * kBandwidth;
+  request.hardware.flopsF32 *= arithmetic;
+  request.hardware.flopsF16 *= arithmetic;
+  request.goal.deviceMemory = uint64_t{1} << 30;
+  request.goal.batch = kLoad.sequences;
+  request.goal.context = kLoad.context;
+  request.goal.kvDtype = model::DType::F32;
+  request.policy.name = "hybridserve";
+  request.policy.actShare = share;
+  request.policy.actHome = model::ActHome::Host;
+  request.buckets = {.newTokens = {kLoad.sequences}, .sequences = {kLoad.sequences}, .contexts = {kLoad.context}};
+  return take(compiler::compile(request));
+}
+
+// Of each turn's last iteration, whose compute lane was traced.
+double ratioToLimit(const Player &player, double linkNs) {
+  std::vector<double> ratios;
+  for (size_t turn = 0; turn < player.computeNs.size(); ++turn)
+    ratios.push_back(static_cast<double>(player.lastGapNs[turn]) /
+                     std::max(linkNs, static_cast<double>(player.computeNs[turn])));
+  std::sort(ratios.begin(), ratios.end());
+  return ratios[ratios.size() / 2];
+}
+
+} // namespace
+
+nlohmann::json benchHybrid(const host::HostOptions &device, int iterations) {
+  const model::Hardware hardware = take(model::openHardware("host"));
+  KeptWeights weights;
+  const model::ActShare none{0, 1}, all{1, 1};
+  double arithmetic = 1;
+  {
+    Player first(compile(hardware, 1, all), device, kBandwidth, weights, kLoad);
+    first.play();
+    arithmetic = static_cast<double>(first.variant().computeAloneNs) / median(first.computeNs);
+  }
+  Player kv(compile(hardware, arithmetic, none), device, kBandwidth, weights, kLoad);
+  Player act(compile(hardware, arithmetic, all), device, kBandwidth, weights, kLoad);
+  Player chosen(compile(hardware, arithmetic, std::nullopt), device, kBandwidth, weights, kLoad);
+  for (int turn = 0; turn * kTurn < iterations; ++turn)
+    for (Player *player : {&kv, &act, &chosen})
+      player->play();
+  nlohmann::json results = nlohmann::json::array();
+  const double kvNs = median(kv.gapsNs), kvPredicted = static_cast<double>(kv.variant().predictedNs);
+  for (const auto &[name, player] : {std::pair<const char *, Player *>{"keys and values alone", &kv},
+                                     {"activations alone", &act},
+                                     {"the chosen share", &chosen}}) {
+    const plan::LinkBytes moved = plan::linkBytes(player->schedule());
+    const double ns = median(player->gapsNs), predicted = static_cast<double>(player->variant().predictedNs);
+    const double link = static_cast<double>(moved.h2d) / kBandwidth * 1e9, compute = median(player->computeNs);
+    const double gain = kvNs / ns, gainPredicted = kvPredicted / predicted;
+    const double ratio = ratioToLimit(*player, link);
+    std::printf("hybrid/%-22s share %-6s %8.2f ms, link %8.2f, compute %8.2f: ratio %5.3f; predicted %8.2f; gain %5.3f "
+                "of %5.3f predicted: %5.3f\n",
+                name, model::actShareText(player->plan().actShare).c_str(), ns * 1e-6, link * 1e-6, compute * 1e-6,
+                ratio, predicted * 1e-6, gain, gainPredicted, gain / gainPredicted);
+    results.push_back({{"name", std::string("hybrid/") + name},
+                       {"share", model::actShareText(player->plan().actShare)},
+                       {"iterations", player->gapsNs.size()},
+                       {"real_time", ns * 1e-6},
+                       {"time_unit", "ms"},
+                       {"link_ms", link * 1e-6},
+                       {"compute_ms", compute * 1e-6},
+                       {"ratio", ratio},
+                       {"target", 1.05},
+                       {"predicted_ms", predicted * 1e-6},
+                       {"gain", gain},
+                       {"gain_over_predicted", gain / gainPredicted},
+                       {"gain_target", 0.95},
+                       {"arena_bytes", player->plan().arenaBytes},
+                       {"arithmetic", arithmetic}});
+  }
+  return results;
+}
+
+} // namespace headrace::bench
