@@ -70,13 +70,56 @@ def figure_3(fig):
               f"{rates[2] / rates[1]:.2f}: the bound is batch by (weights + KV); without FlexGen's overhead it does not fall")
 
 
+def token_ms(plan):
+    """Compute of a token from its id, all layers: as in the prefill of such tokens."""
+    return plan.prefill["compute_alone_ms"] / (plan.tokens * plan.mini_batches)
+
+
+def figure_4(fig):
+    """No policy recomputes from ids: its lanes are those of the plans that there are. Half of the tokens are computed as
+    a prefill of them is, the keys and values of the others are brought; both hide each other whole."""
+    for model, context, paper in (("opt-30b", 1024, 1.45), ("opt-66b", 512, 1.31)):
+        none = Plan(fig, model, 64, context, 4, "")
+        weights = none.json["placements"][0]["weight_bytes_by_home"]["host"]
+        link = none.decode["link_alone_ms"] / 1e3
+        rows = []
+        for ratio in (0, 0.25, 0.5, 0.75):
+            kv = (none.decode["h2d_bytes"] - weights) * (1 - ratio)
+            brought = link * (weights + kv) / none.decode["h2d_bytes"]
+            made = (none.decode["compute_alone_ms"] + token_ms(none) * ratio * 64 * (context - 1)) / 1e3
+            rows.append([ratio, f"{brought:.2f} s", f"{made:.2f} s", f"{max(brought, made) / none.decode_s():.2f}"])
+        fig.say(f"\n$ headrace compile {none.command}")
+        fig.table([f"{model}, of its tokens from ids", "the link", "compute", "by none"], rows)
+        latency = float(rows[2][2].split()[0])
+        fig.found(f"Figure 4: half of the tokens from ids, {model}, batch 64, context {context}: slower by", f"{paper}x",
+                  f"{rows[2][3]}x: compute alone is {rows[2][2]}; {paper}x of it is {latency / paper:.1f} s without, where "
+                  f"an ideal link takes {none.decode_s():.1f}")
+
+
+def figure_8(fig):
+    """Half activations, half keys and values, two mini-batches; four layers are enough to see it."""
+    shape = ("--model-name four-layers --family opt --layers 4 --hidden 4096 --heads 32 --kv-heads 32 --head-dim 128 "
+             "--intermediate 16384 --vocab 50272 --max-positions 2048 --dtype f16")
+    goal = ("--hardware rtx4090 --batch 16 --context 1024 --mini-batches 2 --interval 1 --kv-device-memory 0B "
+            "--sequences 8 --contexts 1024 --new-tokens 1024 --offload-embedding off --offload-head off")
+    times = []
+    for title, more in (("(a) keys and values alone", ""), ("(b) half of each", "--act-ratio 1/2 --act-home host")):
+        fig.run(f"compile {shape} {goal} {more} -o {len(times)}.plan", show=False)
+        fig.say(f"\n{title}\n\n$ headrace compile {shape} {goal} {more}".rstrip())
+        fig.run(f"timeline {len(times)}.plan --width 118")
+        plan = json.loads(fig.run(f"inspect {len(times)}.plan --json", show=False))
+        times.append(next(v["predicted_iteration_ms"] for v in plan["variants"] if v["key"]["new_tokens"] == 8))
+    fig.found("Figure 8: keys and values alone, and half activations: an iteration", "drawn, no numbers",
+              f"{times[0]:.1f}, {times[1]:.1f} ms: compute runs beside the copies of the next mini-batch and layer")
+
+
 def figure_6(fig):
     """Per token and layer: all of a layer's products against those of K and V."""
     none = Plan(fig, "opt-30b", 64, 1024, 4, "")
     all_ = Plan(fig, "opt-30b", 64, 1024, 4, "--act-ratio 1 --act-home host")
     tokens = 64 * 1023
     act = (all_.decode["compute_alone_ms"] - none.decode["compute_alone_ms"]) / tokens
-    token = none.prefill["compute_alone_ms"] / (none.tokens * none.mini_batches)
+    token = token_ms(none)
     fig.say(f"\n$ headrace compile {all_.command}")
     fig.say(f"\nms a token, all {48} layers: from ids (a prefill of these tokens) {token:.4f}, from activations {act:.4f}")
     fig.found("Figure 6: recomputation from activations takes less than from token ids by", "78%",
@@ -147,6 +190,22 @@ def figure_13(fig):
         fig.found(f"Figure 13: traffic less by up to, batch {batch}", f"{paper}x", f"{max(ratios):.2f}x")
 
 
+def figure_14(fig):
+    rows, more = [], {}
+    for batch, mini_batches in ((32, 4), (128, 8)):
+        for prompt in (512, 1920):
+            kv, auto = (Plan(fig, "opt-30b", batch, prompt + 128, mini_batches, share).busy()[0]
+                        for share in ("", "--act-ratio auto"))
+            more.setdefault(batch, []).append(auto / kv)
+            rows.append([f"{batch}, {prompt}", f"{100 * kv:.1f}%", f"{100 * auto:.1f}%", f"{auto / kv:.1f}"])
+    fig.table(["batch, prompt", "KV alone: compute works", "hybrid", "by"], rows)
+    fig.found("Figure 14: of an iteration compute works, batch 32 and 128", "8.2 to 12.6%; 35.6 to 78.2%",
+              f"{rows[0][1]} to {rows[-1][1]}; {rows[0][2]} to {rows[-1][2]}")
+    fig.found("Figure 14: more by, mean, and at batch 128",
+              "7.39x, up to 13.39x; but its own ends are 35.6 / 8.2 = 4.3x and 78.2 / 12.6 = 6.2x",
+              f"{sum(sum(v) for v in more.values()) / 4:.1f}x, up to {max(more[128]):.1f}x")
+
+
 def figure_15(fig):
     rows = []
     gains = {}
@@ -167,9 +226,12 @@ def figure_15(fig):
 
 FIGURES = {
     "figure-3": ("Figure 3: KV that crosses the link in every iteration", figure_3),
+    "figure-4": ("Figure 4: keys and values from token ids", figure_4),
     "figure-6": ("Figure 6: keys and values from token ids and from activations", figure_6),
+    "figure-8": ("Figure 8: an iteration's lanes, with keys and values alone and with activations", figure_8),
     "figure-9": ("Figure 9: both imbalances, and what removes them", figure_9),
     "figure-12": ("Figure 12: throughput at batch 128, 128 new tokens", figure_12),
     "figure-13": ("Figure 13: bytes to the device an iteration, OPT-30B", figure_13),
+    "figure-14": ("Figure 14: the share of an iteration of decode that compute works, OPT-30B", figure_14),
     "figure-15": ("Figure 15: shares of activation blocks at prompts of 1,920", figure_15),
 }
