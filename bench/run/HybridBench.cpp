@@ -9,7 +9,9 @@
 // The profile's arithmetic is set so that activations alone are predicted to compute as long as they were measured to;
 // the chosen share, and what it gains, are held out.
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
+#include <memory>
 #include <optional>
 
 #include <nlohmann/json.hpp>
@@ -17,6 +19,7 @@
 #include "bench/run/HybridBench.h"
 #include "bench/run/Player.h"
 #include "compiler/Compile.h"
+#include "runtime/cost/HybridServe.h"
 
 namespace headrace::bench {
 namespace {
@@ -35,7 +38,8 @@ model::ModelSpec wideCache() {
   return spec;
 }
 
-plan::Plan compile(model::Hardware hardware, double arithmetic, std::optional<model::ActShare> share) {
+plan::Plan compile(model::Hardware hardware, double arithmetic, std::optional<model::ActShare> share,
+                   const Load &load = kLoad) {
   compiler::CompileRequest request;
   request.model = wideCache();
   request.modelHash = "synthetic";
@@ -46,13 +50,13 @@ plan::Plan compile(model::Hardware hardware, double arithmetic, std::optional<mo
   request.hardware.flopsF32 *= arithmetic;
   request.hardware.flopsF16 *= arithmetic;
   request.goal.deviceMemory = uint64_t{1} << 30;
-  request.goal.batch = kLoad.sequences;
-  request.goal.context = kLoad.context;
+  request.goal.batch = load.sequences;
+  request.goal.context = load.context;
   request.goal.kvDtype = model::DType::F32;
   request.policy.name = "hybridserve";
   request.policy.actShare = share;
   request.policy.actHome = model::ActHome::Host;
-  request.buckets = {.newTokens = {kLoad.sequences}, .sequences = {kLoad.sequences}, .contexts = {kLoad.context}};
+  request.buckets = {.newTokens = {load.sequences}, .sequences = {load.sequences}, .contexts = {load.context}};
   return take(compiler::compile(request));
 }
 
@@ -64,6 +68,53 @@ double ratioToLimit(const Player &player, double linkNs) {
                      std::max(linkNs, static_cast<double>(player.computeNs[turn])));
   std::sort(ratios.begin(), ratios.end());
   return ratios[ratios.size() / 2];
+}
+
+// The paper's Figure 11: what recompute_kv and both kinds of loads take is a line in the tokens. Fitted to four counts,
+// and three that lie between are predicted. Of each count the fastest turn, which a neighbour disturbs least.
+void benchLines(const model::Hardware &hardware, const host::HostOptions &device, const KeptWeights &weights, int turns,
+                nlohmann::json &results) {
+  constexpr int kKinds = 3;
+  const char *const names[kKinds] = {"recompute_kv", "loads of activations", "loads of keys and values"};
+  std::vector<cost::TokenSample> fitted[kKinds], heldOut[kKinds];
+  const int64_t contexts[] = {128, 192, 256, 320, 384, 448, 512};
+  std::vector<std::unique_ptr<Player>> players;
+  for (const int64_t context : contexts) {
+    Load load = kLoad;
+    load.context = context;
+    players.push_back(
+        std::make_unique<Player>(compile(hardware, 1, model::ActShare{1, 2}, load), device, kBandwidth, weights, load));
+  }
+  for (int turn = 0; turn < turns; ++turn)
+    for (const std::unique_ptr<Player> &player : players)
+      player->play();
+  for (size_t i = 0; i < players.size(); ++i) {
+    const std::vector<int64_t> *const times[kKinds] = {&players[i]->recomputeNs, &players[i]->loadActNs,
+                                                       &players[i]->loadKvNs};
+    for (int kind = 0; kind < kKinds; ++kind)
+      (contexts[i] % 128 == 0 ? fitted : heldOut)[kind].push_back(
+          {kLoad.sequences * contexts[i] / 2,
+           static_cast<double>(*std::min_element(times[kind]->begin(), times[kind]->end()))});
+  }
+  for (int kind = 0; kind < kKinds; ++kind) {
+    const absl::StatusOr<cost::Line> fit = cost::fitLine(fitted[kind], names[kind]);
+    if (!fit.ok()) {
+      std::printf("hybrid/line, refused: %s\n", std::string(fit.status().message()).c_str());
+      results.push_back(
+          {{"name", std::string("hybrid/line, ") + names[kind]}, {"refused", std::string(fit.status().message())}});
+      continue;
+    }
+    const cost::Line &line = *fit;
+    double worst = 0;
+    for (const cost::TokenSample &sample : heldOut[kind])
+      worst = std::max(worst, std::abs(sample.ns / cost::lineNs(line, sample.tokens) - 1));
+    std::printf("hybrid/line, %-24s R^2 %.4f, three counts held out: within %.1f%%\n", names[kind], line.r2,
+                worst * 100);
+    results.push_back({{"name", std::string("hybrid/line, ") + names[kind]},
+                       {"r2", line.r2},
+                       {"r2_target", 0.98},
+                       {"held_out_worst", worst}});
+  }
 }
 
 } // namespace
@@ -114,6 +165,7 @@ nlohmann::json benchHybrid(const host::HostOptions &device, int iterations) {
                        {"arena_bytes", player->plan().arenaBytes},
                        {"arithmetic", arithmetic}});
   }
+  benchLines(hardware, device, weights, std::max(iterations / kTurn, 8), results);
   return results;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bench/run/Player.h"
 
+#include "kernels/Kernels.h"
 #include "runtime/model/ModelSpec.h"
 
 namespace headrace::bench {
@@ -47,11 +48,24 @@ void Player::play() {
   stallNs += after.stallNs - before.stallNs;
   h2dBytes = (after.h2dBytes - before.h2dBytes) / (kWarmUp + kTurn);
   d2hBytes = (after.d2hBytes - before.d2hBytes) / (kWarmUp + kTurn);
-  int64_t ns = 0;
-  for (size_t step = 0; step < schedule().steps.size(); ++step)
-    if (schedule().steps[step].lane == plan::Lane::Compute)
-      ns += device_->lastTimes()[step].endNs - device_->lastTimes()[step].startNs;
-  computeNs.push_back(ns);
+  int64_t compute = 0, recompute = 0, act = 0, kv = 0;
+  for (size_t i = 0; i < schedule().steps.size(); ++i) {
+    const plan::Step &step = schedule().steps[i];
+    const int64_t ns = device_->lastTimes()[i].endNs - device_->lastTimes()[i].startNs;
+    compute += step.lane == plan::Lane::Compute ? ns : 0;
+    recompute += step.kind == plan::StepKind::Compute && step.op == kernels::Op::RecomputeKv ? ns : 0;
+    if (step.kind != plan::StepKind::Copy || step.lane != plan::Lane::H2D)
+      continue;
+    const uint32_t moved = schedule().operands[step.firstOperand].buffer;
+    const plan::BufferKind kind =
+        moved < plan_->buffers.size() ? plan_->buffers[moved].kind : plan::BufferKind::Activation;
+    act += kind == plan::BufferKind::Act ? ns : 0;
+    kv += kind == plan::BufferKind::Kv ? ns : 0;
+  }
+  computeNs.push_back(compute);
+  recomputeNs.push_back(recompute);
+  loadActNs.push_back(act);
+  loadKvNs.push_back(kv);
   lastGapNs.push_back(gapsNs.back());
 }
 
