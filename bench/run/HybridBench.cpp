@@ -20,6 +20,7 @@
 #include "bench/run/Player.h"
 #include "compiler/Compile.h"
 #include "runtime/cost/HybridServe.h"
+#include "runtime/model/ModelSpec.h"
 
 namespace headrace::bench {
 namespace {
