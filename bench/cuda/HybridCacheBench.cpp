@@ -42,12 +42,16 @@ plan::Plan planOf(const Context &context, const model::ModelSpec &spec, const Ca
   return take(compiler::compile(compile));
 }
 
-Json decode(const Context &context, const model::ModelSpec &spec, const LayerWeights &weights, const Case &of) {
-  // With keys and values alone and all of them on the host, which takes most of it: the same batch for all.
-  static const int64_t sequences = largestThatFits(64, [&](int64_t n) {
+// With keys and values alone and all of them on the host, which takes most of it: the same batch for all.
+int64_t mostSequences(const model::ModelSpec &spec) {
+  return largestThatFits(64, [&](int64_t n) {
     const Cell all{"", n, 1, kContext, n, false};
     return static_cast<double>(kvBytes(spec, all, 16) + weightBytes(spec)) <= kHostMemory;
   });
+}
+
+Json decode(const Context &context, const model::ModelSpec &spec, const LayerWeights &weights, const Case &of,
+            int64_t sequences) {
   const Cell cell{"", sequences, 1, kPrompt + 1, sequences, false};
   Session session(planOf(context, spec, of, sequences), weights, {.cuda = {.index = context.device}});
   const Played played = session.play(0, cell, {.warmUp = 2, .most = 6, .seconds = 12});
@@ -81,13 +85,14 @@ void measureHybridCaches(const Context &context) {
   report.part("hybrid", "OPT-30B within 24 GB, weights on the host, decode of prompts of 1,920 as many as 100 GiB of "
                         "host memory hold; two iterations in flight; median of up to 6 iterations after 2");
   const model::ModelSpec spec = openShape("opt-30b");
+  const int64_t sequences = mostSequences(spec);
   std::optional<LayerWeights> weights;
   std::vector<Report::Task> tasks;
   const auto add = [&](Case of) {
     tasks.push_back({of.name, 60, [=, &context, &spec, &weights] {
                        if (!weights)
                          weights.emplace(spec);
-                       return decode(context, spec, *weights, of);
+                       return decode(context, spec, *weights, of, sequences);
                      }});
   };
   using model::ActHome;

@@ -85,18 +85,15 @@ Session::Session(plan::Plan plan, const LayerWeights &weights, const Options &op
   const double at = nowSeconds();
   runtime_ =
       take(core::Runtime::load(*plan_, *device_, {.trace = options.trace}, &weights, {.placement = options.placement}));
-  fillCaches();
+  fillCaches(plan::BufferKind::Kv, plan_->kvDtype);
+  fillCaches(plan::BufferKind::Act, plan_->activationDtype);
   loadSeconds_ = nowSeconds() - at;
 }
 
 // What the caches hold is read by attention: zeros would cost less power, and what was there before may be no number.
-void Session::fillCaches() {
-  fillCaches(plan::BufferKind::Kv);
-  fillCaches(plan::BufferKind::Act);
-}
-void Session::fillCaches(plan::BufferKind kind) {
-  const std::vector<uint16_t> &numbers = randomNumbers(plan_->kvDtype);
-  const PinnedBuffer staging(numbers.size() * sizeof(uint16_t), plan_->kvDtype);
+void Session::fillCaches(plan::BufferKind kind, model::DType dtype) {
+  const std::vector<uint16_t> &numbers = randomNumbers(dtype);
+  const PinnedBuffer staging(numbers.size() * sizeof(uint16_t), dtype);
   const auto bytes = absl::MakeConstSpan(staging.as<std::byte>(), numbers.size() * sizeof(uint16_t));
   uint64_t begin = UINT64_MAX, end = 0; // caches lie together, block by block
   for (const plan::Extent &extent : plan_->placements[runtime_->placement()].extents) {

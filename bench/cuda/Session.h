@@ -72,9 +72,8 @@ public:
   }
 
 private:
-  void fillCaches();
-  void fillCaches(plan::BufferKind kind);
-  std::unique_ptr<plan::Plan> plan_; // it does not move: device and runtime refer to it
+  void fillCaches(plan::BufferKind kind, model::DType dtype); // kv or act
+  std::unique_ptr<plan::Plan> plan_;                          // it does not move: device and runtime refer to it
   std::unique_ptr<core::Device> device_;
   std::unique_ptr<core::Runtime> runtime_;
   double loadSeconds_ = 0;

@@ -18,12 +18,12 @@ absl::StatusOr<std::unique_ptr<CellRows>> CellRows::take(core::Runtime &runtime,
   if (plan.actBlocks == 0) {
     RETURN_IF_ERROR(runtime.kvBlocks().grow(own->blocks_, cell.sequences * blocksEach * plan.blockTokens));
     std::shuffle(own->blocks_.begin(), own->blocks_.end(), std::mt19937(1));
-  }
-  for (int64_t s = 0; plan.actBlocks > 0 && s < cell.sequences; ++s) {
-    std::vector<int32_t> table;
-    const absl::Status grown = runtime.kvBlocks().grow(table, cell.context);
-    own->blocks_.insert(own->blocks_.end(), table.begin(), table.end());
-    RETURN_IF_ERROR(grown);
+  } else {
+    for (int64_t s = 0; s < cell.sequences; ++s) {
+      std::vector<int32_t> table;
+      RETURN_IF_ERROR(runtime.kvBlocks().grow(table, cell.context));
+      own->blocks_.insert(own->blocks_.end(), table.begin(), table.end());
+    }
   }
   for (int64_t i = 0; i < cell.tokens; ++i)
     own->ids_.push_back(static_cast<int32_t>(i * 37 % plan.model->vocab));

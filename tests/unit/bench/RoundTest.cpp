@@ -37,6 +37,24 @@ protected:
     runtime = *std::move(loaded);
   }
 
+  // One cell of a model within 60 GiB, its cache split by what `request` says.
+  void makeSplit(const std::string &model, const Cell &cell, RoundRequest request) {
+    const auto opened = model::openModel(sourceDir() + "/examples/models/" + model + ".toml");
+    const auto hardware = model::openHardware(sourceDir() + "/examples/hardware/h200.toml");
+    ASSERT_TRUE(opened.ok() && hardware.ok());
+    request.spec = opened->spec;
+    request.hardware = *hardware;
+    request.deviceMemory = gib(60);
+    request.cells = {cell};
+    absl::StatusOr<plan::Plan> made = planRound(request);
+    ASSERT_TRUE(made.ok()) << made.status();
+    plan = *std::move(made);
+    device = sim::makeSimDevice();
+    auto loaded = core::Runtime::load(plan, *device, {}, nullptr, {});
+    ASSERT_TRUE(loaded.ok()) << loaded.status();
+    runtime = *std::move(loaded);
+  }
+
   std::vector<int64_t> intervals;
   std::vector<Cell> cells;
   plan::Plan plan;
@@ -124,76 +142,36 @@ TEST_F(PlayedRound, ACellTakesSoManyIterationsOrSeconds) {
 // Of 128 blocks of 16 tokens half are on the host: 64 x 16 x 16 KiB = 16 MiB a layer, each way, and 8 layers of
 // weights.
 TEST_F(PlayedRound, CachesThatAreSplitAreCopiedBothWays) {
-  const auto opened = model::openModel(sourceDir() + "/examples/models/opt-6.7b.toml");
-  const auto hardware = model::openHardware(sourceDir() + "/examples/hardware/h200.toml");
-  ASSERT_TRUE(opened.ok() && hardware.ok());
   const Cell cell{"prefill 2048", 1, 2048, 2048, 1, false};
-  absl::StatusOr<plan::Plan> made = planRound({.spec = opened->spec,
-                                               .hardware = *hardware,
-                                               .deviceMemory = gib(60),
-                                               .cells = {cell},
-                                               .intervals = {4},
-                                               .kvOnDevice = 0.5});
-  ASSERT_TRUE(made.ok()) << made.status();
-  plan = *std::move(made);
-  device = sim::makeSimDevice();
-  auto loaded = core::Runtime::load(plan, *device, {}, nullptr, {});
-  ASSERT_TRUE(loaded.ok()) << loaded.status();
-  const auto played = play(**loaded, 0, cell, {});
+  ASSERT_NO_FATAL_FAILURE(makeSplit("opt-6.7b", cell, {.intervals = {4}, .kvOnDevice = 0.5}));
+  const auto played = play(*runtime, 0, cell, {});
   ASSERT_TRUE(played.ok()) << played.status();
   const uint64_t tails = 32 * (16 << 20), block = 32 * (256 << 10);
   EXPECT_NEAR(static_cast<double>(played->d2hBytes), tails, 2 * block);
   EXPECT_NEAR(static_cast<double>(played->h2dBytes), tails + 8 * model::layoutWeights(plan.model).layerBytes(0),
               2 * block);
-  EXPECT_EQ((*loaded)->kvBlocks().used(), 0);
+  EXPECT_EQ(runtime->kvBlocks().used(), 0);
 }
 
 // 2 x 32,768 tokens of 128 KiB are 8 GiB of KV; half of it comes, and of what is appended a block a layer at most goes.
 TEST_F(PlayedRound, HalfOfALongContextComesAndOnlyNewRowsGo) {
-  const auto opened = model::openModel(sourceDir() + "/examples/models/llama-3.1-8b.toml");
-  const auto hardware = model::openHardware(sourceDir() + "/examples/hardware/h200.toml");
-  ASSERT_TRUE(opened.ok() && hardware.ok());
   const Cell cell{"decode 2 at 32768", 2, 1, 32768, 2, false};
-  absl::StatusOr<plan::Plan> made = planRound({.spec = opened->spec,
-                                               .hardware = *hardware,
-                                               .deviceMemory = gib(60),
-                                               .cells = {cell},
-                                               .intervals = {0},
-                                               .kvOnDevice = 0.5,
-                                               .kvWriteBack = model::KvWriteBack::Auto});
-  ASSERT_TRUE(made.ok()) << made.status();
-  plan = *std::move(made);
-  device = sim::makeSimDevice();
-  auto loaded = core::Runtime::load(plan, *device, {}, nullptr, {});
-  ASSERT_TRUE(loaded.ok()) << loaded.status();
-  const auto played = play(**loaded, 0, cell, {});
+  ASSERT_NO_FATAL_FAILURE(
+      makeSplit("llama-3.1-8b", cell, {.intervals = {0}, .kvOnDevice = 0.5, .kvWriteBack = model::KvWriteBack::Auto}));
+  const auto played = play(*runtime, 0, cell, {});
   ASSERT_TRUE(played.ok()) << played.status();
   EXPECT_NEAR(static_cast<double>(played->h2dBytes), 4.0 * gib(1), 0.01 * gib(1));
   EXPECT_LT(played->d2hBytes, gib(1) / 16);
 }
 
-// Of 32 layers' caches of 256 MiB, 8 GiB, 6 GiB are 24 places: whole caches are swapped through them, and weights stay.
+// Of 32 layers' caches of 256 MiB and the scratch block 6 GiB hold 23: nine at least come in every iteration, and go.
 TEST_F(PlayedRound, PieSwapsWholeLayersCaches) {
-  const auto opened = model::openModel(sourceDir() + "/examples/models/llama-3.1-8b.toml");
-  const auto hardware = model::openHardware(sourceDir() + "/examples/hardware/h200.toml");
-  ASSERT_TRUE(opened.ok() && hardware.ok());
   const Cell cell{"decode 2 at 32768", 2, 1, 32768, 2, false};
-  absl::StatusOr<plan::Plan> made = planRound({.spec = opened->spec,
-                                               .hardware = *hardware,
-                                               .deviceMemory = gib(60),
-                                               .cells = {cell},
-                                               .intervals = {0},
-                                               .kvOnDevice = 0.75,
-                                               .policy = "pie"});
-  ASSERT_TRUE(made.ok()) << made.status();
-  plan = *std::move(made);
-  device = sim::makeSimDevice();
-  auto loaded = core::Runtime::load(plan, *device, {}, nullptr, {});
-  ASSERT_TRUE(loaded.ok()) << loaded.status();
-  const auto played = play(**loaded, 0, cell, {});
+  ASSERT_NO_FATAL_FAILURE(makeSplit("llama-3.1-8b", cell, {.intervals = {0}, .kvOnDevice = 0.75, .policy = "pie"}));
+  const auto played = play(*runtime, 0, cell, {});
   ASSERT_TRUE(played.ok()) << played.status();
-  // Eight caches have no place in an iteration and come back for it, at least.
-  EXPECT_GT(played->h2dBytes, 8 * (uint64_t{256} << 20));
+  EXPECT_GE(played->h2dBytes, 9 * (uint64_t{256} << 20));
+  EXPECT_EQ(played->d2hBytes, played->h2dBytes);
 }
 
 // 32 sequences and one more at 256: 16 blocks each, held together; else of the larger cell only.
