@@ -101,6 +101,23 @@ double MeasuredSpread::slowestFactor() const {
   return std::floor(factor * 1000) / 1000;
 }
 
+std::string_view lineName(LineKind kind) {
+  constexpr std::string_view kNames[kLines] = {"recompute_kv", "load_kv", "load_act"};
+  return kNames[static_cast<size_t>(kind)];
+}
+
+bool MeasuredLines::measured() const {
+  return std::any_of(samples.begin(), samples.end(), [](const auto &line) { return !line.empty(); });
+}
+
+absl::StatusOr<Line> fitLine(absl::Span<const MeasuredLines::Sample> samples, std::string_view what) {
+  std::vector<TokenSample> fitted;
+  for (size_t i = 0; i < samples.size(); ++i)
+    if (!heldOut(i))
+      fitted.push_back({samples[i].tokens, static_cast<double>(samples[i].timing.medianNs)});
+  return fitLine(fitted, what);
+}
+
 const Cell *Record::find(Phase phase, int64_t batch, int64_t sequence) const {
   for (const Cell &cell : cells) {
     if (cell.phase == phase && cell.batch == batch && cell.sequence == sequence)

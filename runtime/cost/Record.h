@@ -9,6 +9,7 @@
 //    |- model       its shape, so that the work between the measured sizes can be counted
 //    |- hardware    the profile that the device was measured under
 //    |- transfers   by size: alone, with compute running, both directions at once
+//    |- lines       by tokens: keys and values made again of activations, loads of either; may be missing
 //    '- cells       one a (phase, batch, sequence): 14 op sites of an iteration, the nine of a layer once
 //
 // A cell need not be measured where a cell that is no larger in batch and sequence shows a layer that computes longer
@@ -24,8 +25,10 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "runtime/cost/CostModel.h"
+#include "runtime/cost/HybridServe.h"
 
 namespace headrace::cost {
 
@@ -119,6 +122,35 @@ struct MeasuredSpread {
 // least 1), is within it: 20 for 1.25.
 constexpr double percentKeptFree(double slowestFactor) { return 100 - 100 / slowestFactor; }
 
+// HybridServe's sampling (section 4.3, Figure 11): what three tasks of a layer take at several counts of tokens. Each
+// is a line, fitted to every other count from the first on; the counts between them are held out, and show how well the
+// line predicts.
+enum class LineKind : uint8_t {
+  RecomputeKv = 0, // T_kv_gen: keys and values of the tokens in activation blocks
+  LoadKv = 1,      // T_load_kv: copies to the device of the tokens' keys and values
+  LoadAct = 2      // T_load_act: ... of their activations
+};
+inline constexpr int kLines = 3;
+std::string_view lineName(LineKind kind); // "recompute_kv", "load_kv", "load_act": keys of the file
+
+struct MeasuredLines {
+  struct Sample {
+    int64_t tokens = 0;
+    Timing timing;
+    bool operator==(const Sample &) const = default;
+  };
+  std::array<std::vector<Sample>, kLines> samples; // ascending by tokens; all empty: not measured
+
+  bool measured() const; // any of them
+  const std::vector<Sample> &at(LineKind kind) const { return samples[static_cast<size_t>(kind)]; }
+  std::vector<Sample> &at(LineKind kind) { return samples[static_cast<size_t>(kind)]; }
+};
+inline constexpr size_t kLeastLineSamples = 5; // three that the line is fitted to, two held out
+constexpr bool heldOut(size_t sample) { return sample % 2 == 1; }
+// The line through the medians of those that are not held out. kInvalidArgument where there is none, or less linear
+// than kLeastR2 asks for (HybridServe.h); `what` begins the message.
+absl::StatusOr<Line> fitLine(absl::Span<const MeasuredLines::Sample> samples, std::string_view what);
+
 // What a record is of. Two identities are equal when all of it is.
 struct Identity {
   std::string model;     // name, for people
@@ -144,6 +176,7 @@ struct Record {
   std::vector<Transfer> transfers; // ascending by bytes
   MeasuredInterference interference;
   MeasuredSpread spread;
+  MeasuredLines lines;
   std::vector<Cell> cells;
 
   const Cell *find(Phase phase, int64_t batch, int64_t sequence) const; // null: not measured
@@ -174,7 +207,8 @@ struct CellKey {
 std::vector<CellKey> missingCells(const Record &record);
 
 // What every record must hold, partial or not: a grid of powers of two, cells inside it and none twice, spreads around
-// their medians, as many layer times as layers. kInvalidArgument; `where` (a file) begins the message.
+// their medians, as many layer times as layers, samples of lines that are lines. kInvalidArgument; `where` (a file)
+// begins the message.
 absl::Status checkRecord(const Record &record, std::string_view where);
 // That nothing is missing: kFailedPrecondition naming how many cells are and which is the first, or the transfers.
 absl::Status checkComplete(const Record &record, std::string_view where);

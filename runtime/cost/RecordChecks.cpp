@@ -92,6 +92,26 @@ absl::Status checkSpread(const MeasuredSpread &spread, std::string_view where) {
   return absl::OkStatus();
 }
 
+absl::Status checkLines(const MeasuredLines &lines, std::string_view where) {
+  for (int kind = 0; lines.measured() && kind < kLines; ++kind) {
+    const std::string name = cat("regression.", lineName(static_cast<LineKind>(kind)));
+    const std::vector<MeasuredLines::Sample> &samples = lines.samples[static_cast<size_t>(kind)];
+    if (samples.size() < kLeastLineSamples)
+      return invalid(where, cat(name, ": ", samples.size(), " counts of tokens: expected at least ", kLeastLineSamples,
+                                ", three that the line is fitted to and two held out"));
+    int64_t last = 0;
+    for (const MeasuredLines::Sample &sample : samples) {
+      if (sample.tokens <= last)
+        return invalid(where,
+                       cat(name, ".tokens: ", sample.tokens, " after ", last, ": expected ascending counts above 0"));
+      last = sample.tokens;
+      RETURN_IF_ERROR(checkTiming(sample.timing, cat(name, " of ", sample.tokens, " tokens"), where));
+    }
+    RETURN_IF_ERROR(fitLine(samples, cat(where, ": ", name)).status());
+  }
+  return absl::OkStatus();
+}
+
 absl::Status checkCell(const Record &record, const Cell &cell, std::string_view where) {
   const std::string name = cellName(cell.phase, cell.batch, cell.sequence);
   const auto on = [](const std::vector<int64_t> &axis, int64_t v) {
@@ -152,6 +172,7 @@ absl::Status checkRecord(const Record &record, std::string_view where) {
   RETURN_IF_ERROR(checkTransfers(record, where));
   RETURN_IF_ERROR(checkInterference(record.interference, where));
   RETURN_IF_ERROR(checkSpread(record.spread, where));
+  RETURN_IF_ERROR(checkLines(record.lines, where));
   std::set<std::tuple<Phase, int64_t, int64_t>> seen;
   for (const Cell &cell : record.cells) {
     RETURN_IF_ERROR(checkCell(record, cell, where));

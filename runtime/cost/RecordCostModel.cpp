@@ -71,6 +71,8 @@ RecordCostModel::RecordCostModel(Record record, const model::ModelSpec &spec)
     : record_(std::move(record)), spec_(spec),
       roofline_(spec, record_.hardware, record_.identity.activation, record_.identity.kv),
       grid_(kPhases * record_.batches.size() * record_.sequences.size(), -1) {
+  if (record_.lines.measured()) // checkRecord() has found that it is a line
+    recomputeKv_ = fitLine(record_.lines.at(LineKind::RecomputeKv), "").value();
   for (const Cell &cell : record_.cells) {
     Point p{cell.phase, cell.batch, cell.sequence, {}, {}, {}, {}};
     double layer = 0;
@@ -220,6 +222,8 @@ uint64_t RecordCostModel::computeNs(const OpSite &site, const Bucket &bucket, bo
   const std::optional<Site> known = siteOf(site);
   if (direct && site.op == kernels::Op::RopeAppend)
     return std::max(computeNs(site, bucket, false), roofline_.directNs(site, bucket));
+  if (!direct && recomputeKv_ && site.op == kernels::Op::RecomputeKv)
+    return toNs(lineNs(*recomputeKv_, bucket.actRows));
   if (direct || !known)
     return roofline_.computeNs(site, bucket, direct);
   if (bucket.tokens < 1 || bucket.sequences < 1 || bucket.context < 1)

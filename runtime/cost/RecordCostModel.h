@@ -27,6 +27,7 @@
 #pragma once
 
 #include <array>
+#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -49,7 +50,8 @@ public:
   // An iteration of one row a sequence is looked up as decode, one of `context` rows a sequence as prefill. Any other
   // mix gets its upper bound from the cells of both phases by its work. Direct ops are not measured. Those that read
   // over the link are priced by the roofline over the record's hardware; one that appends does what was measured, while
-  // the roofline has its rows cross the link.
+  // the roofline has its rows cross the link. Keys and values made again of activations are priced by their line at the
+  // bucket's rows of activation blocks, where the record has it (Record.h).
   uint64_t computeNs(const OpSite &site, const Bucket &bucket, bool direct) const override;
   uint64_t copyNs(uint64_t bytes, bool hostToDevice) const override; // transferNs()
   // The least over the sizes of 2 x (faster direction alone) / (both together).
@@ -82,6 +84,7 @@ private:
   Record record_;
   model::Boxed<model::ModelSpec> spec_;
   Roofline roofline_;
+  std::optional<Line> recomputeKv_;
   std::vector<Point> points_;
   std::vector<int32_t> grid_; // [phase][batch][sequence] -> points_, -1: not measured
 };

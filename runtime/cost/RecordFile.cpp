@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/cost/RecordFile.h"
 
+#include <algorithm>
 #include <limits>
 #include <utility>
 
+#include "absl/strings/str_format.h"
 #include "runtime/base/FileIo.h"
 #include "runtime/base/ReplaceFile.h"
 #include "runtime/base/StatusMacros.h"
@@ -38,6 +40,26 @@ std::string spreadText(std::string_view key, const MeasuredSpread::Iterations &m
 
 std::string timingText(std::string_view key, const Timing &t) {
   return cat(key, " = [", t.medianNs, ", ", t.p10Ns, ", ", t.p90Ns, "]\n");
+}
+
+// What a reader wants to know of the samples stands in the header's comment: nothing is in the file twice.
+std::string lineText(LineKind kind, const std::vector<MeasuredLines::Sample> &samples) {
+  const absl::StatusOr<Line> line = fitLine(samples, "");
+  std::string text = cat("\n[regression.", lineName(kind), "] # ns of a layer",
+                         line.ok() ? absl::StrFormat(" = %.1f + %.4f x tokens, R^2 %.4f, fitted to every other count",
+                                                     line->interceptNs, line->slopeNsPerToken, line->r2)
+                                   : "",
+                         "\n");
+  const auto list = [&](std::string_view key, auto value) {
+    std::vector<uint64_t> values(samples.size());
+    std::transform(samples.begin(), samples.end(), values.begin(), value);
+    text += cat(key, " = ", listOf(values), "\n");
+  };
+  list("tokens", [](const auto &sample) { return static_cast<uint64_t>(sample.tokens); });
+  list("median", [](const auto &sample) { return sample.timing.medianNs; });
+  list("p10", [](const auto &sample) { return sample.timing.p10Ns; });
+  list("p90", [](const auto &sample) { return sample.timing.p90Ns; });
+  return text;
 }
 
 // The value of a key that must be there.
@@ -119,6 +141,25 @@ Cell readCell(TomlReader &table) {
   return cell;
 }
 
+// One of the tables in [regression].
+absl::Status readLine(TomlReader &table, std::vector<MeasuredLines::Sample> &samples) {
+  const std::vector<int64_t> tokens =
+      need(table, "tokens", table.integers("tokens", 1, kAnyTokens), "a list of counts of tokens");
+  const auto times = [&](std::string_view key) {
+    const std::string expected = cat("a list of ", tokens.size(), " times in ns, one a count of tokens");
+    std::vector<int64_t> values = need(table, key, table.integers(key, 0, kLongest), expected);
+    if (values.size() != tokens.size() && table.ok())
+      table.refuse(key, expected);
+    values.resize(tokens.size());
+    return values;
+  };
+  const std::vector<int64_t> median = times("median"), p10 = times("p10"), p90 = times("p90");
+  for (size_t i = 0; i < tokens.size(); ++i)
+    samples.push_back(
+        {tokens[i], {static_cast<uint64_t>(median[i]), static_cast<uint64_t>(p10[i]), static_cast<uint64_t>(p90[i])}});
+  return table.finish();
+}
+
 // Reads each table of the list `key` ([[key]]); a record that has none yet lacks the key.
 template <class T>
 absl::Status readEach(TomlReader &file, const std::string &path, std::string_view key, T (*read)(TomlReader &),
@@ -183,6 +224,8 @@ std::string recordText(const Record &record) {
   if (const MeasuredSpread &spread = record.spread; spread.repetitions > 0)
     text += cat("\n[spread] # [predicted, median, p99]\nrepetitions = ", spread.repetitions, "\n",
                 spreadText("resident", spread.resident), spreadText("waiting", spread.waiting));
+  for (int kind = 0; record.lines.measured() && kind < kLines; ++kind)
+    text += lineText(static_cast<LineKind>(kind), record.lines.samples[static_cast<size_t>(kind)]);
   for (const Cell &cell : record.cells) {
     text += cat("\n[[cell]] # [median, p10, p90]\nphase = \"", phaseName(cell.phase), "\"\nbatch = ", cell.batch,
                 "\nsequence = ", cell.sequence, "\nrepetitions = ", cell.repetitions, "\n");
@@ -251,6 +294,21 @@ absl::StatusOr<Record> parseRecord(std::string_view text, const std::string &pat
       record.spread.repetitions = needRepetitions(t);
       record.spread.resident = needSpread(t, "resident");
       record.spread.waiting = needSpread(t, "waiting");
+    });
+  if (status.ok() && file.value("regression") != nullptr)
+    status = readOne(file, path, "regression", [&](TomlReader &t) {
+      for (int kind = 0; t.ok() && kind < kLines; ++kind) {
+        const std::string_view key = lineName(static_cast<LineKind>(kind));
+        if (t.value(key) == nullptr) {
+          t.refuse(key, cat("a table, [regression.", key, "]"));
+          continue;
+        }
+        TomlReader line = t.nested(key);
+        if (absl::Status read =
+                line.ok() ? readLine(line, record.lines.samples[static_cast<size_t>(kind)]) : line.finish();
+            !read.ok())
+          t.refuseWith(read);
+      }
     });
   if (status.ok())
     status = readEach(file, path, "cell", readCell, record.cells);

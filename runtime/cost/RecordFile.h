@@ -43,6 +43,12 @@
 //   resident = [900000, 905000, 960000]     # [predicted, median, p99], ns
 //   waiting = [1380000, 1400000, 1490000]
 //
+//   [regression.recompute_kv]          # tokens and ns; load_kv and load_act are written alike; without them none
+//   tokens = [512, 1024, 1536, 2048, 2560] # lines are fitted to the first, the third, ...: R^2 at least 0.98
+//   median = [61000, 113000, 164000, 215000, 266000]
+//   p10 = [60500, 112000, 163000, 214000, 265000]
+//   p90 = [62000, 115000, 166000, 217000, 268000]
+//
 //   [[cell]]                           # one a phase, batch and sequence
 //   phase = "decode"
 //   batch = 1

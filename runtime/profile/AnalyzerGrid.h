@@ -34,6 +34,7 @@ struct PlanSizes {
   int64_t newTokens = 1;     // of the largest prefill
   int64_t kvTokens = 1;      // in the cache
   uint64_t deviceMemory = 0; // bytes
+  bool activations = false;  // in place of keys and values, of every token (AnalyzerLines.h)
 };
 // Compiles a plan with everything resident. ResourceExhausted where it does not fit.
 using PlanSource = std::function<absl::StatusOr<plan::Plan>(const PlanSizes &)>;

@@ -19,7 +19,7 @@ constexpr std::chrono::microseconds kRest(100);
 
 AnalyzerLaunches::AnalyzerLaunches(core::Device &device, const AnalyzerPlan &plan, uint64_t seed)
     : device_(device), plan_(plan), prompt_(static_cast<size_t>(plan.plan.metaLayout.maxTokens)),
-      blocks_(static_cast<size_t>(plan.plan.kvBlocks - 1)) {
+      blocks_(static_cast<size_t>(plan.plan.kvBlocks - 1 + plan.plan.actBlocks)) {
   uint64_t counter = seed * 0x9e3779b97f4a7c15u;
   for (int32_t &id : prompt_) {
     uint64_t z = counter += 0x9e3779b97f4a7c15u; // SplitMix64
@@ -27,7 +27,7 @@ AnalyzerLaunches::AnalyzerLaunches(core::Device &device, const AnalyzerPlan &pla
     z = (z ^ (z >> 27u)) * 0x94d049bb133111ebu;
     id = static_cast<int32_t>((z ^ (z >> 31u)) % static_cast<uint64_t>(plan.plan.model->vocab));
   }
-  std::iota(blocks_.begin(), blocks_.end(), 1); // block 0 is the scratch block
+  std::iota(blocks_.begin(), blocks_.end(), 1); // block 0 is the scratch block; activation blocks are behind the others
 }
 
 // Each sequence has blocks of its own.

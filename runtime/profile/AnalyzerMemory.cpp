@@ -44,7 +44,7 @@ absl::Status fillMemory(const plan::Plan &plan, core::Device &device, const mode
       done += extent.bytes;
       if (progress)
         progress(done, layout.totalBytes());
-    } else if (buffer.kind == plan::BufferKind::Kv) {
+    } else if (buffer.kind == plan::BufferKind::Kv || buffer.kind == plan::BufferKind::Act) {
       status = zero(device, extent.address, extent.bytes, zeros);
     }
     if (!status.ok())

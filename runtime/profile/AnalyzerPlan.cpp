@@ -64,14 +64,10 @@ public:
     for (const bool toDevice : {true, false}) {
       const size_t direction = toDevice ? 0 : 1;
       const uint64_t ns = std::max<uint64_t>(1, costs_.copyNs(bytes, toDevice));
-      plan::Schedule alone = emptySchedule("copies");
-      std::vector<uint64_t> durations;
-      for (uint64_t i = 0; i < kCopiesAlone; ++i)
-        append(alone, durations, bytes, toDevice);
-      graphs.alone[direction] = addTransition(std::move(alone), std::move(durations));
+      graphs.alone[direction] = copiesAlone(bytes, toDevice);
 
       plan::Schedule beside = out_.plan.schedules[scheduleOf(out_.besideCell)];
-      durations = compute;
+      std::vector<uint64_t> durations = compute;
       const uint64_t count = std::clamp<uint64_t>(computeNs / ns, 1, kMostCopies);
       for (uint64_t i = 0; i < count; ++i)
         append(beside, durations, bytes, toDevice);
@@ -84,6 +80,13 @@ public:
     append(both, durations, bytes, true);
     append(both, durations, bytes, false);
     graphs.both = addTransition(std::move(both), std::move(durations));
+    out_.copies.push_back(graphs);
+  }
+
+  void addLoads(uint64_t bytes) {
+    CopyGraphs graphs;
+    graphs.bytes = bytes;
+    graphs.alone[0] = copiesAlone(bytes, true);
     out_.copies.push_back(graphs);
   }
 
@@ -181,16 +184,18 @@ private:
 
   std::vector<uint64_t> durationsOf(const cost::CellKey &cell) const {
     const uint32_t schedule = scheduleOf(cell);
-    const cost::Bucket bucket = cost::bucketOf(cell.phase, cell.batch, cell.sequence);
+    cost::Bucket bucket = cost::bucketOf(cell.phase, cell.batch, cell.sequence);
+    bucket.actRows = actRowsOf(out_.plan, cell);
     std::array<uint64_t, cost::kSites> price;
     price.fill(kUnknown);
     std::vector<uint64_t> durations;
     durations.reserve(sites_[schedule].size());
     for (size_t i = 0; i < sites_[schedule].size(); ++i) {
-      const bool computes = out_.plan.schedules[schedule].steps[i].kind == plan::StepKind::Compute;
+      const plan::Step &step = out_.plan.schedules[schedule].steps[i];
       const std::optional<cost::Site> site = sites_[schedule][i];
-      if (!computes || !site) {
-        durations.push_back(0);
+      if (step.kind != plan::StepKind::Compute || !site) { // no site: recompute_kv, act_append
+        const bool computes = step.kind == plan::StepKind::Compute;
+        durations.push_back(computes ? costs_.computeNs({step.op, model::UnitRole::Qkv}, bucket, step.direct) : 0);
         continue;
       }
       uint64_t &ns = price[static_cast<size_t>(*site)];
@@ -217,6 +222,14 @@ private:
     variant.predictedNs = std::max(variant.computeAloneNs, variant.linkAloneNs);
     out_.plan.variants.push_back(std::move(variant));
     return {.transition = false, .index = static_cast<uint32_t>(out_.plan.variants.size() - 1)};
+  }
+
+  core::GraphKey copiesAlone(uint64_t bytes, bool toDevice) {
+    plan::Schedule schedule = emptySchedule("copies");
+    std::vector<uint64_t> durations;
+    for (uint64_t i = 0; i < kCopiesAlone; ++i)
+      append(schedule, durations, bytes, toDevice);
+    return addTransition(std::move(schedule), std::move(durations));
   }
 
   core::GraphKey addTransition(plan::Schedule schedule, std::vector<uint64_t> durations) {
@@ -285,6 +298,22 @@ std::vector<std::optional<cost::Site>> sitesOf(const plan::Plan &plan, const pla
     sites.push_back(cost::siteOf({step.op, plan::unitOf(plan, layout, schedule, step)}));
   }
   return sites;
+}
+
+int64_t actRowsOf(const plan::Plan &plan, const cost::CellKey &cell) {
+  plan::Variant variant;
+  variant.sequences = cell.batch;
+  variant.context = cell.sequence;
+  return plan::actRows(plan, variant);
+}
+
+AnalyzerPlan makeLinesPlan(plan::Plan kept, absl::Span<const cost::CellKey> cells, absl::Span<const uint64_t> sizes) {
+  Maker maker(std::move(kept), *std::max_element(sizes.begin(), sizes.end()));
+  for (const cost::CellKey &cell : cells)
+    maker.addCell(cell);
+  for (const uint64_t bytes : sizes)
+    maker.addLoads(bytes);
+  return maker.take();
 }
 
 AnalyzerPlan makeAnalyzerPlan(plan::Plan resident, absl::Span<const cost::CellKey> cells,

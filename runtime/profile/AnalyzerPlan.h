@@ -36,8 +36,11 @@ std::vector<std::optional<cost::Site>> sitesOf(const plan::Plan &plan, const pla
 struct CopyGraphs {
   uint64_t bytes = 0;
   std::array<core::GraphKey, 2> alone, beside;
-  core::GraphKey both;
+  core::GraphKey both; // all but alone[0]: not of a plan for lines
 };
+
+// Rows of activation blocks of a pair of decoding: cost::Bucket::actRows.
+int64_t actRowsOf(const plan::Plan &plan, const cost::CellKey &cell);
 
 struct AnalyzerPlan {
   plan::Plan plan;
@@ -62,5 +65,9 @@ struct AnalyzerPlan {
 // all pairs on the grid that is predicted to be long enough for three copies of the largest size, else the longest.
 AnalyzerPlan makeAnalyzerPlan(plan::Plan resident, absl::Span<const cost::CellKey> cells,
                               absl::Span<const uint64_t> sizes, uint64_t copyBytes);
+
+// `kept`: one that keeps activations of every token, on the device. A variant for each of these pairs of decoding, and
+// copies of these sizes to the device, alone: what lines are measured with (AnalyzerLines.h).
+AnalyzerPlan makeLinesPlan(plan::Plan kept, absl::Span<const cost::CellKey> cells, absl::Span<const uint64_t> sizes);
 
 } // namespace headrace::profile

@@ -50,7 +50,8 @@ constexpr const char *kBenchServeHelp = R"(Example:
 constexpr const char *kProfileHelp = R"(Example:
   headrace profile ./qwen2.5-0.5b -o record.toml                    (this machine's CPU; run it again to continue it)
   headrace profile opt-6.7b --hardware a10 --device sim -o a10.toml
-  headrace profile llama-3.1-8b --hardware h100 --batches 1,2,4,8 --sequences 128,256,512 -o h100.toml)";
+  headrace profile llama-3.1-8b --hardware h100 --batches 1,2,4,8 --sequences 128,256,512 -o h100.toml
+  headrace profile opt-30b --hardware rtx4090 --device sim --activations -o opt.toml)";
 constexpr const char *kRecordHelp = R"(Example:
   headrace record show record.toml
   headrace record show record.toml --slo 50ms
@@ -367,6 +368,9 @@ CLI::App *addProfile(CLI::App &app, ProfileOptions &options) {
   addLanes(*command, options.device);
   command->add_flag("--all", options.all,
                     "measure pairs beyond one whose layer computes longer than it is copied, too");
+  command->add_flag("--activations", options.activations,
+                    "measure what activation blocks take, too: keys and values made again, and loads, as lines in the "
+                    "tokens (off by default; see --act-ratio of compile)");
   command->add_flag("--force", options.force, "measure anew, whatever the record holds");
   command->add_flag("--json", options.json, "one JSON object on standard output");
   command->footer(kProfileHelp);

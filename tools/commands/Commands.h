@@ -193,8 +193,9 @@ struct ProfileOptions {
   bool overwrite = false;
   std::string batches, sequences; // "1,2,4"; empty: the default grid's
   double secondsPerPair = 2;
-  bool all = false;   // pairs that need not be measured as well
-  bool force = false; // measure anew, whatever the file holds
+  bool all = false;         // pairs that need not be measured as well
+  bool activations = false; // lines of what activation blocks take as well
+  bool force = false;       // measure anew, whatever the file holds
   bool json = false;
 };
 

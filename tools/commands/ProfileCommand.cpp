@@ -5,6 +5,8 @@
 //   job -> grid (chooseGrid: compiles the resident plan) -> record on disk, if any: is it of this? -> analyze
 //                                                              |
 //                                     written after each pair: whole at any time, continued by the next run
+//
+// With --activations then measureLines, on a plan of its own, and the record once more.
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -16,6 +18,7 @@
 #include "runtime/base/Text.h"
 #include "runtime/cost/RecordFile.h"
 #include "runtime/profile/Analyzer.h"
+#include "runtime/profile/AnalyzerLines.h"
 #include "tools/commands/Commands.h"
 #include "tools/commands/Devices.h"
 #include "tools/commands/InputErrors.h"
@@ -67,6 +70,10 @@ absl::StatusOr<plan::Plan> compileResident(const model::Job &job, const cost::Id
   request.goal.kvDtype = identity.kv;
   request.goal.blockTokens = job.goal.blockTokens;
   request.policy.none = true;
+  if (sizes.activations) {
+    request.policy.actShare = model::ActShare{1, 1};
+    request.policy.actHome = model::ActHome::Device;
+  }
   request.buckets = {.newTokens = {sizes.newTokens}, .sequences = {sizes.batch}, .contexts = {sizes.context}};
   return compiler::compile(request);
 }
@@ -78,8 +85,15 @@ std::string listOf(const std::vector<int64_t> &axis) {
   return text + "]";
 }
 
+// Lines apart.
+bool isWhole(const cost::Record &record, bool all) {
+  return cost::checkComplete(record, "").ok() && profile::cellsLeft(record, all).empty() &&
+         record.spread.repetitions > 0;
+}
+
 // Whether what is on disk can be continued as `wanted`: it is of the same model, device and grid.
-absl::Status checkResumable(const cost::Record &there, const cost::Record &wanted, bool all, const std::string &path) {
+absl::Status checkResumable(const cost::Record &there, const cost::Record &wanted, const ProfileOptions &options) {
+  const std::string &path = options.output;
   absl::Status status = cost::checkIdentity(there, wanted.identity, path);
   if (status.ok())
     status = checkSameHardware(there, wanted.hardware, path);
@@ -98,7 +112,7 @@ absl::Status checkResumable(const cost::Record &there, const cost::Record &wante
       return differs(cat(cost::phaseName(phase), "_tokens"), cat(there.mostTokens[p]), cat(wanted.mostTokens[p]));
   if (there.layersRun != wanted.layersRun)
     return differs("layers_run", cat(there.layersRun), cat(wanted.layersRun));
-  if (cost::checkComplete(there, path).ok() && profile::cellsLeft(there, all).empty() && there.spread.repetitions > 0)
+  if (isWhole(there, options.all) && (!options.activations || there.lines.measured()))
     return absl::InvalidArgumentError(cat(path, ": is a complete record of this already; --force measures anew"));
   return absl::OkStatus();
 }
@@ -198,6 +212,10 @@ private:
     request_.plans = [&](const profile::PlanSizes &sizes) { return compileResident(job_, identity_, sizes); };
     ASSIGN_OR_RETURN(grid, profile::chooseGrid(request_));
     grid_ = std::move(grid);
+    if (options_.activations) {
+      ASSIGN_OR_RETURN(lines, profile::chooseLinesPlan(request_, grid_, options_.secondsPerPair));
+      lines_ = std::move(lines);
+    }
     return absl::OkStatus();
   }
 
@@ -205,7 +223,7 @@ private:
   absl::StatusOr<cost::Record> begin() {
     cost::Record record = profile::emptyRecord(grid_, identity_, job_.model->spec);
     if (there_) {
-      RETURN_IF_ERROR(checkResumable(*there_, record, options_.all, options_.output));
+      RETURN_IF_ERROR(checkResumable(*there_, record, options_));
       record = *std::move(there_);
       std::fprintf(stderr, "headrace: %s: continued; %zu sizes of copies and %zu pairs are there already\n",
                    options_.output.c_str(), record.transfers.size(), record.cells.size());
@@ -228,6 +246,8 @@ private:
     analyzer_.all = options_.all;
     analyzer_.seed = options_.seed;
     analyzer_.weights = weights.get();
+    if (isWhole(record, options_.all)) // but for lines
+      return measureLines(std::move(record), writer);
     bool measuring = false;
     std::optional<Progress> progress(std::in_place, "loading", Amount::Bytes);
     analyzer_.loading = [&](uint64_t done, uint64_t total) { progress->update(done, total); };
@@ -240,7 +260,27 @@ private:
     analyzer_.onProgress = [&](const cost::Record &now) { return writer.write(now); };
     ASSIGN_OR_RETURN(measured, profile::analyze(std::move(record), grid_, *device_, analyzer_));
     RETURN_IF_ERROR(writer.writeNow(measured));
-    return measured;
+    progress.reset();
+    return measureLines(std::move(measured), writer);
+  }
+
+  // Where they are asked for and missing. The record stands, whether they are lines or not.
+  absl::StatusOr<cost::Record> measureLines(cost::Record record, Writer &writer) {
+    if (!options_.activations || record.lines.measured())
+      return record;
+    std::unique_ptr<model::WeightSource> weights; // of as many layers as this plan has
+    if (device_->holdsData()) {
+      ASSIGN_OR_RETURN(opened, openProfileWeights(job_, lines_.plan.model, options_.seed));
+      weights = std::move(opened);
+    }
+    Progress progress("measuring lines, of activations");
+    analyzer_.weights = weights.get();
+    analyzer_.loading = nullptr;
+    analyzer_.measuring = [&](uint64_t done, uint64_t total) { progress.update(done, total); };
+    ASSIGN_OR_RETURN(lines, profile::measureLines(lines_, *device_, analyzer_));
+    record.lines = std::move(lines);
+    RETURN_IF_ERROR(writer.writeNow(record));
+    return record;
   }
 
   const ProfileOptions &options_;
@@ -251,6 +291,7 @@ private:
   std::optional<cost::Record> there_;
   profile::GridRequest request_;
   profile::Grid grid_;
+  profile::LinesPlan lines_; // with --activations
   profile::AnalyzerOptions analyzer_;
 };
 

@@ -127,6 +127,55 @@ Json iterationsJson(const cost::MeasuredSpread::Iterations &i) {
   return {{"predicted_ns", i.predictedNs}, {"median_ns", i.medianNs}, {"p99_ns", i.slowestNs}};
 }
 
+// Of two times the first over the second, as a signed percentage.
+std::string off(double predicted, double measured) {
+  return absl::StrFormat("%+.1f%%", 100 * (predicted / measured - 1));
+}
+
+// The lines of a record, each with what it predicts of the counts that it was not fitted to.
+std::string linesText(const cost::MeasuredLines &lines) {
+  std::vector<std::vector<std::string>> rows = {
+      {"line", "R^2", "at 0", "a token", "held out, tokens", "predicted", "measured", "off"}};
+  for (int kind = 0; kind < cost::kLines; ++kind) {
+    const auto &samples = lines.samples[static_cast<size_t>(kind)];
+    const absl::StatusOr<cost::Line> line = cost::fitLine(samples, "");
+    for (size_t i = 0; line.ok() && i < samples.size(); ++i) {
+      if (!cost::heldOut(i))
+        continue;
+      std::vector<std::string> row(4);
+      if (i == 1)
+        row = {cat(cost::lineName(static_cast<cost::LineKind>(kind))), absl::StrFormat("%.4f", line->r2),
+               absl::StrFormat("%.0f ns", line->interceptNs), absl::StrFormat("%.4g ns", line->slopeNsPerToken)};
+      const double predicted = cost::lineNs(*line, samples[i].tokens);
+      const uint64_t measured = samples[i].timing.medianNs;
+      row.insert(row.end(), {cat(samples[i].tokens), formatNs(static_cast<uint64_t>(predicted)), formatNs(measured),
+                             off(predicted, static_cast<double>(measured))});
+      rows.push_back(std::move(row));
+    }
+  }
+  return "\nOf a layer, by tokens; lines fitted to every other count:\n" + formatTable(rows);
+}
+
+Json linesJson(const cost::MeasuredLines &lines) {
+  Json all;
+  for (int kind = 0; kind < cost::kLines; ++kind) {
+    const auto &samples = lines.samples[static_cast<size_t>(kind)];
+    const absl::StatusOr<cost::Line> line = cost::fitLine(samples, "");
+    if (!line.ok())
+      continue;
+    Json &j = all[cat(cost::lineName(static_cast<cost::LineKind>(kind)))];
+    j = {{"intercept_ns", line->interceptNs}, {"slope_ns", line->slopeNsPerToken}, {"r2", line->r2}};
+    for (size_t i = 0; i < samples.size(); ++i)
+      j["samples"].push_back({{"tokens", samples[i].tokens},
+                              {"held_out", cost::heldOut(i)},
+                              {"predicted_ns", cost::lineNs(*line, samples[i].tokens)},
+                              {"median_ns", samples[i].timing.medianNs},
+                              {"p10_ns", samples[i].timing.p10Ns},
+                              {"p90_ns", samples[i].timing.p90Ns}});
+  }
+  return all;
+}
+
 Json timingJson(const cost::Timing &timing) {
   return {{"median_ns", timing.medianNs}, {"p10_ns", timing.p10Ns}, {"p90_ns", timing.p90Ns}};
 }
@@ -176,6 +225,8 @@ std::string recordReportText(const cost::Record &record, const std::string &path
                       absl::StrFormat("%.2f", static_cast<double>(t.bytes) / static_cast<double>(t.h2d.medianNs))});
     text += "\n" + formatTable(rows);
   }
+  if (record.lines.measured())
+    text += linesText(record.lines);
   if (!slo)
     return text;
   const absl::StatusOr<cost::RecordCostModel> costs = cost::RecordCostModel::create(record, path);
@@ -226,6 +277,8 @@ std::string recordReportJson(const cost::Record &record, const std::string &path
                               {"h2d_with_compute", timingJson(t.h2dWithCompute)},
                               {"d2h_with_compute", timingJson(t.d2hWithCompute)},
                               {"both", timingJson(t.both)}});
+  if (record.lines.measured())
+    j["lines"] = linesJson(record.lines);
   j["cells"] = Json::array();
   for (const cost::Cell &cell : record.cells)
     j["cells"].push_back({{"phase", cat(cost::phaseName(cell.phase))},
