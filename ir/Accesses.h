@@ -12,10 +12,10 @@ inline Access read(mlir::Value value, Arg arg) { return {value, AccessKind::Read
 inline Access write(mlir::Value value, Arg arg) { return {value, AccessKind::Write, arg, whole(value)}; }
 inline Access update(mlir::Value value, Arg arg) { return {value, AccessKind::ReadWrite, arg, whole(value)}; }
 // Blocks of a cache at home on the device; its tail, which movement has brought there; and where appended rows are
-// written as well. Activation blocks as they were recomputed.
+// written as well. Keys and values that are recomputed.
 inline Arg cacheArg(mlir::Value value) {
   mlir::Operation *const made = rangeOf(value).getDefiningOp();
-  if (llvm::isa_and_nonnull<RecomputeKvOp>(made))
+  if (llvm::isa_and_nonnull<RecomputeKvOp, EmptyKvOp>(made))
     return Arg::KvRecomputed;
   return llvm::isa_and_nonnull<KvOp>(made) ? Arg::Kv : Arg::KvTail;
 }

@@ -68,7 +68,7 @@ int LinearOp::tiedOperand(unsigned) { return getResidual() ? 3 : -1; } // meta, 
 // A cache is one buffer, or its blocks on the device and its tail there; then what was recomputed.
 static LogicalResult verifyCache(Operation *op, mlir::ValueRange kv) {
   const auto isRecomputed = [](Value value) {
-    return llvm::isa_and_nonnull<RecomputeKvOp>(rangeOf(value).getDefiningOp());
+    return llvm::isa_and_nonnull<RecomputeKvOp, EmptyKvOp>(rangeOf(value).getDefiningOp());
   };
   const auto recomputed = static_cast<size_t>(llvm::count_if(kv, isRecomputed));
   if (kv.size() == recomputed || kv.size() > 2 + recomputed)
@@ -116,6 +116,7 @@ LogicalResult RecomputeKvOp::verify() {
                  failed(verifyTensor(*this, "norms", getHeadNorms(), getUnit(), false)));
 }
 void RecomputeKvOp::getAsmResultNames(SetName setName) { setName(getRecomputed(), "recomputed"); }
+void EmptyKvOp::getAsmResultNames(SetName setName) { setName(getEmpty(), "recomputed"); }
 
 // `packed` must be what `bits` an element and two bounds a group take of `plain`.
 static LogicalResult verifyPacked(Operation *op, int32_t bits, int32_t group, BufferType plain, BufferType packed) {

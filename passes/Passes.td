@@ -15,6 +15,21 @@ def Headrace_ResidencyOption
     : Option<"residency", "residency", "::headrace::algorithms::Residency", /*default=*/"",
              "what lives where and how the rest is brought: weights=0,4-7 start=eager slots=2 ... (Residency.h)">;
 
+def InsertRecompute : Headrace_IterationPass<"insert-recompute"> {
+  let summary = "model: layers with activation blocks keep their norm's rows, and recompute keys and values of earlier ones";
+  let description = [{
+    A layer with `act` begins with recompute_kv, and act_append stands behind its norm; rope_append and attention take
+    what was recomputed behind the cache. The amounts are the cost model's (cost::workOf), the bytes the plan's.
+  }];
+  let options = [
+    Option<"recomputedBytes", "recomputed-bytes", "uint64_t", "0", "keys and values of a layer's activation blocks">,
+    Option<"workspaceBytes", "workspace-bytes", "uint64_t", "0", "of recompute_kv">,
+    Option<"flops", "flops", "uint64_t", "0", "of recompute_kv">,
+    Option<"deviceBytes", "device-bytes", "uint64_t", "0", "of recompute_kv: in device memory">,
+    Option<"keepDeviceBytes", "keep-device-bytes", "uint64_t", "0", "of act_append: in device memory">,
+    Option<"fromIds", "from-ids", "bool", "false", "nothing is kept: empty_kv in every layer, which rope_append fills">];
+}
+
 def SpillResiduals : Headrace_IterationPass<"spill-residuals"> {
   let summary = "model: the residual stream of each mini-batch leaves the device behind each layer and comes back";
   let description = [{

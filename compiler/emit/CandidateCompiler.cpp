@@ -43,9 +43,8 @@ mlir::OwningOpRef<mlir::ModuleOp> CandidateCompiler::lower(int64_t firstKvBlockA
   mlir::OwningOpRef<mlir::ModuleOp> module = mlir::ModuleOp::create(mlir::UnknownLoc::get(&context_));
   for (const IterationClass &c : classes_)
     for (uint64_t phase = 0; phase < period; ++phase) {
-      ir::IterationOp iteration = lowerModel(
-          *module, period == 1 ? c.name() : absl::StrCat(c.name(), "_", phase),
-          {&*request_.model, &layout_, &target_, request_.hardware.kind, c.iterationClass, Target::limits(*c.buckets)});
+      ir::IterationOp iteration = lowerModel(*module, period == 1 ? c.name() : absl::StrCat(c.name(), "_", phase),
+                                             lowerOptions(c.iterationClass));
       iteration.setCyclePhase(static_cast<int64_t>(phase));
       iteration.setPeriod(static_cast<int64_t>(period));
     }
@@ -53,19 +52,25 @@ mlir::OwningOpRef<mlir::ModuleOp> CandidateCompiler::lower(int64_t firstKvBlockA
     return module;
   // With nothing in use above, an iteration brings no tails.
   for (const IterationClass &c : classes_)
-    lowerModel(
-        *module, absl::StrCat(c.name(), "_no_tails"),
-        {&*request_.model, &layout_, &target_, request_.hardware.kind, c.iterationClass, Target::limits(*c.buckets)})
+    lowerModel(*module, absl::StrCat(c.name(), "_no_tails"), lowerOptions(c.iterationClass))
         .setKvBlocks(firstKvBlockAway);
   return module;
+}
+
+LowerOptions CandidateCompiler::lowerOptions(ir::IterationClass iterationClass) const {
+  const auto of = std::find_if(classes_.begin(), classes_.end(),
+                               [&](const IterationClass &c) { return c.iterationClass == iterationClass; });
+  return {&*request_.model, &layout_, &target_, request_.hardware.kind, iterationClass, Target::limits(*of->buckets)};
 }
 
 std::vector<MemoryUse> CandidateCompiler::memoryUses() {
   mlir::OwningOpRef<mlir::ModuleOp> module = lower();
   std::vector<MemoryUse> uses;
   for (ir::IterationOp iteration : module->getOps<ir::IterationOp>()) {
+    // Made by lowering: it has layers and streams.
+    (void)passes::insertRecompute(iteration, recomputeAmounts(lowerOptions(iteration.getIterationClass())));
     if (target_.residualsLeave)
-      (void)passes::spillResiduals(iteration); // made by lowering: it has streams
+      (void)passes::spillResiduals(iteration);
     uses.push_back(memoryUseOf(iteration));
   }
   return uses;
@@ -74,7 +79,9 @@ std::vector<MemoryUse> CandidateCompiler::memoryUses() {
 std::vector<PricedStep> CandidateCompiler::pricedSteps() {
   std::vector<PricedStep> steps;
   mlir::OwningOpRef<mlir::ModuleOp> module = lower();
-  for (mlir::Operation &op : (*module->getOps<ir::IterationOp>().begin()).block())
+  ir::IterationOp first = *module->getOps<ir::IterationOp>().begin();
+  (void)passes::insertRecompute(first, recomputeAmounts(lowerOptions(first.getIterationClass())));
+  for (mlir::Operation &op : first.block())
     if (auto step = llvm::dyn_cast<ir::StepInterface>(op))
       if (const std::optional<cost::OpSite> site = opSite(step))
         steps.push_back({*site, step.stepInfo().layer >= 0});
@@ -100,6 +107,10 @@ PipelineOptions CandidateCompiler::optionsOf(const Candidate &candidate, const W
   options.kv = where.host->kv;
   options.hostAddresses.assign(where.host->units.begin(), where.host->units.end());
   options.residualAddresses.assign(where.host->residuals.begin(), where.host->residuals.end());
+  if (target_.actBlocks > 0)
+    options.recompute = [this](ir::IterationOp iteration) {
+      return recomputeAmounts(lowerOptions(iteration.getIterationClass()));
+    };
   options.directWork = [this](ir::StepInterface step, ir::IterationOp iteration) {
     cost::Work work = cost::workOf(request_.model, *opSite(step), Target::limits(bucketsOf(iteration)),
                                    target_.activation, target_.kv, /*direct=*/true);

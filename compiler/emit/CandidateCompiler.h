@@ -15,6 +15,7 @@
 #include "compiler/emit/EmitPlan.h"
 #include "compiler/emit/LayOutHost.h"
 #include "compiler/lower/CompileRequest.h"
+#include "compiler/lower/LowerModel.h"
 #include "compiler/lower/Pipeline.h"
 #include "compiler/lower/Placements.h"
 #include "compiler/lower/Prices.h"
@@ -62,6 +63,7 @@ private:
   // An iteration of each class, or a cycle of so many; where tails of caches are away, from this block on, one more
   // that brings none.
   mlir::OwningOpRef<mlir::ModuleOp> lower(int64_t firstKvBlockAway = 0, uint64_t period = 1);
+  LowerOptions lowerOptions(ir::IterationClass iterationClass) const;
   PipelineOptions optionsOf(const Candidate &candidate, const Where &where);
   const std::vector<cost::Bucket> &bucketsOf(ir::IterationOp iteration) const;
   plan::Variant variantOf(const EmittedSchedule &emitted, const cost::Bucket &bucket, const plan::Plan &plan,

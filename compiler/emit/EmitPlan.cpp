@@ -280,7 +280,7 @@ PlanEmitter::PlanEmitter(const model::WeightLayout &layout, const Target &target
     for (uint32_t i = 0; i < plan.miniBatches; ++i)
       plan.buffers.push_back(
           {plan::kvName(layer, i, plan.miniBatches), plan::BufferKind::Kv, layer, target.kvBytes, i});
-  for (int32_t layer = 0; layer < plan.model->layers && target.actBlocks > 0; ++layer)
+  for (int32_t layer = 0; layer < plan.model->layers && target.keepsActivations(); ++layer)
     for (uint32_t i = 0; i < plan.miniBatches; ++i)
       plan.buffers.push_back(
           {plan::actName(layer, i, plan.miniBatches), plan::BufferKind::Act, layer, target.actBytes, i});
@@ -289,8 +289,8 @@ PlanEmitter::PlanEmitter(const model::WeightLayout &layout, const Target &target
     plan.buffers.push_back({name, plan::BufferKind::Io, -1, bytes, static_cast<uint32_t>(which)});
   };
   io("meta", plan.miniBatches * kernels::metaBytes(target.meta), plan::Io::Meta);
-  io("sampled", plan.miniBatches * ids(target.batch), plan::Io::Sampled);
-  io("output", ids(target.sequences()), plan::Io::Output);
+  io("sampled", plan.miniBatches * ids(target.meta.maxSequences), plan::Io::Sampled);
+  io("output", ids(target.mostSampled()), plan::Io::Output);
   io("history", plan.miniBatches * target.historyBytes, plan::Io::History);
   for (uint32_t i = 0; i < plan.miniBatches && target.residualsLeave; ++i)
     plan.buffers.push_back({plan::residualName(i, plan.miniBatches), plan::BufferKind::Residual, -1,

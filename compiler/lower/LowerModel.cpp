@@ -76,11 +76,10 @@ private:
         batches_[i].kv.push_back(ir::KvOp::create(builder_, loc_, type(target_.kvBytes, toIr(target_.kv)),
                                                   static_cast<int32_t>(layer), static_cast<int32_t>(i),
                                                   ir::KvPart::Cache, ir::Address()));
-    for (int64_t layer = 0; layer < spec_.layers && target_.actBlocks > 0; ++layer)
+    for (int64_t layer = 0; layer < spec_.layers && target_.keepsActivations(); ++layer)
       for (size_t i = 0; i < batches_.size(); ++i)
-        batches_[i].act.push_back(ir::ActOp::create(builder_, loc_, type(target_.actBytes, toIr(target_.activation)),
-                                                    static_cast<int32_t>(layer), static_cast<int32_t>(i),
-                                                    ir::Address()));
+        ir::ActOp::create(builder_, loc_, type(target_.actBytes, toIr(target_.activation)), static_cast<int32_t>(layer),
+                          static_cast<int32_t>(i), ir::Address());
     const auto tokens = [](int64_t sequences) {
       return model::alignUp(static_cast<uint64_t>(sequences) * sizeof(int32_t));
     };
@@ -90,8 +89,8 @@ private:
         batches_[i].*member = io(bytes, role, static_cast<int32_t>(i));
     };
     ofEach(&MiniBatch::meta, kernels::metaBytes(target_.meta), ir::IoRole::Meta);
-    ofEach(&MiniBatch::sampled, tokens(target_.batch), ir::IoRole::Sampled);
-    output_ = io(tokens(target_.sequences()), ir::IoRole::Output, 0);
+    ofEach(&MiniBatch::sampled, tokens(target_.meta.maxSequences), ir::IoRole::Sampled);
+    output_ = io(tokens(target_.mostSampled()), ir::IoRole::Output, 0);
     ofEach(&MiniBatch::history, target_.historyBytes, ir::IoRole::History);
   }
   Value io(uint64_t bytes, ir::IoRole role, int32_t miniBatch) {
@@ -101,7 +100,7 @@ private:
   // What each has of its own.
   struct MiniBatch {
     Value meta, sampled, history;
-    llvm::SmallVector<Value> kv, act; // by layer
+    llvm::SmallVector<Value> kv; // by layer
   };
   MiniBatch &own() { return batches_[miniBatch_]; }
 
@@ -156,22 +155,6 @@ private:
                                 step(layer, part, kernels::Op::Linear, role), ir::Address(), scratch);
   }
 
-  // Keys and values of the activation blocks of earlier tokens, as soon as the layer's first weights are there.
-  Value recomputeKv(int32_t layer, int32_t unit) {
-    const int64_t columns = 2 * spec_.kvRows() + spec_.qRows() % model::kPanelRows;
-    ir::Workspace scratch;
-    scratch.bytes = model::alignUp(
-        kernels::recomputeWorkspaceBytes(backend(), target_.actBlocks * target_.blockTokens, columns, spec_.hidden,
-                                         static_cast<int64_t>(model::dtypeBytes(target_.activation))));
-    return ir::RecomputeKvOp::create(
-        builder_, loc_,
-        type(model::alignUp(static_cast<uint64_t>(target_.actBlocks) * target_.kvBlockBytes), toIr(target_.kv)),
-        own().meta, own().act[static_cast<size_t>(layer)], weights_[static_cast<size_t>(unit)],
-        range(unit, model::TensorRole::Matrix), range(unit, model::TensorRole::Bias),
-        range(unit, model::TensorRole::HeadNorms),
-        step(layer, Part::Attention, kernels::Op::RecomputeKv, model::UnitRole::Qkv), ir::Address(), scratch);
-  }
-
   Value decoderLayer(int32_t layer, Value x) {
     const auto unit = [&](model::UnitRole role) { return layout_.layerUnit(layer, role); };
     const auto tokens = [&](Part part, Value input, model::UnitRole role, int64_t out, int64_t in, Value residual,
@@ -179,20 +162,13 @@ private:
       return linear(layer, part, Rows::Tokens, input, unit(role), model::TensorRole::Matrix, role, out, in, residual,
                     epilogue, residual ? stream() : tokenRows(out));
     };
-    llvm::SmallVector<Value> kv{own().kv[static_cast<size_t>(layer)]};
-    if (target_.actBlocks > 0)
-      kv.push_back(recomputeKv(layer, unit(model::UnitRole::Qkv)));
+    const Value kv = own().kv[static_cast<size_t>(layer)];
     Value normed = norm(layer, Part::Attention, Rows::Tokens, x, unit(model::UnitRole::Qkv), model::UnitRole::Qkv);
-    if (target_.actBlocks > 0) {
-      const Value act = own().act[static_cast<size_t>(layer)];
-      ir::ActAppendOp::create(builder_, loc_, act.getType(), own().meta, normed, act,
-                              step(layer, Part::Attention, kernels::Op::ActAppend, model::UnitRole::Qkv));
-    }
     Value qkv = tokens(Part::Attention, normed, model::UnitRole::Qkv, spec_.qkvRows(), spec_.hidden, Value(),
                        ir::Epilogue::None);
     const int32_t qkvUnit = unit(model::UnitRole::Qkv);
     auto appended = ir::RopeAppendOp::create(
-        builder_, loc_, qkv.getType(), mlir::ValueRange(kv).getTypes(), own().meta, qkv, kv, mlir::ValueRange(),
+        builder_, loc_, qkv.getType(), kv.getType(), own().meta, qkv, kv, mlir::ValueRange(),
         spec_.qkNorm ? weights_[static_cast<size_t>(qkvUnit)] : Value(), range(qkvUnit, model::TensorRole::HeadNorms),
         step(layer, Part::Attention, kernels::Op::RopeAppend, model::UnitRole::Qkv));
     ir::Workspace scratch;
@@ -302,6 +278,7 @@ Form formOf(ir::PrefetchOp) { return StepForm{plan::StepKind::Copy, std::nullopt
 Form formOf(ir::EvictOp) { return StepForm{plan::StepKind::Copy, std::nullopt, nullptr}; }
 Form formOf(ir::ActAppendOp) { return compute(Op::ActAppend, model::UnitRole::Qkv, nullptr); }
 Form formOf(ir::RecomputeKvOp) { return compute(Op::RecomputeKv, model::UnitRole::Qkv, "recomputed"); }
+Form formOf(ir::EmptyKvOp) { return compute(Op::RecomputeKv, model::UnitRole::Qkv, "recomputed"); }
 Form formOf(ir::QuantiseOp) { return std::nullopt; }
 Form formOf(ir::DequantiseOp) { return std::nullopt; }
 
@@ -324,6 +301,27 @@ Form formOfAny(mlir::Operation *op) {
 
 ir::IterationOp lowerModel(mlir::ModuleOp module, llvm::StringRef name, const LowerOptions &options) {
   return Lowering(module, name, options).run();
+}
+
+passes::RecomputeAmounts recomputeAmounts(const LowerOptions &options) {
+  const model::ModelSpec &spec = *options.spec;
+  const Target &target = *options.target;
+  const auto workOf = [&](kernels::Op op) {
+    return cost::workOf(spec, {op, model::UnitRole::Qkv}, options.limits, target.activation, target.kv,
+                        /*direct=*/false);
+  };
+  const uint64_t recomputed = model::alignUp(static_cast<uint64_t>(target.actBlocks) * target.kvBlockBytes);
+  if (target.fromIds)
+    return {.recomputedBytes = recomputed, .fromIds = true};
+  const cost::Work work = workOf(kernels::Op::RecomputeKv);
+  const int64_t columns = 2 * spec.kvRows() + spec.qRows() % model::kPanelRows;
+  return {.recomputedBytes = recomputed,
+          .workspaceBytes = model::alignUp(kernels::recomputeWorkspaceBytes(
+              plan::backendOf(options.device), target.actBlocks * target.blockTokens, columns, spec.hidden,
+              static_cast<int64_t>(model::dtypeBytes(target.activation)))),
+          .flops = work.flops,
+          .deviceBytes = work.deviceBytes,
+          .keepDeviceBytes = workOf(kernels::Op::ActAppend).deviceBytes};
 }
 
 absl::StatusOr<StepForm> stepForm(mlir::Operation *step) {

@@ -5,8 +5,7 @@
 //   embed -> [ norm -> qkv -> rope_append -> attention -> out -> norm -> up -> (activate) -> down ] x layers
 //         -> gather_rows -> norm -> head -> sample -> publish
 //
-// Where blocks of the context keep activations, a layer begins with recompute_kv, and act_append stands behind its
-// norm.
+// Where blocks of the context keep activations they are declared; passes::insertRecompute() makes the steps of that.
 //
 // Of several mini-batches each part stands once a mini-batch, the first one's first, before the next part: a layer's
 // weights are used by all of them, one after the other.
@@ -14,6 +13,7 @@
 
 #include "compiler/lower/ResolveGoal.h"
 #include "ir/Headrace.h"
+#include "passes/InsertRecompute.h"
 #include "runtime/model/WeightLayout.h"
 #include "runtime/plan/Plan.h"
 
@@ -30,6 +30,9 @@ struct LowerOptions {
 
 // Appends an iteration called `name` to `module`.
 ir::IterationOp lowerModel(mlir::ModuleOp module, llvm::StringRef name, const LowerOptions &options);
+
+// Of an iteration lowered with these options whose activation blocks are recomputed.
+passes::RecomputeAmounts recomputeAmounts(const LowerOptions &options);
 
 // What a step of the IR is in a plan.
 struct StepForm {

@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "ir/Headrace.h"
+#include "passes/InsertRecompute.h"
 #include "passes/algorithms/Residency.h"
 #include "runtime/cost/CostModel.h"
 
@@ -29,6 +30,8 @@ struct PipelineOptions {
   // The cut of an iteration in the homes phase, where the residency leaves it to be planned. Asked of the decode
   // iteration first.
   std::function<absl::StatusOr<algorithms::Cut>(ir::IterationOp)> planCut;
+  // Of activation blocks; null where there are none.
+  std::function<passes::RecomputeAmounts(ir::IterationOp)> recompute;
   // The amounts of a compute step that reads its weights directly over the link. Null: steps keep theirs.
   std::function<cost::Work(ir::StepInterface, ir::IterationOp)> directWork;
   std::vector<int64_t> hostAddresses; // of each unit in the host slab, the same for all placements of a plan

@@ -37,6 +37,8 @@ struct Target {
   // use; and a layer's bytes of them. 0: none.
   int64_t actBlocks = 0, contextBlocks = 0;
   model::ActShare actShare;
+  bool fromIds = false; // nothing is kept in these blocks (plan::Plan::recomputesFromIds)
+  bool keepsActivations() const { return actBlocks > 0 && !fromIds; }
   uint64_t actBytes = 0;
   int64_t actLayersAway = 0; // so many layers' are at home on the host, evenly spread
   // Where memory for KV is stated: the blocks that are on the device, the scratch block included; all where unset.
@@ -52,7 +54,8 @@ struct Target {
 
   std::vector<int32_t> actAway(int64_t layers) const; // which layers', ascending
   uint64_t residualBytes(int64_t hidden) const;       // of a mini-batch, of the largest iteration: F32 on every device
-  int64_t sequences() const { return batch * miniBatches; } // of all mini-batches
+  int64_t sequences() const { return batch * miniBatches; }               // of all mini-batches
+  int64_t mostSampled() const { return meta.maxSequences * miniBatches; } // rows of an iteration, at most
   int64_t caches(int64_t layers) const { return layers * miniBatches; }
 
   // The largest of each, over a list that is not empty.

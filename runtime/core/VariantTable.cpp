@@ -66,7 +66,7 @@ VariantTable::VariantTable(const plan::Plan &plan, const TransitionPaths &paths,
     group->items.push_back({{variant.newTokens, variant.sequences, variant.context, kvBlocks},
                             ns,
                             i,
-                            schedule.iterationClass == plan::IterationClass::Decode,
+                            plan::bringsOneRowEach(plan, variant),
                             inCycle});
   }
   for (OfPlacement &of : placements_)

@@ -152,12 +152,14 @@ std::string_view actHomeName(ActHome home) {
   case ActHome::Device:
     return "device";
   case ActHome::Host:
+    return "host";
+  case ActHome::None:
     break;
   }
-  return "host";
+  return "none";
 }
 std::optional<ActHome> actHomeFromName(std::string_view name) {
-  for (ActHome home : {ActHome::Auto, ActHome::Device, ActHome::Host})
+  for (ActHome home : {ActHome::Auto, ActHome::Device, ActHome::Host, ActHome::None})
     if (actHomeName(home) == name)
       return home;
   return std::nullopt;

@@ -7,12 +7,13 @@
 //   [hardware] file = "../hardware/a10.toml"     or a bare name, or its keys inline (Hardware.h); keys beside `file`
 //                                                replace the file's
 //   [goal]     device_memory = "8GiB"  batch = 8  context = 2048  kv_tokens = 16384  kv_dtype = "auto"
+//              mini_batches = 4 | "auto"
 //              kv_device_memory = "3GiB"  kv_host_memory = "40GiB"  expansion = 1.5 | "auto"
 //              block_tokens = 16  elastic_kv = "auto" | true | false  ttft = "500ms"  tpot = "50ms" | slo_factor = 1.5
 //              instances = "together" | "apart"  bus_devices = 2  record = "record.toml"
 //   [policy]   name = "headrace"  placements = 8  interval = 4 | "none"  offload_layers = 10  start_rule = "eager"
 //              kv_write_back = "auto" | "mirror" | "all" | "dirty"  kv_places = 6  residuals = "device" | "host"
-//              act_ratio = 0.25 | "1/3" | "auto"  act_home = "auto" | "device" | "host"
+//              act_ratio = 0.25 | "1/3" | "auto"  act_home = "auto" | "device" | "host" | "none"
 //              slots = 2  offload_embedding = "auto" | true | false  offload_head = "auto" | true | false
 //   [buckets]  new_tokens = [1, 8, 512]  sequences = [1, 8]  contexts = [256, 2048]
 //
@@ -48,13 +49,15 @@ enum class KvWriteBack : uint8_t { Auto = 0, Mirror = 1, All = 2, Dirty = 3 };
 enum class Residuals : uint8_t { Device = 0, Host = 1 };
 // Where activation blocks are between iterations. On the host each layer's are brought when it needs them, and new rows
 // are written there by the step that keeps them. Auto: as many layers' on the host as make it fastest.
-enum class ActHome : uint8_t { Auto = 0, Device = 1, Host = 2 };
+// None: nowhere. Nothing is kept of these tokens, and each iteration passes them from their ids through all layers
+// again (token recomputation, which HybridServe compares itself with).
+enum class ActHome : uint8_t { Auto = 0, Device = 1, Host = 2, None = 3 };
 enum class Instances : uint8_t { Together = 0, Apart = 1 };
 std::string_view startRuleName(StartRule rule);       // "paper", "eager", "ahead"
 std::string_view autoOnOffName(AutoOnOff choice);     // "auto", "on", "off"
 std::string_view kvWriteBackName(KvWriteBack choice); // "auto", "mirror", "all", "dirty"
 std::string_view residualsName(Residuals residuals);  // "device", "host"
-std::string_view actHomeName(ActHome home);           // "auto", "device", "host"
+std::string_view actHomeName(ActHome home);           // "auto", "device", "host", "none"
 std::string_view instancesName(Instances instances);  // "together", "apart"
 std::optional<StartRule> startRuleFromName(std::string_view name);
 std::optional<AutoOnOff> autoOnOffFromName(std::string_view name);
@@ -67,6 +70,7 @@ struct Goal {
   std::optional<uint64_t> deviceMemory; // bytes; unset: the hardware's
   std::optional<int64_t> batch;         // sequences at once
   int64_t miniBatches = 1;              // that each layer is passed for; divides the batch
+  bool autoMiniBatches = false;         // the compiler is to find how many; of no plan
   std::optional<int64_t> context;       // longest prompt + output, tokens
   std::optional<int64_t> kvTokens;      // capacity of the KV cache in tokens; unset: batch * context
   // Bytes of the device that KV blocks may take: the others are at home on the host; 0: all of them. Unset: as many as

@@ -56,6 +56,17 @@ void readExpansion(TomlReader &table, Goal &goal) {
     table.refuse("expansion", std::string(kExpansions));
 }
 
+void readMiniBatches(TomlReader &table, Goal &goal) {
+  const TomlValue *value = table.value("mini_batches");
+  if (value == nullptr)
+    return;
+  goal.autoMiniBatches = value->kind == TomlValue::Kind::String && value->text == "auto";
+  const std::optional<int64_t> stated = value->whole();
+  goal.miniBatches = stated.value_or(1);
+  if (!goal.autoMiniBatches && !(stated && *stated >= 1 && *stated <= kMaxMiniBatches))
+    table.refuse("mini_batches", cat("an integer from 1 to ", kMaxMiniBatches, ", or \"auto\""));
+}
+
 // A number from 0 to 1, or such a fraction as a text.
 void readActShare(TomlReader &table, Policy &policy) {
   const TomlValue *value = table.value("act_ratio");
@@ -89,7 +100,7 @@ void readInterval(TomlReader &table, Policy &policy) {
 absl::Status readGoal(TomlReader &table, const std::string &folder, Goal &goal) {
   lay(table.bytes("device_memory"), goal.deviceMemory);
   lay(table.integer("batch", 1, kMaxBatch), goal.batch);
-  lay(table.integer("mini_batches", 1, kMaxMiniBatches), goal.miniBatches);
+  readMiniBatches(table, goal);
   lay(table.integer("context", 1, kMaxDimension), goal.context);
   lay(table.integer("kv_tokens", 1, kMaxKvTokens), goal.kvTokens);
   lay(table.bytes("kv_device_memory"), goal.kvDeviceMemory);
@@ -133,7 +144,7 @@ absl::Status readPolicy(TomlReader &table, Policy &policy) {
   lay(table.integer("kv_places", kLeastKvPlaces, kMaxLayers), policy.kvPlaces);
   lay(table.oneOf("residuals", residualsFromName, "device or host"), policy.residuals);
   readActShare(table, policy);
-  lay(table.oneOf("act_home", actHomeFromName, "auto, device or host"), policy.actHome);
+  lay(table.oneOf("act_home", actHomeFromName, "auto, device, host or none"), policy.actHome);
   return table.finish();
 }
 

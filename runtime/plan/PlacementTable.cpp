@@ -93,7 +93,7 @@ std::optional<uint32_t> PlacementTable::variantIn(uint32_t placement, const Iter
       continue;
     if (plan_.schedules[v.schedule].kvBlocks != 0)
       continue; // of fewer blocks than may be in use
-    if (plan_.schedules[v.schedule].iterationClass == IterationClass::Decode && size.tokens != size.sequences)
+    if (bringsOneRowEach(plan_, v) && size.tokens != size.sequences)
       continue;
     if (!best || predictedNs_[i] < predictedNs_[*best])
       best = i;

@@ -86,6 +86,8 @@ uint64_t Plan::kvBlockBytes() const {
 }
 
 uint64_t Plan::actBlockBytes() const {
+  if (recomputesFromIds())
+    return 0;
   return static_cast<uint64_t>(model->hidden) * static_cast<uint64_t>(blockTokens) * model::dtypeBytes(activationDtype);
 }
 
@@ -100,7 +102,13 @@ std::string kvName(int64_t layer, uint32_t miniBatch, uint32_t miniBatches) {
   return miniBatches == 1 ? absl::StrCat("kv.", layer) : absl::StrCat("kv.", layer, ".", miniBatch);
 }
 
+bool bringsOneRowEach(const Plan &plan, const Variant &variant) {
+  return plan.schedules[variant.schedule].iterationClass == IterationClass::Decode && !plan.recomputesFromIds();
+}
+
 int64_t actRows(const Plan &plan, const Variant &variant) {
+  if (!plan.keepsActivations())
+    return 0;
   return std::min(plan.actBlocks * plan.blockTokens,
                   variant.sequences * model::actRows(plan.actShare, plan.blockTokens, variant.context));
 }

@@ -338,8 +338,15 @@ struct Plan {
   //
   // Their home is the device, or for all of them the host, direct: then each layer's are brought to a slot for
   // recompute_kv, and act_append, which is direct, writes its rows to the home.
+  //
+  // Where policy.actHome is None nothing is kept, and there are no buffers of kind Act: the share is that of the first
+  // blocks of a sequence, ceil(share n) of n, and each iteration brings their tokens as new rows of a sequence of its
+  // own that has the same table, in front of the rows that are new. The transient begins empty (recompute_kv makes no
+  // rows) and rope_append fills it. The meta buffer holds twice as many sequences as may run.
   int64_t actBlocks = 0, contextBlocks = 0;
   model::ActShare actShare;
+  bool keepsActivations() const { return actBlocks > 0 && policy.actHome != model::ActHome::None; }
+  bool recomputesFromIds() const { return actBlocks > 0 && !keepsActivations(); }
   kernels::MetaLayout metaLayout; // the limits over all variants
   int64_t maxContext = 0;
 
@@ -371,7 +378,7 @@ struct Plan {
   uint64_t kvCaches() const; // one a layer and mini-batch
   // Blocks that sequences of a mini-batch may have at a time, the scratch block left out.
   int64_t mostContextBlocks() const { return actBlocks > 0 ? contextBlocks : kvBlocks - 1; }
-  uint64_t actBlockBytes() const; // of one layer and mini-batch
+  uint64_t actBlockBytes() const; // of one layer and mini-batch; 0 where nothing is kept
   // Whether the residual stream leaves the device between layers: there are buffers of kind Residual.
   //
   //   compute  | layer 0 of 0 | layer 0 of 1 | layer 1 of 0 | layer 1 of 1 |
@@ -394,12 +401,17 @@ struct Plan {
   // Of one mini-batch: it has the bytes [miniBatch x this, + this) of the buffer, which is one of an Io but Output.
   // Where there are several, a multiple of model::kAlign.
   uint64_t ioRangeBytes(const Buffer &io) const { return io.bytes / miniBatches; }
+  // Sequences of a mini-batch that may run.
+  int64_t mostSequences() const { return metaLayout.maxSequences / (recomputesFromIds() ? 2 : 1); }
   // Of all mini-batches together: rows that an iteration may sample.
   int64_t mostSampled() const { return static_cast<int64_t>(miniBatches) * metaLayout.maxSequences; }
 };
 
 // "kv.3", or "kv.3.1" where a plan has several mini-batches.
 std::string kvName(int64_t layer, uint32_t miniBatch, uint32_t miniBatches);
+// Whether the sequences of an iteration may bring one row each, and no more: decoding, but where tokens are passed
+// again beside it.
+bool bringsOneRowEach(const Plan &plan, const Variant &variant);
 // Rows that recompute_kv makes at most in an iteration of a variant: of a layer and mini-batch, whole blocks.
 int64_t actRows(const Plan &plan, const Variant &variant);
 // "act.3", or "act.3.1".

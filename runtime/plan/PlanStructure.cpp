@@ -108,10 +108,10 @@ void StructureCheck::checkActBlocks() {
   if (!ok())
     return;
   const bool any = plan_.actBlocks > 0;
-  if (meta.firstActBlock != (any ? plan_.kvBlocks : kernels::MetaLayout().firstActBlock) ||
-      meta.maxActBlocks != plan_.actBlocks)
+  const int64_t kept = plan_.keepsActivations() ? plan_.actBlocks : 0;
+  if (meta.firstActBlock != (any ? plan_.kvBlocks : kernels::MetaLayout().firstActBlock) || meta.maxActBlocks != kept)
     fail("the meta buffer is for ", meta.maxActBlocks, " activation blocks from number ", meta.firstActBlock,
-         " on, the plan has ", plan_.actBlocks, " from ", plan_.kvBlocks, " on");
+         " on, the plan has ", kept, " from ", plan_.kvBlocks, " on");
   if (!any) {
     if (plan_.contextBlocks != 0 || plan_.actShare != model::ActShare())
       fail("act_num is ", plan_.actShare.num, " of ", plan_.actShare.den, " and context_blocks ", plan_.contextBlocks,
@@ -122,7 +122,7 @@ void StructureCheck::checkActBlocks() {
   if (!ok())
     return;
   const model::BlocksOfKinds need =
-      model::blocksOfKinds(plan_.actShare, plan_.contextBlocks, meta.maxSequences, meta.maxBlocksPerSequence);
+      model::blocksOfKinds(plan_.actShare, plan_.contextBlocks, plan_.mostSequences(), meta.maxBlocksPerSequence);
   if (need.kv > plan_.kvBlocks - 1 || need.act > plan_.actBlocks)
     fail("kv_blocks is ", plan_.kvBlocks, " and act_blocks ", plan_.actBlocks, ", expected at least ", need.kv + 1,
          " and ", need.act, " for context_blocks ", plan_.contextBlocks, " of which ", plan_.actShare.num, " of ",

@@ -24,11 +24,12 @@ struct Kept {
   int64_t onHost = 0;    // of so many layers activation blocks are on the host between iterations
   int64_t resident = -1; // KV blocks on the device, the scratch block included; -1: all
   algorithms::WriteBack writeBack = algorithms::WriteBack::Mirror;
+  bool fromIds = false; // nothing is kept
 };
 std::ostream &operator<<(std::ostream &out, const Kept &k) {
   return out << "share " << model::actShareText(k.share) << ", " << k.miniBatches << " mini-batches, interval "
              << k.interval << ", activations of " << k.onHost << " layers on the host, " << k.resident
-             << " KV blocks, written back " << static_cast<int>(k.writeBack);
+             << " KV blocks, written back " << static_cast<int>(k.writeBack) << (k.fromIds ? ", from ids" : "");
 }
 
 compiler::CompileRequest ask(model::DeviceKind kind, const model::ModelSpec &spec, const Kept &kept) {
@@ -44,7 +45,9 @@ compiler::CompileRequest ask(model::DeviceKind kind, const model::ModelSpec &spe
   request.buckets = {.newTokens = {1, kSequences, 8}, .sequences = {1, kSequences}, .contexts = {16, kContext}};
   if (kept.share.any())
     request.policy.actShare = kept.share;
-  request.policy.actHome = kept.onHost == kLayers ? model::ActHome::Host : model::ActHome::Auto;
+  request.policy.actHome = kept.fromIds             ? model::ActHome::None
+                           : kept.onHost == kLayers ? model::ActHome::Host
+                                                    : model::ActHome::Auto;
   request.actLayersAway = kept.onHost;
   compiler::Candidate candidate =
       compiler::stated(request.model, {kept.interval > 0 ? compiler::interval(kept.interval) : compiler::none()})
@@ -123,6 +126,62 @@ TEST_P(ActBlocks, TokensAreThoseOfKeysAndValuesKept) {
         EXPECT_EQ(loaded->runtime->kvBlocks(i).used(), 0);
     }
   }
+}
+
+// Nothing is kept of the first blocks of each sequence: their tokens pass all layers again in each iteration.
+TEST_P(ActBlocks, TokensAreThoseOfTokensPassedAgain) {
+  if (GetParam().plansFor != model::DeviceKind::Host)
+    GTEST_SKIP() << "on the host and simulated";
+  for (const model::ModelSpec &spec : specs()) {
+    const auto by = load(spec, {});
+    ASSERT_NE(by, nullptr);
+    std::vector<std::vector<int32_t>> alones;
+    for (const std::vector<int32_t> &prompt : prompts(4 * kSequences))
+      alones.push_back(alone(*by, {.prompt = prompt, .maxNewTokens = newTokens()}));
+    for (Kept kept : cases()) {
+      if (kept.onHost != 0)
+        continue; // nothing has a home
+      kept.fromIds = true;
+      SCOPED_TRACE(testing::Message() << spec.name << ", " << kept);
+      const auto loaded = load(spec, kept);
+      ASSERT_NE(loaded, nullptr);
+      EXPECT_TRUE(loaded->plan.recomputesFromIds());
+      const int64_t requests = kept.miniBatches * kSequences;
+      const auto result =
+          serve::generate(*loaded->runtime, {.prompts = prompts(requests), .maxNewTokens = newTokens()});
+      ASSERT_TRUE(result.ok()) << result.status();
+      EXPECT_EQ(result->tokens, std::vector(alones.begin(), alones.begin() + requests));
+      EXPECT_EQ(loaded->runtime->missingVariants(), 0u);
+      for (uint32_t i = 0; i < loaded->plan.miniBatches; ++i)
+        EXPECT_EQ(loaded->runtime->kvBlocks(i).used(), 0);
+    }
+  }
+}
+
+// Of 3 blocks of 4 tokens 1 of 2, the first two; a fourth changes nothing, with a fifth the third is given up.
+TEST_P(ActBlocks, TablesGiveUpTheirFirstBlocks) {
+  if (GetParam().plansFor != model::DeviceKind::Host)
+    GTEST_SKIP() << "on the host and simulated";
+  Kept kept{{1, 2}};
+  kept.fromIds = true;
+  const auto loaded = load(core::tinyOpt(kLayers), kept);
+  ASSERT_NE(loaded, nullptr);
+  // As where activations are kept: 2 sequences of 16 blocks, 8 of each kind.
+  EXPECT_EQ(loaded->plan.kvBlocks, 17);
+  EXPECT_EQ(loaded->plan.actBlocks, 16);
+  EXPECT_EQ(loaded->plan.mostSequences(), 2);
+  std::vector<int32_t> table;
+  core::KvBlocks &pool = loaded->runtime->kvBlocks();
+  ASSERT_TRUE(pool.grow(table, 12).ok());
+  EXPECT_EQ(table, (std::vector<int32_t>{17, 18, 1}));
+  ASSERT_TRUE(pool.grow(table, 16).ok());
+  EXPECT_EQ(table, (std::vector<int32_t>{17, 18, 1, 2}));
+  ASSERT_TRUE(pool.grow(table, 20).ok());
+  EXPECT_EQ(table, (std::vector<int32_t>{17, 18, 19, 2, 1})); // block 1 is the lowest that is free then
+  EXPECT_EQ(pool.actOf(table), 3);
+  EXPECT_EQ(pool.freeBlocks(), 27);
+  pool.release(table);
+  EXPECT_EQ(pool.freeBlocks(), 32);
 }
 
 // What is brought of a layer's activation blocks follows what is in use: a sequence of 5 tokens has one of them at

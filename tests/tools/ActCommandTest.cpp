@@ -74,17 +74,18 @@ TEST_F(ActBlocks, TokensAreTheSame) {
   const std::string expected = tokens({});
   EXPECT_THAT(expected, HasSubstr("tokens 1"));
   for (const char *ratio : {"0", "1/3", "0.5", "1"})
-    for (const char *home : {"device", "host"})
+    for (const char *home : {"device", "host", "none"})
       EXPECT_EQ(tokens({"--act-ratio", ratio, "--act-home", home}), expected) << ratio << " " << home;
 }
 
-TEST_F(ActBlocks, AutoTriesTheQuartersFirst) {
+TEST_F(ActBlocks, AutoSaysWhatAlgorithm1AndThePlansSay) {
   const Outcome o = headrace(compiled(kOpt, {"--act-ratio", "auto", "--dry-run"}));
   ASSERT_EQ(o.status, 0) << o.err;
   // All fits on the device: nothing is saved that anybody waits for.
   EXPECT_THAT(o.out, HasSubstr("Activation blocks: the share of 0 takes the least of those tried (0 "));
-  EXPECT_THAT(o.out, HasSubstr(", 3/4 "));
-  EXPECT_THAT(o.out, HasSubstr(": computing is the longer with keys and values alone"));
+  EXPECT_THAT(o.out, HasSubstr(": compute is the longer (all KV)"));
+  EXPECT_THAT(o.out, HasSubstr("Algorithm 1 over the host's memory: as printed "));
+  EXPECT_THAT(o.out, HasSubstr("; over this batch, corrected: "));
   EXPECT_THAT(o.out, HasSubstr(" --act-ratio 0 "));
 }
 
@@ -127,7 +128,8 @@ TEST_F(ActBlocks, WhatCannotBeIsRefused) {
   for (const char *ratio : {"1.5", "-0.5", "half", "4/3", "1/0", "0.1234567"})
     expectUsage({"--act-ratio", ratio}, std::string("--act-ratio = \"") + ratio +
                                             "\": expected \"auto\", or a share from 0 to 1: 0.25, or 1/3");
-  expectUsage({"--act-ratio", "1/2", "--act-home", "disk"}, "--act-home = \"disk\": expected auto, device or host");
+  expectUsage({"--act-ratio", "1/2", "--act-home", "disk"},
+              "--act-home = \"disk\": expected auto, device, host or none");
   expectUsage({"--act-home", "host"}, "--act-home = \"host\": expected policy.act_ratio beside it");
   expectUsage({"--policy", "hybridserve", "--start-rule", "paper"},
               "--start-rule = \"paper\": expected \"eager\": policy hybridserve moves caches under it");

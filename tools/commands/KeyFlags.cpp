@@ -23,7 +23,7 @@ constexpr KeyFlag kKeyFlags[] = {
     {"goal", "batch", "--batch", kPlain, "sequences at once", "--max-num-seqs,--parallel"},
     {"goal", "mini_batches", "--mini-batches", kPlain,
      "parts of the batch that each layer is passed for in turn, its weights brought once: 1 to 64, and divides the "
-     "batch; buckets are of one of them (default: 1)"},
+     "batch, or auto (what the largest decode bucket is fastest with); buckets are of one of them (default: 1)"},
     {"goal", "context", "--context", kPlain, "longest prompt + output, in tokens", "--max-model-len,--ctx-size"},
     {"goal", "kv_tokens", "--kv-tokens", kPlain, "tokens the KV cache holds (default: batch x context)"},
     {"goal", "kv_device_memory", "--kv-device-memory", kAmount,
@@ -66,8 +66,8 @@ constexpr KeyFlag kKeyFlags[] = {
      "or "
      "auto (what the largest decode bucket is fastest with)"},
     {"policy", "act_home", "--act-home", kText,
-     "where activation blocks are between iterations: device, host, or auto (on the host as many layers' as is "
-     "fastest)"},
+     "where activation blocks are between iterations: device, host, auto (on the host as many layers' as is fastest), "
+     "or none: nothing is kept, and each iteration passes their tokens again from their ids (to compare with)"},
     {"policy", "offload_embedding", "--offload-embedding", kChoice, "auto, on or off"},
     {"policy", "offload_head", "--offload-head", kChoice, "auto, on or off"},
     {"buckets", "new_tokens", "--new-tokens", kList, "sizes of new tokens per iteration, such as 1,8,512"},

@@ -71,6 +71,13 @@ uint32_t placementBefore(const plan::Schedule &schedule) {
 } // namespace
 
 std::string actText(const plan::Plan &plan) {
+  if (plan.recomputesFromIds())
+    return absl::StrFormat("kept of nothing: %d blocks of %d tokens a layer%s, the first %s of each sequence's, are "
+                           "passed again from their "
+                           "ids in each iteration, in place of %s of keys and values",
+                           plan.actBlocks, plan.blockTokens, plan.miniBatches == 1 ? "" : " and mini-batch",
+                           model::actShareText(plan.actShare),
+                           formatBytes(static_cast<uint64_t>(plan.actBlocks) * plan.kvCaches() * plan.kvBlockBytes()));
   uint32_t away = 0; // layers
   for (const plan::Extent &e : plan.placements[0].extents)
     away += plan.buffers[e.buffer].kind == plan::BufferKind::Act && plan.buffers[e.buffer].index == 0 &&
@@ -121,7 +128,7 @@ std::string miniBatchesText(const plan::Plan &plan) {
   const auto caches = static_cast<uint64_t>(plan.model->layers) * static_cast<uint64_t>(plan.kvBlocks);
   return absl::StrFormat("%d, each of up to %d sequences with %s of KV: a layer is passed for one after the other, its "
                          "weights brought once; tokens and sequences of a variant are those of one",
-                         plan.miniBatches, plan.metaLayout.maxSequences, formatBytes(caches * plan.kvBlockBytes()));
+                         plan.miniBatches, plan.mostSequences(), formatBytes(caches * plan.kvBlockBytes()));
 }
 
 std::string_view kvWriteBackOf(const plan::Plan &plan, const plan::Schedule &schedule) {

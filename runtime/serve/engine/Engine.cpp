@@ -61,12 +61,12 @@ bool mayCompact(const plan::Plan &plan, uint32_t placement) {
   return most <= std::max<size_t>(1, static_cast<size_t>(plan.model->layers) * plan.miniBatches / 8);
 }
 
-// The largest mixed bucket of each placement that takes so many sequences.
+// The largest bucket for prompts of each placement that takes so many sequences.
 std::vector<int64_t> mixedBuckets(const plan::Plan &plan, int64_t sequences) {
   std::vector<int64_t> tokens(plan.placements.size(), 0);
+  sequences *= plan.recomputesFromIds() ? 2 : 1;
   for (const plan::Variant &variant : plan.variants)
-    if (plan.schedules[variant.schedule].iterationClass == plan::IterationClass::Mixed &&
-        variant.sequences >= sequences)
+    if (!plan::bringsOneRowEach(plan, variant) && variant.sequences >= sequences)
       tokens[variant.placement] = std::max(tokens[variant.placement], variant.newTokens);
   return tokens;
 }
@@ -77,7 +77,7 @@ EngineBounds engineBounds(const plan::Plan &plan) {
   EngineBounds bounds;
   for (const plan::Variant &variant : plan.variants)
     bounds.maxNumSeqs = std::max(bounds.maxNumSeqs, variant.sequences);
-  bounds.maxNumSeqs = std::min(bounds.maxNumSeqs, plan.metaLayout.maxSequences);
+  bounds.maxNumSeqs = std::min(bounds.maxNumSeqs, plan.mostSequences());
   for (const int64_t tokens : mixedBuckets(plan, bounds.maxNumSeqs))
     bounds.maxNumBatchedTokens = std::max(bounds.maxNumBatchedTokens, tokens);
   bounds.maxNumSeqs *= plan.miniBatches;
@@ -135,7 +135,7 @@ Engine::Engine(core::Runtime &runtime, EngineOptions options, int64_t maxNumSeqs
       one.freeSlots.push_back(static_cast<int32_t>(slot));
     one.views.reserve(ofOne);
     one.composition.rows.reserve(ofOne);
-    one.rows.reserve(ofOne);
+    one.rows.reserve(plan_.recomputesFromIds() ? 2 * ofOne : ofOne);
   }
   cancelled_.reserve(seqs); // the two take turns
   cancels_.reserve(seqs);

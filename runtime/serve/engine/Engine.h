@@ -343,6 +343,8 @@ private:
   absl::StatusOr<bool> preempt(MiniBatch &of);
   void failOldest(MiniBatch &of);
   absl::Status launchIn(uint32_t placement);
+  int64_t rowsAgain(const MiniBatch &of) const;
+  void addRowsAgain(MiniBatch &of, const Sequence &sequence);
   absl::Status addRows(MiniBatch &of, Sequence &sequence, int64_t count, InFlight &iteration);
 
   // Swapping (EngineSwap.cpp).

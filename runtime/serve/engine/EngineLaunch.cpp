@@ -110,11 +110,12 @@ bool Engine::composed(const EngineEdge &edge) {
       made.rows.assign(one.running.size(), 0);
       continue;
     }
+    const int64_t budget =
+        std::max<int64_t>(0, (edge.budget == 0 ? most : std::min(edge.budget, most)) - rowsAgain(one));
     do {
       const auto first = std::count_if(one.running.begin(), one.running.end(),
                                        [](const Sequence &sequence) { return sequence.blocks.empty(); });
-      Scheduler(limits).compose(one.views, edge.budget == 0 ? most : std::min(edge.budget, most),
-                                one.blocks->freeBlocks(first), made, comingBlocks(one.number));
+      Scheduler(limits).compose(one.views, budget, one.blocks->freeBlocks(first), made, comingBlocks(one.number));
     } while (!one.running.empty() && (made.preempted > 0 || (made.tokens == 0 && !swapping())) &&
              takeBackFromWaiting(one));
     wants |= made.preempted > 0 || stuck(one);
@@ -180,7 +181,7 @@ absl::StatusOr<bool> Engine::launchNext() {
 
 void Engine::cutToBucket(EngineEdge edge) {
   const Composition all = composedTogether();
-  if (!all.prefill || edge.prefill != Prefill::Chunked || isStatic())
+  if (!all.prefill || edge.prefill != Prefill::Chunked || isStatic() || plan_.recomputesFromIds())
     return;
   edge.budget = padded_.cut(edge.placement, {all.tokens, all.sequences, all.context});
   if (edge.budget < all.tokens)
@@ -343,6 +344,30 @@ absl::Status Engine::launchIn(uint32_t placement) {
   return absl::OkStatus();
 }
 
+// Of all that run, where their first blocks keep nothing: at most, with all of a prompt brought.
+int64_t Engine::rowsAgain(const MiniBatch &of) const {
+  int64_t rows = 0;
+  if (plan_.recomputesFromIds())
+    for (const SequenceView &one : of.views)
+      rows +=
+          std::min(one.rows, model::actRows(plan_.actShare, plan_.blockTokens, std::max(one.nextEnd(), one.rows + 1)));
+  return rows;
+}
+
+// Tokens of earlier iterations whose blocks keep nothing pass all layers again: as a sequence that has the same table
+// and samples nothing.
+void Engine::addRowsAgain(MiniBatch &of, const Sequence &sequence) {
+  const int64_t blocks = of.blocks->actOf(sequence.blocks);
+  const int64_t rows = std::min({blocks * plan_.blockTokens, sequence.rows, static_cast<int64_t>(sequence.ids.size())});
+  if (rows == 0)
+    return;
+  of.rows.push_back({.tokens = absl::MakeConstSpan(sequence.ids).subspan(0, static_cast<size_t>(rows)),
+                     .blocks = sequence.blocks,
+                     .requestSlot = sequence.slot});
+  of.composition.tokens += rows;
+  ++of.composition.sequences;
+}
+
 absl::Status Engine::addRows(MiniBatch &of, Sequence &sequence, int64_t count, InFlight &iteration) {
   absl::Span<const int32_t> ids;
   const int64_t known = sequence.prefill - sequence.padding, after = sequence.rows + count;
@@ -357,6 +382,8 @@ absl::Status Engine::addRows(MiniBatch &of, Sequence &sequence, int64_t count, I
     ids = {&sequence.decodeId, 1};
   }
   RETURN_IF_ERROR(of.blocks->grow(sequence.blocks, after));
+  if (plan_.recomputesFromIds())
+    addRowsAgain(of, sequence);
   of.rows.push_back({.tokens = ids,
                      .padding = padding,
                      .firstPosition = sequence.rows,

@@ -2,7 +2,7 @@
 """Prints a decoder-only model in the model phase, with round sizes.
 
     model.py [--layers N] [--tied] [--relu] [--iterations decode,mixed] [--cycle PERIOD] [--mini-batches M]
-             [--stream BYTES]
+             [--stream BYTES] [--acts BYTES]
 
 Sizes in bytes, all multiples of 256 (alignment):
     units        qkv 4096 = norm 256 + matrix 3840, out 2048, up 8192 = norm 256 + matrix 7936, down 4096,
@@ -45,6 +45,8 @@ def iteration(kind, phase, options):
     for layer in range(options.layers):
         for b in batches:
             emit(f"%{of(f'kv.{layer}', b)} = headrace.kv {layer}{whose(b)} : {KV}")
+    for layer, b in ((layer, b) for layer in range(options.layers if options.acts else 0) for b in batches):
+        emit(f"%{of(f'act.{layer}', b)} = headrace.act {layer}{whose(b)} : <{options.acts}, f32>")
 
     for b in batches:
         meta = f"%{of('meta', b)}"
@@ -111,6 +113,7 @@ def model(arguments=None):
     parser.add_argument("--cycle", type=int, default=1, help="of each iteration so many that follow each other")
     parser.add_argument("--mini-batches", type=int, default=1)
     parser.add_argument("--stream", type=int, default=0, help="bytes of x, in iterations of all kinds")
+    parser.add_argument("--acts", type=int, default=0, help="bytes of each layer's activation blocks")
     options = parser.parse_args(arguments)
     return "\n".join(iteration(kind, phase, options)
                      for kind in options.iterations.split(",") for phase in range(options.cycle)) + "\n"
