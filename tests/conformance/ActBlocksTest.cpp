@@ -3,10 +3,14 @@
 // Plans whose sequences keep activations in some of their blocks: the tokens of a request are those of the request
 // alone on a plan that keeps keys and values, whatever the share, the number of mini-batches and where weights are. On
 // the host keys and values that were recomputed are bit for bit those that were cached.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 
+#include "kernels/Kernels.h"
+#include "runtime/plan/PlanVerifier.h"
 #include "runtime/serve/engine/BatchEngine.h"
 #include "tests/conformance/DevicesUnderTest.h"
 #include "tests/conformance/EngineTraffic.h"
@@ -255,6 +259,41 @@ TEST(ActBlocksOnTheHost, RecomputedBitsAreTheCachedOnes) {
         EXPECT_EQ(recomputed[s], cached[s]) << spec.name << " " << model::actShareText(share);
     }
   }
+}
+
+// The plan that is compiled, and the same with one thing changed: what the verifier says of it.
+TEST(ActBlocksOnTheHost, PlansThatKeepNothingAreHeldToIt) {
+  Kept kept{{1, 2}};
+  kept.fromIds = true;
+  const auto compiled = [&](const Kept &of) {
+    return *compiler::compile(ask(model::DeviceKind::Host, core::tinyLlama(kLayers), of));
+  };
+  const plan::Plan plan = compiled(kept);
+  ASSERT_TRUE(plan::verifyPlan(plan, "plan").ok()) << plan::verifyPlan(plan, "plan");
+  const auto said = [](plan::Plan changed, auto change) {
+    change(changed);
+    return std::string(plan::verifyPlan(changed, "plan").message());
+  };
+  const auto firstStep = [](plan::Plan &of, kernels::Op op) {
+    std::vector<plan::Step> &steps = of.schedules[0].steps;
+    return std::find_if(steps.begin(), steps.end(), [&](const plan::Step &step) { return step.op == op; });
+  };
+  using ::testing::HasSubstr;
+  // Half of 2 x 16 blocks of 4 tokens, and a block's keys and values: 2 x 2 heads x 16 x 4 tokens of 4 bytes are 1024.
+  const uint64_t bytes = 16 * plan.kvBlockBytes();
+  EXPECT_THAT(said(plan, [](plan::Plan &of) { of.policy.actHome = model::ActHome::Device; }),
+              HasSubstr("the meta buffer is for 0 activation blocks from number 17 on, the plan has 16"));
+  EXPECT_THAT(said(compiled({{1, 2}}), [](plan::Plan &of) { of.policy.actHome = model::ActHome::None; }),
+              HasSubstr("the meta buffer is for 16 activation blocks from number 17 on, the plan has 0"));
+  EXPECT_THAT(said(plan, [&](plan::Plan &of) { firstStep(of, kernels::Op::RecomputeKv)->op = kernels::Op::ActAppend; }),
+              HasSubstr("the plan keeps no activations"));
+  EXPECT_THAT(said(plan,
+                   [&](plan::Plan &of) {
+                     plan::Schedule &schedule = of.schedules[0];
+                     schedule.operands[firstStep(of, kernels::Op::RecomputeKv)->firstOperand + 1].bytes = bytes - 256;
+                   }),
+              HasSubstr("recompute_kv: operand y has 16128 bytes, the op touches 16384"));
+  EXPECT_THAT(said(plan, [](plan::Plan &of) { of.metaLayout.maxSequences = 64; }), HasSubstr("act_blocks"));
 }
 #endif
 
