@@ -44,9 +44,10 @@ bool actsAsValues(Plan &plan, Random &random) {
   std::vector<Spot> of = stepsOf(plan, {Op::RopeAppend, Op::Attention});
   const Spot spot = pick(random, of);
   const uint32_t acts = actBuffer(plan, stepAt(plan, spot).layer, stepAt(plan, spot).miniBatch);
-  if (acts == kNone)
+  Operand *keys = part(plan, spot, coin(random) ? Arg::Kv : Arg::KvRecomputed);
+  if (acts == kNone || keys == nullptr)
     return false;
-  lieAtHome(plan, scheduleAt(plan, spot), *part(plan, spot, coin(random) ? Arg::Kv : Arg::KvRecomputed), acts);
+  lieAtHome(plan, scheduleAt(plan, spot), *keys, acts);
   return true;
 }
 bool stepOfAnotherLayer(Plan &plan, Random &random) {
@@ -112,33 +113,6 @@ template <Op kOp> bool leaveStepOut(Plan &plan, Random &random) {
   eraseCompute(plan, pick(random, of), below(random, 4) != 0);
   return true;
 }
-// Where an iteration brings its weights, before their copy in order, or without an edge from it.
-bool recomputeBeforeCopy(Plan &plan, Random &random) {
-  std::vector<std::pair<Spot, Spot>> pairs; // copy, recompute_kv
-  for (const Spot &spot : stepsOf(plan, {Op::RecomputeKv}))
-    for (uint32_t i = 0; i < spot.step; ++i)
-      if (const Spot copy{spot.schedule, i}; stepAt(plan, copy).kind == StepKind::Copy &&
-                                             source(plan, copy).buffer == part(plan, spot, Arg::Weight)->buffer)
-        pairs.emplace_back(copy, spot);
-  if (pairs.empty())
-    return false;
-  const auto [copy, spot] = pick(random, pairs);
-  if (coin(random)) {
-    moveCompute(plan, spot, copy.step, coin(random));
-    return true;
-  }
-  Schedule &s = scheduleAt(plan, spot);
-  for (Edge &edge : s.edges) // the next step waits instead
-    if (edge.from == copy.step && edge.to <= spot.step)
-      edge.to = spot.step + 1;
-  std::erase_if(s.edges, [&](const Edge &edge) { return s.steps[edge.from].lane == s.steps[edge.to].lane; });
-  sortEdges(s);
-  s.edges.erase(std::unique(s.edges.begin(), s.edges.end(),
-                            [](const Edge &a, const Edge &b) { return a.from == b.from && a.to == b.to; }),
-                s.edges.end());
-  return true;
-}
-
 // --- which transient -------------------------------------------------------------------------------------------------
 
 // An append or attention, or both, look at what was made for another layer or mini-batch.
@@ -255,7 +229,7 @@ const std::vector<Mutation> &actMutations() {
         {"keep rows behind attention", keepBehindAttention},
         {"keep no rows", leaveStepOut<Op::ActAppend>},
         {"recompute nothing", leaveStepOut<Op::RecomputeKv>},
-        {"recompute before the weights' copy", recomputeBeforeCopy},
+        {"recompute before the weights' copy", recomputeBeforeCopy<Arg::Weight>},
         {"use what was recomputed for another", useAnotherTransient},
         {"recompute into another's transient", recomputeElsewhere},
         {"recompute once more", recomputeOnceMore},

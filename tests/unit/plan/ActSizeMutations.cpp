@@ -240,7 +240,7 @@ bool moveActs(Plan &plan, Random &random) {
       }
   return found;
 }
-// A copy from their home, or to it, which no rule has.
+// A copy from their home on the device, or to it, which no rule has.
 bool copyActs(Plan &plan, Random &random) {
   std::vector<uint32_t> all = actBuffers(plan);
   if (all.empty())
@@ -249,6 +249,8 @@ bool copyActs(Plan &plan, Random &random) {
   Schedule &s = plan.schedules[schedule];
   Operand at;
   lieAtHome(plan, s, at, pick(random, all));
+  if (at.space == Space::Host)
+    return false;
   Operand aside = at;
   aside.space = Space::Host;
   aside.address = plan.hostBytes;

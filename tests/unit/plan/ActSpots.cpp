@@ -71,6 +71,33 @@ void eraseCompute(Plan &plan, const Spot &spot, bool anew) {
   if (anew)
     connect(plan, scheduleAt(plan, spot));
 }
+bool recomputeBeforeCopyOf(Plan &plan, Random &random, Arg brought) {
+  std::vector<std::pair<Spot, Spot>> pairs; // copy, recompute_kv
+  for (const Spot &spot : stepsOf(plan, {kernels::Op::RecomputeKv}))
+    for (uint32_t i = 0; i < spot.step; ++i)
+      if (const Spot copy{spot.schedule, i};
+          stepAt(plan, copy).kind == StepKind::Copy && source(plan, copy).buffer == part(plan, spot, brought)->buffer)
+        pairs.emplace_back(copy, spot);
+  if (pairs.empty())
+    return false;
+  const auto [copy, spot] = pick(random, pairs);
+  if (coin(random)) {
+    moveCompute(plan, spot, copy.step, coin(random));
+    return true;
+  }
+  Schedule &s = scheduleAt(plan, spot);
+  if (brought == Arg::Act) // no other step reads it
+    std::erase_if(s.edges, [&](const Edge &edge) { return edge.from == copy.step && edge.to <= spot.step; });
+  for (Edge &edge : s.edges) // the next step waits instead
+    if (edge.from == copy.step && edge.to <= spot.step)
+      edge.to = spot.step + 1;
+  std::erase_if(s.edges, [&](const Edge &edge) { return s.steps[edge.from].lane == s.steps[edge.to].lane; });
+  sortEdges(s);
+  s.edges.erase(std::unique(s.edges.begin(), s.edges.end(),
+                            [](const Edge &a, const Edge &b) { return a.from == b.from && a.to == b.to; }),
+                s.edges.end());
+  return true;
+}
 std::vector<uint32_t> localsLike(const Plan &plan, const Schedule &s, uint32_t than) {
   const Buffer &own = plan.buffer(s, than);
   std::vector<uint32_t> out;

@@ -39,8 +39,9 @@ std::vector<Spot> copiesToHomes(Plan &plan);
 // Copies of caches to the host, of iterations and of transitions.
 std::vector<Spot> evicts(Plan &plan);
 std::vector<Spot> flushes(Plan &plan);
-// The first of a copy's two operands.
+// A copy's two operands.
 Operand &source(Plan &plan, const Spot &copy);
+inline Operand &destination(Plan &plan, const Spot &copy) { return (&source(plan, copy))[1]; }
 
 // The nearest step after a copy in which this layer's rows are appended; kNone where there is none.
 uint32_t appendBehind(Plan &plan, const Spot &copy);

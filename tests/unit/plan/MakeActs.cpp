@@ -14,15 +14,23 @@ using model::UnitRole;
 
 // The rows of the norm to the layer's activation blocks.
 void PlacementBuilder::keepRows(int64_t layer) {
+  const uint32_t acts = actBuffer(plan_, layer, miniBatch_);
   compute(kernels::Op::ActAppend, Part::Attention, layer,
-          {local(Arg::X, Access::Read, H), whole(Arg::Act, Access::ReadWrite, actBuffer(plan_, layer, miniBatch_))});
+          {local(Arg::X, Access::Read, H), whole(Arg::Act, Access::ReadWrite, acts)}, actsOnHost(acts));
+  if (actsOnHost(acts))
+    computes_.back().step.linkBytes = static_cast<uint64_t>(limits_->tokens * plan_.model->hidden) * 4;
 }
 
 // Keys and values of earlier tokens, from these.
 void PlacementBuilder::recompute(int64_t layer) {
   const auto unit = static_cast<uint32_t>(layout_.layerUnit(layer, UnitRole::Qkv));
-  std::vector<Operand> operands = {whole(Arg::Act, Access::Read, actBuffer(plan_, layer, miniBatch_)),
-                                   weight(Arg::Weight, unit, TensorRole::Matrix),
+  const uint32_t acts = actBuffer(plan_, layer, miniBatch_);
+  Operand rows = whole(Arg::Act, Access::Read, acts);
+  if (actsOnHost(acts)) {
+    rows.space = Space::Device;
+    rows.address = slotAddress_.at(acts);
+  }
+  std::vector<Operand> operands = {rows, weight(Arg::Weight, unit, TensorRole::Matrix),
                                    local(Arg::Y, Access::Write, Recomputed, acts_.ranges == 0 && layer > 0),
                                    local(Arg::Workspace, Access::Write, Workspace)};
   if (layout_.units[unit].find(TensorRole::Bias))
@@ -58,6 +66,30 @@ void passTwice(NamedOptions &named, uint32_t miniBatches) {
   named.name = std::to_string(miniBatches) + " mini-batches, " + named.name;
 }
 
+// Of a share of up to eighths, for sequences of one to six blocks.
+ActOptions randomActs(std::mt19937_64 &random, int64_t &blocks) {
+  const auto below = [&](uint64_t n) { return static_cast<int64_t>(random() % n); };
+  ActOptions acts;
+  const int64_t den = 1 + below(8), num = 1 + below(static_cast<uint64_t>(den)), common = std::gcd(num, den);
+  acts.share = {num / common, den / common};
+  blocks = 1 + below(6);
+  acts.contextBlocks = below(2) == 0 ? 0 : blocks + below(static_cast<uint64_t>(blocks) + 1);
+  acts.spare = below(3) == 0 ? 1 + below(3) : 0;
+  acts.recomputesFirst = below(2) == 0;
+  acts.keepsLate = below(2) == 0;
+  acts.ranges = static_cast<int>(below(4));
+  return acts;
+}
+
+// One of three: of all layers, of every other one, of the last.
+void bringFromHost(NamedOptions &named, ActOptions &acts, int turn, int slots) {
+  const int64_t layers = named.options.model.layers;
+  for (int64_t layer = turn % 3 == 2 ? layers - 1 : 0; layer < layers; layer += turn % 3 == 1 ? 2 : 1)
+    acts.onHost.push_back(layer);
+  acts.slots = slots;
+  named.name = "on the host in " + std::to_string(slots) + " slots, " + named.name;
+}
+
 } // namespace
 
 // Two sequences of four blocks: at a share of 1/2 eight blocks need 4 of each kind; of five that may be in use, two
@@ -90,15 +122,8 @@ NamedOptions randomActPlan(uint64_t seed) {
   const auto below = [&](uint64_t n) { return static_cast<int64_t>(random() % n); };
   const std::vector<NamedOptions> base = variedPlans();
   NamedOptions named = base[static_cast<size_t>(below(base.size()))];
-  ActOptions acts;
-  const int64_t den = 1 + below(8), num = 1 + below(static_cast<uint64_t>(den)), common = std::gcd(num, den);
-  acts.share = {num / common, den / common};
-  const int64_t blocks = 1 + below(6);
-  acts.contextBlocks = below(2) == 0 ? 0 : blocks + below(static_cast<uint64_t>(blocks) + 1);
-  acts.spare = below(3) == 0 ? 1 + below(3) : 0;
-  acts.recomputesFirst = below(2) == 0;
-  acts.keepsLate = below(2) == 0;
-  acts.ranges = static_cast<int>(below(4));
+  int64_t blocks = 0;
+  const ActOptions acts = randomActs(random, blocks);
   useActs(named, acts, blocks);
   if (below(2) == 0)
     passTwice(named, static_cast<uint32_t>(2 + below(2)));
@@ -106,6 +131,97 @@ NamedOptions randomActPlan(uint64_t seed) {
     letThemLeave(named, static_cast<int>(1 + below(3)), below(3) == 0, static_cast<int>(below(4)));
   named.name += " of " + std::to_string(seed);
   return named;
+}
+
+// Mostly two slots, as of the plans that are compiled.
+std::vector<NamedOptions> hostActPlans() {
+  const std::vector<model::ActShare> shares = {{1, 2}, {3, 4}, {1, 3}, {1, 4}, {1, 1}};
+  std::vector<NamedOptions> bases = variedPlans(), out;
+  for (const std::vector<NamedOptions> &more : {splitPlans(), writeBackPlans()})
+    bases.insert(bases.end(), more.begin(), more.end());
+  for (int turn = 0; NamedOptions named : bases) {
+    ActOptions acts;
+    acts.share = shares[static_cast<size_t>(turn) % shares.size()];
+    acts.contextBlocks = turn % 7 == 1 ? 6 : 0;
+    acts.spare = turn % 4 == 3 ? 2 : 0;
+    acts.recomputesFirst = turn % 2 == 0;
+    acts.keepsLate = turn % 4 == 1;
+    acts.ranges = turn % 3;
+    named = withMiniBatches(named, static_cast<uint32_t>(1 + turn % 3));
+    bringFromHost(named, acts, turn % 4, turn % 4 == 3 ? 1 + turn / 4 % 3 : 2);
+    useActs(named, acts, 4);
+    if (turn % 5 == 4)
+      letThemLeave(named, 1 + turn % 3, turn % 2 == 0, turn % 4);
+    out.push_back(named);
+    ++turn;
+  }
+  return out;
+}
+
+NamedOptions randomHostActPlan(uint64_t seed) {
+  std::mt19937_64 random(seed);
+  const auto below = [&](uint64_t n) { return static_cast<int>(random() % n); };
+  const std::vector<NamedOptions> varied = variedPlans();
+  NamedOptions named = varied[static_cast<size_t>(below(varied.size()))];
+  const int kind = below(3);
+  if (kind == 1)
+    named = randomSplitPlan(random());
+  if (kind == 2)
+    named = randomResidualPlan(random());
+  else
+    named = withMiniBatches(named, static_cast<uint32_t>(1 + below(3)));
+  int64_t blocks = 0;
+  ActOptions acts = randomActs(random, blocks);
+  bringFromHost(named, acts, below(3), below(3) == 0 ? 1 + below(3) : 2);
+  useActs(named, acts, blocks);
+  named.name += " of " + std::to_string(seed);
+  return named;
+}
+
+std::set<std::string> partsOfHostActs(const Plan &plan) {
+  std::set<std::string> out;
+  const auto has = [&](bool is, const char *part) {
+    if (is)
+      out.insert(part);
+  };
+  const std::set<std::string> split = partsOfSplit(plan);
+  const auto isAct = [&](uint32_t buffer) {
+    return buffer < plan.buffers.size() && plan.buffers[buffer].kind == BufferKind::Act;
+  };
+  has(true, split.contains("tail operand") ? "tails" : "caches that are whole");
+  has(split.contains("evict all") || split.contains("evict dirty") || split.contains("evict of one size"),
+      "tails that copies write back");
+  has(split.contains("dirty state"), "tails ahead of their homes");
+  has(split.contains("cycle"), "cycles");
+  has(split.contains("weights away"), "weights away");
+  has(plan.miniBatches > 1, "several mini-batches");
+  has(plan.residualsLeave(), "residuals leave");
+  has(plan.placements.size() > 1, "several placements");
+  bool all = true;
+  for (const Extent &e : plan.placements[0].extents)
+    all &= !isAct(e.buffer) || e.space == Space::Host;
+  has(true, all ? "of all layers" : "of some layers");
+  for (const Schedule &s : plan.schedules) {
+    std::set<uint64_t> slots;
+    std::set<uint32_t> kept;
+    for (const Step &step : s.steps)
+      for (uint32_t k = step.firstOperand; k < step.firstOperand + step.operandCount; ++k) {
+        const Operand &o = s.operands[k];
+        if (!isAct(o.buffer))
+          continue;
+        if (step.kind == StepKind::Compute && step.op == kernels::Op::ActAppend)
+          kept.insert(o.buffer);
+        if (step.kind != StepKind::Copy || o.arg != Arg::Destination)
+          continue;
+        slots.insert(o.address);
+        has(true, kept.contains(o.buffer) ? "brought behind its rows" : "brought before its rows are kept");
+        has(true, step.resizable ? "sized copies" : "copies of one size");
+      }
+    has(slots.size() == 1, "one slot");
+    has(slots.size() == 2, "two slots");
+    has(slots.size() == 3, "three slots");
+  }
+  return out;
 }
 
 std::set<std::string> partsOfActs(const Plan &plan) {

@@ -10,14 +10,13 @@
 namespace headrace::plan::test {
 namespace {
 
-// Why step `to` must come after step `from`, if so. Of the host only caches and residuals are written.
+// Why step `to` must come after step `from`, if so. Of the host weights alone are only read.
 std::optional<EdgeKind> need(const Plan &plan, const Schedule &s, const Step &from, const Step &to) {
   bool raw = false, waw = false, war = false;
   for (uint32_t i = from.firstOperand; i < from.firstOperand + from.operandCount; ++i)
     for (uint32_t j = to.firstOperand; j < to.firstOperand + to.operandCount; ++j) {
       const Operand &a = s.operands[i], &b = s.operands[j];
-      const BufferKind kind = plan.buffer(s, a.buffer).kind;
-      const bool isRead = a.space == Space::Host && kind != BufferKind::Kv && kind != BufferKind::Residual;
+      const bool isRead = a.space == Space::Host && plan.buffer(s, a.buffer).kind == BufferKind::Weight;
       if (a.space != b.space || isRead || b.address >= a.address + a.bytes || a.address >= b.address + b.bytes)
         continue;
       const bool writes = a.access != Access::Read;

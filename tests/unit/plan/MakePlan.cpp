@@ -54,6 +54,18 @@ CacheHomes cacheHomes(const Plan &plan, const model::WeightLayout &layout, const
   return homes;
 }
 
+// Beside activation blocks there may be fewer KV blocks than options speak of: what has a tail keeps at least a block
+// of it.
+void keepTail(PlacementOptions &p) {
+  if (p.blocksOnDevice == 0 && !p.allBlocksAway)
+    return;
+  p.blocksOnDevice = std::min(p.blocksOnDevice, p.kvBlocks - 1);
+  p.cutBlocks = std::min(p.cutBlocks, p.kvBlocks - p.blocksOnDevice - 1);
+  p.allBlocksAway = p.blocksOnDevice == 0;
+  if (p.allBlocksAway)
+    std::erase_if(p.limits, [](const LimitOptions &limits) { return limits.withoutTail; });
+}
+
 } // namespace
 
 Plan makePlan(const PlanOptions &given) {
@@ -93,8 +105,10 @@ Plan makePlan(const PlanOptions &given) {
     plan.metaLayout.maxActBlocks = plan.actBlocks;
   }
   for (PlacementOptions &placement : options.placements) {
-    if (placement.kvBlocks == 0)
+    if (placement.kvBlocks == 0 || plan.actBlocks > 0)
       placement.kvBlocks = 1 + needed;
+    if (plan.actBlocks > 0)
+      keepTail(placement);
     plan.kvBlocks = std::max(plan.kvBlocks, placement.kvBlocks);
   }
   for (uint32_t index = 0; const model::Unit &unit : layout.units)
@@ -120,9 +134,9 @@ Plan makePlan(const PlanOptions &given) {
     plan.buffers.push_back({"residual" + (count > 1 ? "." + std::to_string(i) : ""), BufferKind::Residual, -1,
                             alignUp(static_cast<uint64_t>(largest.tokens * plan.model->hidden) * 4), i});
   plan.states.push_back({});
-  uint64_t fixed = 0; // io, activation blocks, and caches that are whole
+  uint64_t fixed = 0; // io, activation blocks, and caches that are whole, where they are on the device
   for (const Buffer &buffer : plan.buffers)
-    if (buffer.kind == BufferKind::Io || buffer.kind == BufferKind::Act ||
+    if (buffer.kind == BufferKind::Io || (buffer.kind == BufferKind::Act && !areOnHost(options.acts, buffer)) ||
         (buffer.kind == BufferKind::Kv && !options.interleaved))
       fixed += buffer.bytes;
   const CacheHomes homes = options.interleaved ? cacheHomes(plan, layout, options) : CacheHomes{};

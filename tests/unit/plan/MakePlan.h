@@ -5,6 +5,7 @@
 //
 //   arena   | kv.0 .. | act.0 .. | meta sampled output | x h qkv attn up act rows rowsNormed logits workspace | weights
 //   | slots |
+//   slab    | weights | residuals | act.0 .. |
 #pragma once
 
 #include <set>
@@ -70,7 +71,7 @@ struct PlacementOptions {
   bool residualsStay = false;
 };
 
-// Activation blocks, of plans whose caches are whole.
+// Activation blocks. Beside them all placements have as many KV blocks as sequences then need.
 struct ActOptions {
   model::ActShare share;        // of a sequence's blocks; none: there are no activation blocks
   int64_t contextBlocks = 0;    // that may be in use; 0: as many as the longest sequences have
@@ -79,6 +80,9 @@ struct ActOptions {
   bool keepsLate = false;       // act_append comes behind rope_append; else right behind the norm
   // Each layer's keys and values are made in the next of so many ranges; 0: in one transient for all layers.
   int ranges = 1;
+  // Those of these layers are at home on the host; each mini-batch's are brought to the next of so many slots.
+  std::vector<int64_t> onHost = {};
+  int slots = 2;
 };
 
 struct PlanOptions {
@@ -143,6 +147,18 @@ std::vector<NamedOptions> actPlans();
 NamedOptions randomSplitPlan(uint64_t seed);
 NamedOptions randomResidualPlan(uint64_t seed);
 NamedOptions randomActPlan(uint64_t seed);
+
+// Passed for so many; rings and cycles are as much longer.
+NamedOptions withMiniBatches(NamedOptions named, uint32_t count);
+// Plans whose activation blocks are at home on the host, of all layers or of some: beside caches that are whole and
+// split ones, with all that these have.
+std::vector<NamedOptions> hostActPlans();
+NamedOptions randomHostActPlan(uint64_t seed);
+// What of that a plan has, of these: "of all layers", "of some layers", "one slot", "two slots", "three slots",
+// "sized copies", "copies of one size", "brought before its rows are kept", "brought behind its rows", "several
+// mini-batches", "caches that are whole", "tails", "tails that copies write back", "tails ahead of their homes",
+// "cycles", "residuals leave", "weights away", "several placements".
+std::set<std::string> partsOfHostActs(const Plan &plan);
 
 // What of activation blocks a plan has, of these: "one mini-batch", "several mini-batches", "recomputed from a slot",
 // "recomputed with a bias", "recomputed with norms of heads", "recomputed before the norm", "recomputed before the

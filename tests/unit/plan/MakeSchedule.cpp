@@ -82,7 +82,7 @@ void PlacementBuilder::merge(Schedule &s) {
     addStep(s, computes_[i].step, computes_[i].operands);
     addCopiesAfter(static_cast<int>(i));
   }
-  if (!evicts_.empty() || s.period > 1 || plan_.residualsLeave())
+  if (!evicts_.empty() || s.period > 1 || plan_.residualsLeave() || actSlots() > 0)
     connect(plan_, s);
 }
 
@@ -121,6 +121,8 @@ void PlacementBuilder::addSchedule(const LimitOptions &limits, uint32_t phase) {
     addCopiesOfTails(entry, exit);
   if (plan_.residualsLeave())
     addCopiesOfResiduals();
+  if (actSlots() > 0)
+    addCopiesOfActs();
   merge(s);
   s.entryState = stateFor(std::move(entry));
   s.exitState = stateFor(std::move(exit));

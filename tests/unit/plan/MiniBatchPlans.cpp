@@ -7,8 +7,6 @@
 
 namespace headrace::plan::test {
 
-namespace {
-
 NamedOptions withMiniBatches(NamedOptions named, uint32_t count) {
   named.name = std::to_string(count) + " mini-batches, " + named.name;
   named.options.miniBatches = count;
@@ -24,6 +22,8 @@ NamedOptions withMiniBatches(NamedOptions named, uint32_t count) {
   }
   return named;
 }
+
+namespace {
 
 std::vector<NamedOptions> basePlans() {
   std::vector<NamedOptions> out = variedPlans();

@@ -33,5 +33,7 @@ const std::vector<Mutation> &residualMutations();
 // Of activation blocks, and of what is recomputed from them; those of them of numbers, sizes, operands and places.
 const std::vector<Mutation> &actMutations();
 const std::vector<Mutation> &actSizeMutations();
+// Of those at home on the host, and of the slots that they are brought to.
+const std::vector<Mutation> &actHomeMutations();
 
 } // namespace headrace::plan::test

@@ -110,7 +110,9 @@ private:
         const Operand &from = s.operands[step.firstOperand], &to = s.operands[step.firstOperand + 1];
         ok &= from.buffer == to.buffer && from.bufferOffset == to.bufferOffset && from.bytes == to.bytes &&
               from.access == Access::Read && to.access == Access::Write;
-        ok &= !step.resizable || isResidual(plan_, to.buffer) ||
+        ok &= !isAct(plan_, to.buffer) ||
+              (to.bufferOffset == 0 && to.bytes == plan_.buffers[to.buffer].bytes && !step.dirtyOnly);
+        ok &= !step.resizable || isResidual(plan_, to.buffer) || isAct(plan_, to.buffer) ||
               (isSplit(to.buffer) && to.bufferOffset % plan_.kvBlockBytes() == 0);
         ok &= !step.dirtyOnly ||
               (step.resizable && step.lane == Lane::D2H && s.iterationClass != IterationClass::Transition);
@@ -336,7 +338,7 @@ private:
       if (e.space == Space::Host)
         homeInSlab(e);
       const bool away = e.space == Space::Host && caches_.byBlocks && plan_.buffers[e.buffer].kind == BufferKind::Kv;
-      if (!weight && !away && !isResidual(plan_, e.buffer))
+      if (!weight && !away && !isResidual(plan_, e.buffer) && !isAct(plan_, e.buffer)) // of these: OracleAct.cpp
         breaks(fixed_.try_emplace(e.buffer, e.address).first->second != e.address || e.space != Space::Device,
                Rule::Structure);
     }

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Activation blocks: how many there are and how large, the operands of what keeps rows in them and makes keys and
-// values from them, and that attention finds these.
+// Activation blocks: how many there are and how large, where they are at home, the operands of what keeps rows in them
+// and makes keys and values from them, and that attention finds these. What is at home on the host is written there
+// by what keeps rows, and read in a slot that a copy of all of it has brought it to: as with the tails of caches,
+// which copy is current is told step by step (OracleSchedule.cpp).
 #include <algorithm>
 #include <map>
 #include <numeric>
@@ -52,6 +54,15 @@ uint64_t recomputedBytes(const Plan &plan) { return static_cast<uint64_t>(plan.a
 
 } // namespace
 
+bool isAct(const Plan &plan, uint32_t buffer) {
+  return buffer < plan.buffers.size() && plan.buffers[buffer].kind == BufferKind::Act;
+}
+bool actsOnHost(const Plan &plan, const Placement &placement, uint32_t buffer) {
+  return isAct(plan, buffer) && std::any_of(placement.extents.begin(), placement.extents.end(), [&](const Extent &e) {
+           return e.buffer == buffer && e.space == Space::Host;
+         });
+}
+
 bool actBuffersAreRight(const Plan &plan) {
   std::multiset<std::pair<int32_t, uint32_t>> found, all;
   for (const Buffer &b : plan.buffers)
@@ -77,10 +88,14 @@ void addBrokenActRules(const Plan &plan, const Caches &caches, std::set<Rule> &r
     if (b.kind == BufferKind::Io && b.index == static_cast<uint32_t>(Io::History))
       ok &= b.bytes / plan.miniBatches >= (static_cast<uint64_t>(plan.kvBlocks) * tokens + rows) * 4;
   }
-  for (const Placement &p : plan.placements) // whole, on the device
+  // Whole, in one place: on the device, or on the host, where what keeps rows writes it.
+  std::map<uint32_t, std::pair<Space, uint64_t>> homes;
+  for (const Placement &p : plan.placements)
     for (const Extent &e : p.extents)
-      if (plan.buffers[e.buffer].kind == BufferKind::Act)
-        ok &= e.space == Space::Device && e.bufferOffset == 0 && e.bytes == plan.buffers[e.buffer].bytes;
+      if (isAct(plan, e.buffer))
+        ok &= (e.space == Space::Device || (e.space == Space::Host && e.direct)) && e.bufferOffset == 0 &&
+              e.bytes == plan.buffers[e.buffer].bytes &&
+              homes.try_emplace(e.buffer, e.space, e.address).first->second == std::pair(e.space, e.address);
   if (!ok)
     rules.insert(Rule::Structure);
 }
@@ -125,7 +140,8 @@ void addBrokenActRules(const Plan &plan, const model::WeightLayout &layout, cons
              plan.buffers[o.buffer].kind == BufferKind::Weight && plan.buffers[o.buffer].index == number &&
              o.bufferOffset <= t->offset && o.bufferOffset + o.bytes >= t->offset + t->bytes;
     };
-    ok &= is(Arg::Act, {Access::Read}) && covers(Arg::Weight, model::TensorRole::Matrix);
+    ok &= is(Arg::Act, {Access::Read}) && args[Arg::Act].space == Space::Device &&
+          covers(Arg::Weight, model::TensorRole::Matrix);
     ok &= is(Arg::Y, {Access::Write}) && transient(Arg::Y, recomputedBytes(plan));
     ok &= qkv.find(model::TensorRole::Bias) != nullptr ? covers(Arg::Bias, model::TensorRole::Bias)
                                                        : !args.contains(Arg::Bias);

@@ -84,8 +84,11 @@ bool residualsAreRight(const Plan &plan);
 void addBrokenResidualRules(const Plan &plan, std::set<Rule> &rules);
 bool isStream(const Plan &plan, const Step &step, const Operand &operand);
 bool addsInPlace(const Plan &plan, const Schedule &s, const Step &step, const Operand &y);
-// Activation blocks: which buffers there are; how many blocks, and how large what has them or their ids; operands of a
-// step. A layer attends to the keys and values that were made from them, for it, in this iteration, with its rows.
+// Activation blocks: whether a placement has a buffer's on the host; which buffers there are; how many blocks, and how
+// large what has them or their ids; operands of a step. A layer attends to the keys and values that were made from
+// them, for it, in this iteration, with its rows.
+bool isAct(const Plan &plan, uint32_t buffer);
+bool actsOnHost(const Plan &plan, const Placement &placement, uint32_t buffer);
 bool actBuffersAreRight(const Plan &plan);
 void addBrokenActRules(const Plan &plan, const Caches &caches, std::set<Rule> &rules);
 void addBrokenActRules(const Plan &plan, const model::WeightLayout &layout, const Schedule &s, const Step &step,

@@ -131,14 +131,16 @@ private:
   bool isCache(uint32_t buffer) const {
     return caches_.byBlocks && buffer < plan_.buffers.size() && plan_.buffers[buffer].kind == BufferKind::Kv;
   }
+  bool isActOnHost(uint32_t buffer) const { return actsOnHost(plan_, placement_, buffer); }
   // Written by steps, and in more than one place.
-  bool hasCopies(uint32_t buffer) const { return isCache(buffer) || isResidual(plan_, buffer); }
+  bool hasCopies(uint32_t buffer) const { return isCache(buffer) || isResidual(plan_, buffer) || isActOnHost(buffer); }
 
   void copy(const Step &step, const Operand &from, const Operand &to) {
     const bool back = step.lane == Lane::D2H && from.space == Space::Device && to.space == Space::Host;
     const bool there = step.lane == Lane::H2D && from.space == Space::Host && to.space == Space::Device;
-    if ((back || there) && isResidual(plan_, to.buffer) && s_.iterationClass == IterationClass::Transition)
-      rules_.insert(Rule::HostRange); // nothing of it is there
+    if ((back || there) && (isResidual(plan_, to.buffer) || isAct(plan_, to.buffer)) &&
+        s_.iterationClass == IterationClass::Transition)
+      rules_.insert(Rule::HostRange); // nothing of it is there, or may stay in a slot
     if (back) {
       evict(from, to);
       return;
@@ -154,10 +156,10 @@ private:
     if (!newHome && !inOneSlot(to))
       rules_.insert(Rule::SlotTooSmall);
   }
-  // The way home of a tail or a residual. What is on the device has no other home, weights are not written, and a
-  // change of placement begins with homes that are current.
+  // The way home of a tail or a residual. What is on the device has no other home, weights are not written, rows of
+  // activation blocks are written to the home at once, and a change of placement begins with homes that are current.
   void evict(const Operand &from, const Operand &to) {
-    if (!hasCopies(to.buffer) || changes() || !atHome(to))
+    if (!(isCache(to.buffer) || isResidual(plan_, to.buffer)) || changes() || !atHome(to))
       rules_.insert(Rule::HostRange);
     if (!inOneSlot(from))
       rules_.insert(Rule::SlotTooSmall);
@@ -218,8 +220,7 @@ private:
       rules_.insert(Rule::Overlap);
   }
 
-  // Device memory first, then the host's, of which caches and residuals alone are looked at: weights there are never
-  // written.
+  // Device memory first, then the host's, of which all but weights is looked at: these are never written there.
   template <typename Range, typename F> void granules(const Range &r, Space space, bool interleaved, F f) const {
     forEachGranule(plan_, r, interleaved,
                    [&](uint64_t granule, const What &what) { f(granule + (space == Space::Host ? host_ : 0), what); });
@@ -254,7 +255,7 @@ private:
 
   void contents() {
     for (const Extent &e : before_.extents)
-      if (e.space == Space::Device)
+      if (e.space == Space::Device || isActOnHost(e.buffer))
         put(e, e.space, e.interleaved);
     for (const Content &c : plan_.states[s_.entryState].contents)
       put(c, Space::Device, false);
@@ -432,9 +433,9 @@ private:
   const Placement &placement_, &before_; // the same but in a transition between placements
   const Caches caches_;
   std::set<Rule> &rules_;
-  // A granule of a cache or a residual has a version: 0 at the start, kBefore where it is ahead of its home then, else
-  // the number of the step that wrote it last, from 1 on. A copy holds the version it was given; only the latest is
-  // current.
+  // A granule of a cache, a residual or activation blocks on the host has a version: 0 at the start, kBefore where it
+  // is ahead of its home then, else the number of the step that wrote it last, from 1 on. A copy holds the version it
+  // was given; only the latest is current.
   static constexpr uint32_t kBefore = 0xffffffff;
   struct Cell {
     What what;

@@ -166,6 +166,37 @@ TEST(PlanOracle, FindsEachMutationOfPlansWithActivationBlocks) {
   expectAlone(found, "move activation blocks", Rule::UseAfterRelease);
 }
 
+TEST(PlanOracle, FindsEachMutationOfActivationBlocksOnTheHost) {
+  Found found = breakEach(test::actHomeMutations(), test::hostActPlans());
+  const std::vector<std::pair<const char *, Rule>> alone = {
+      {"activation blocks in a slot as keys and values", Rule::Structure},
+      {"a tail as activation blocks", Rule::Structure},
+      {"recompute before the blocks' copy", Rule::ReadBeforeReady},
+      {"recompute before the blocks' copy", Rule::UseAfterRelease},
+      {"recompute from another slot", Rule::UseAfterRelease},
+      {"bring another's activation blocks", Rule::UseAfterRelease},
+      {"overwrite a slot of activation blocks", Rule::UseAfterRelease},
+      {"bring activation blocks too early", Rule::OverwriteLive},
+      {"bring activation blocks too early", Rule::UseAfterRelease},
+      {"bring no activation blocks", Rule::EntryExit},
+      {"bring no activation blocks", Rule::UseAfterRelease},
+      {"keep rows before recomputing", Rule::StaleCopy},
+      {"bring activation blocks beside their rows", Rule::ReadBeforeReady},
+      {"keep rows at another home", Rule::Structure},
+      {"keep rows on the host indirectly", Rule::WrongSpace},
+      {"activation blocks over another home", Rule::HostRange},
+      {"another home of activation blocks in one placement", Rule::Structure},
+      {"bring too few activation blocks", Rule::Structure},
+      {"a slot too short for activation blocks", Rule::SlotTooSmall},
+      {"carry activation blocks", Rule::EntryExit},
+      {"copy activation blocks back or in a transition", Rule::HostRange},
+      {"a copy of another mini-batch's activation blocks", Rule::Structure}};
+  for (const auto &[name, rule] : alone)
+    expectAlone(found, name, rule);
+  EXPECT_TRUE(found["bring another's activation blocks"].contains({Rule::HostRange, Rule::UseAfterRelease}));
+  EXPECT_TRUE(found["clear a direct mark of activation blocks"].contains({Rule::Structure, Rule::WrongSpace}));
+}
+
 TEST(PlanOracle, FindsEachMutationOfPlansInWhichResidualsLeave) {
   Found found = breakEach(test::residualMutations(), test::residualPlans());
   const std::vector<std::pair<const char *, Rule>> alone = {

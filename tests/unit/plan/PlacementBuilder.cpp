@@ -87,6 +87,11 @@ void PlacementBuilder::place() {
       plan_.hostBytes = std::max(plan_.hostBytes, p.extents.back().address + p.extents.back().bytes);
       continue;
     }
+    if (actsOnHost(buffer)) {
+      p.extents.push_back(actHome(buffer));
+      plan_.hostBytes = std::max(plan_.hostBytes, p.extents.back().address + p.extents.back().bytes);
+      continue;
+    }
     p.extents.push_back({buffer, Space::Device, Encoding::Bytes, false, 0, plan_.buffers[buffer].bytes, fixed});
     fixed += plan_.buffers[buffer].bytes;
   }
@@ -103,9 +108,9 @@ void PlacementBuilder::place() {
     p.slots.push_back({at, bytes});
     at += bytes;
   }
-  for (uint32_t slot = 0; slot < residualSlots(); ++slot) {
-    p.slots.push_back({at, residualBytes()});
-    at += residualBytes();
+  for (uint32_t slot = 0; slot < actSlots() + residualSlots(); ++slot) {
+    p.slots.push_back({at, slot < actSlots() ? actBytes() : residualBytes()});
+    at += p.slots.back().bytes;
   }
   plan_.arenaBytes = std::max(plan_.arenaBytes, at);
   plan_.placements.push_back(std::move(p));
@@ -124,6 +129,10 @@ void PlacementBuilder::placeBesideCaches() {
     }
     if (plan_.buffers[buffer].kind == BufferKind::Residual) {
       p.extents.push_back(residualHome(buffer));
+      continue;
+    }
+    if (actsOnHost(buffer)) {
+      p.extents.push_back(actHome(buffer));
       continue;
     }
     Extent e{buffer, Space::Device, Encoding::Bytes, false, 0, plan_.buffers[buffer].bytes, io};
@@ -149,8 +158,11 @@ void PlacementBuilder::placeBesideCaches() {
                                hostAddress(bufferOf(layer)) + static_cast<uint64_t>(existing()) * plan_.kvBlockBytes());
   const uint64_t tail = alignUp(static_cast<uint64_t>(existing() - resident()) * plan_.kvBlockBytes());
   const uint32_t ring = hasTail() ? static_cast<uint32_t>(options_.ringSlots) : 0;
-  for (uint32_t slot = 0; slot < slots_ + ring + residualSlots(); ++slot) {
-    const uint64_t bytes = slot < slots_ ? slotBytes(slot) : slot < slots_ + ring ? tail : residualBytes();
+  for (uint32_t slot = 0; slot < slots_ + ring + actSlots() + residualSlots(); ++slot) {
+    const uint64_t bytes = slot < slots_                       ? slotBytes(slot)
+                           : slot < slots_ + ring              ? tail
+                           : slot < slots_ + ring + actSlots() ? actBytes()
+                                                               : residualBytes();
     uint64_t at = caches;
     for (const auto &[address, size] : taken)
       if (address < at + bytes && at < address + size)
@@ -182,6 +194,7 @@ void PlacementBuilder::rememberPlaces() {
       address += layout_.units[unit].bytes;
     }
   }
+  rememberActs();
 }
 
 uint64_t PlacementBuilder::tailAddress(uint32_t phase, int64_t layer) const {
@@ -202,7 +215,10 @@ uint64_t PlacementBuilder::hostAddress(uint32_t buffer) const {
   const uint64_t home = alignUp(static_cast<uint64_t>(plan_.kvBlocks) * plan_.kvBlockBytes() - before);
   if (isCache(buffer))
     return caches + (buffer - plan_.kvBuffer(0)) * home - before;
-  return caches + (mirrored ? plan_.kvCaches() * home : 0) + plan_.buffers[buffer].index * residualBytes();
+  const uint64_t residuals = caches + (mirrored ? plan_.kvCaches() * home : 0);
+  if (plan_.buffers[buffer].kind == BufferKind::Act)
+    return residuals + plan_.miniBatches * residualBytes() + plan_.cacheNumber(plan_.buffers[buffer]) * actBytes();
+  return residuals + plan_.buffers[buffer].index * residualBytes();
 }
 Extent PlacementBuilder::residualHome(uint32_t buffer) const {
   return {buffer, Space::Host, Encoding::Bytes, false, 0, residualBytes(), hostAddress(buffer)};

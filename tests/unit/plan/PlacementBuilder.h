@@ -9,6 +9,7 @@
 //   MakeTailCopies.cpp     its copies of tails, both ways
 //   MakeRotation.cpp       those of tails that stay over iterations
 //   MakeResiduals.cpp      those of residuals, both ways
+//   MakeActCopies.cpp      homes of activation blocks on the host, and their copies
 //   MakeSchedule.cpp       all in one order with edges; states, variants, transitions
 //   MakeEdges.cpp          edges of a schedule that copies both ways
 #pragma once
@@ -31,6 +32,9 @@ struct CacheHomes {
   std::vector<uint64_t> unitAt;   // by unit: its home, from there on
   std::vector<uint64_t> position; // by cache: in the run of blocks of one number
 };
+
+// Whether activation blocks have their home on the host.
+bool areOnHost(const ActOptions &acts, const Buffer &buffer);
 
 class PlacementBuilder {
 public:
@@ -103,6 +107,11 @@ private:
     return static_cast<uint32_t>(plan_.buffers.size()) - plan_.miniBatches + miniBatch;
   }
   uint64_t residualBytes() const { return plan_.residualsLeave() ? plan_.buffers.back().bytes : 0; }
+  bool actsOnHost(uint32_t buffer) const { return areOnHost(acts_, plan_.buffers[buffer]); }
+  uint32_t actSlots() const { return acts_.onHost.empty() ? 0 : static_cast<uint32_t>(acts_.slots); }
+  uint64_t actBytes() const { return plan_.buffers[actBuffer(plan_, 0, 0)].bytes; }
+  Extent actHome(uint32_t buffer) const;
+  void rememberActs();
   uint64_t itemBytes(const Item &item) const;
   uint64_t slotBytes(uint32_t slot) const;
   LocalSizes sizes(const LimitOptions &limits) const;
@@ -169,6 +178,7 @@ private:
   void addCopiesOfTails(State &entry, State &exit);
   void addRotation(State &entry, State &exit);
   void addCopiesOfResiduals();
+  void addCopiesOfActs();
   int freeFrom(const PlannedCopy &copy, int use) const;
   void sortCopiesByUse();
 

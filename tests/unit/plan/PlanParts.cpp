@@ -33,7 +33,7 @@ void addCopy(const Plan &plan, Schedule &s, const PlannedCopy &c) {
   step.part = Part::Movement;
   step.layer = plan.buffers[c.unit].layer;
   const BufferKind kind = plan.buffers[c.unit].kind;
-  if (kind == BufferKind::Kv || kind == BufferKind::Residual)
+  if (kind == BufferKind::Kv || kind == BufferKind::Residual || kind == BufferKind::Act)
     step.miniBatch = static_cast<uint8_t>(plan.buffers[c.unit].index);
   step.linkBytes = c.bytes;
   step.resizable = c.resizable;

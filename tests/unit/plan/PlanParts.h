@@ -13,8 +13,8 @@ namespace headrace::plan::test {
 
 inline constexpr int kNever = -1; // "after no compute step"
 
-// A copy before it is a step: bytes of a unit or a cache, from the slab to an address, after the compute step `after`
-// has ended; or, of a tail or a residual, from there to the slab.
+// A copy before it is a step: bytes of a unit, a cache or activation blocks, from the slab to an address, after the
+// compute step `after` has ended; or, of a tail or a residual, from there to the slab.
 struct PlannedCopy {
   uint32_t unit = 0;
   uint64_t offset = 0, bytes = 0, address = 0, hostAddress = 0;

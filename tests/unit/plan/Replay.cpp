@@ -30,6 +30,7 @@ struct Rows {
   std::set<int64_t> written, fresh;         // blocks; those of them that had no rows before
   int64_t inUse = 0;                        // blocks in use are below
   std::set<int64_t> actsWritten, actsFresh; // activation blocks likewise, from 0 on
+  int64_t actsInUse = 0;
 };
 
 class Replayer {
@@ -129,6 +130,7 @@ private:
       } else if (usedActs_.contains(block) && below(3) == 0) {
         rows.actsWritten.insert(block);
       }
+    rows.actsInUse = usedActs_.empty() ? 0 : 1 + *usedActs_.rbegin();
   }
 
   const Schedule *transition(uint32_t from, uint32_t to) const {
@@ -246,9 +248,11 @@ private:
       return {0, o.bytes};
     if (isResidual(plan_, o.buffer))
       return {0, std::min(o.bytes, (streams_[o.buffer].granules + below(2)) * kGranule)};
-    const auto block = static_cast<int64_t>(plan_.kvBlockBytes()), all = static_cast<int64_t>(o.bytes);
+    const bool acts = isAct(plan_, o.buffer);
+    const auto block = static_cast<int64_t>(acts ? plan_.actBlockBytes() : plan_.kvBlockBytes());
+    const auto all = static_cast<int64_t>(o.bytes);
     const int64_t share = (all / 64 + 63) / 64 * 64, before = static_cast<int64_t>(o.bufferOffset);
-    int64_t from = 0, to = rows.inUse * block - before;
+    int64_t from = 0, to = (acts ? rows.actsInUse : rows.inUse) * block - before;
     if (step.dirtyOnly) {
       from = to = 0;
       for (const int64_t b : rows.written)
@@ -321,7 +325,7 @@ private:
         const int64_t block = blockAt(what, plan_.actBlockBytes());
         if (block >= plan_.actBlocks)
           return;
-        Cell &cell = device_[i];
+        Cell &cell = memory(o.space)[i];
         const bool current = cell.what == what && cell.version == actTruth_[static_cast<size_t>(block)];
         const bool written = cell.what == what && cell.version == launch_ && rows.actsWritten.contains(block);
         if (step.op == kernels::Op::ActAppend && rows.actsWritten.contains(block))

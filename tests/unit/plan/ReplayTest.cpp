@@ -91,21 +91,22 @@ TEST(PlanReplay, KeepsTheRowsOfActivationBlocks) {
     ASSERT_EQ(test::replay(test::makePlan(named.options), 1, casesOf(10, 100)), "") << named.name;
 }
 
-// Of activation blocks most faults are of structure, so that the rules do not tell which of them lose rows.
-TEST(PlanReplay, LosesRowsOfActivationBlocksOnlyWhereTheOracleFindsAFault) {
-  const int wanted = casesOf(40, 4000);
-  const std::set<std::string> losing = {"recompute behind the append",
-                                        "keep no rows",
-                                        "recompute nothing",
-                                        "use what was recomputed for another",
-                                        "recompute into another's transient",
-                                        "recompute once more",
-                                        "overwrite what was recomputed"};
+// The same of those at home on the host, of which a launch brings what is in use.
+TEST(PlanReplay, KeepsTheRowsOfActivationBlocksOnTheHost) {
+  std::vector<test::NamedOptions> plans = replayable(test::hostActPlans());
+  for (int seed = 0; seed < casesOf(20, 400); ++seed)
+    plans.push_back(test::randomHostActPlan(seed));
+  for (const test::NamedOptions &named : replayable(plans))
+    ASSERT_EQ(test::replay(test::makePlan(named.options), 1, casesOf(10, 100)), "") << named.name;
+}
+
+// Until so many mutations are none to the oracle: these keep every row, and of some of the others three in four do not.
+void loseRows(const std::vector<test::NamedOptions> &of, const std::vector<test::Mutation> &mutations,
+              const std::set<std::string> &losing, int wanted, uint64_t seed) {
   std::vector<Plan> plans;
-  for (const test::NamedOptions &named : replayable(test::actPlans()))
+  for (const test::NamedOptions &named : replayable(of))
     plans.push_back(test::makePlan(named.options));
-  const std::vector<test::Mutation> mutations = test::actMutations();
-  test::Random random(20261128);
+  test::Random random(seed);
   std::map<std::string, std::pair<int, int>> lost; // by mutation: plans that lose rows, of all
   int harmless = 0;
   for (size_t turn = 0; harmless < wanted; ++turn) {
@@ -126,6 +127,28 @@ TEST(PlanReplay, LosesRowsOfActivationBlocksOnlyWhereTheOracleFindsAFault) {
     EXPECT_GE(lost[name].second, wanted / 20) << name;
     EXPECT_GE(lost[name].first, lost[name].second * 3 / 4) << name << ", of " << lost[name].second;
   }
+}
+
+// Of activation blocks most faults are of structure, so that the rules do not tell which of them lose rows.
+TEST(PlanReplay, LosesRowsOfActivationBlocksOnlyWhereTheOracleFindsAFault) {
+  const int wanted = casesOf(40, 4000);
+  const std::set<std::string> losing = {"recompute behind the append",
+                                        "keep no rows",
+                                        "recompute nothing",
+                                        "use what was recomputed for another",
+                                        "recompute into another's transient",
+                                        "recompute once more",
+                                        "overwrite what was recomputed"};
+  loseRows(test::actPlans(), test::actMutations(), losing, wanted, 20261128);
+}
+
+// Of those on the host, what is read that is not the latest is no loss: an iteration recomputes earlier rows only.
+TEST(PlanReplay, LosesRowsOfActivationBlocksOnTheHostOnlyWhereTheOracleFindsAFault) {
+  const std::set<std::string> losing = {"recompute from another slot", "overwrite a slot of activation blocks",
+                                        "bring no activation blocks", "bring activation blocks too early"};
+  std::vector<test::Mutation> mutations = test::actHomeMutations(), more = test::mutations();
+  mutations.insert(mutations.end(), more.begin(), more.end());
+  loseRows(test::hostActPlans(), mutations, losing, casesOf(20, 1000), 20261129);
 }
 
 TEST(PlanReplay, LosesResidualsOnlyWhereTheOracleFindsAFault) {

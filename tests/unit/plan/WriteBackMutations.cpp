@@ -18,7 +18,6 @@ bool isEvict(Plan &plan, uint32_t schedule, uint32_t step) {
   return plan.schedules[schedule].steps[step].kind == StepKind::Copy &&
          plan.schedules[schedule].steps[step].lane == Lane::D2H;
 }
-Operand &destination(Plan &plan, const Spot &copy) { return (&source(plan, copy))[1]; }
 
 // --- order -----------------------------------------------------------------------------------------------------------
 
