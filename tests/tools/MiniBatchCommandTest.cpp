@@ -59,6 +59,21 @@ TEST_F(MiniBatches, ThePlanHasThemAndSaysSo) {
   EXPECT_THAT(one.out, Not(HasSubstr("mini")));
 }
 
+TEST_F(MiniBatches, AutoFindsHowMany) {
+  const std::vector<std::string> away = {"--kv-device-memory", "0B", "--dry-run"};
+  std::vector<std::string> words = {"--mini-batches", "auto"};
+  words.insert(words.end(), away.begin(), away.end());
+  const Outcome o = headrace(compiled(words));
+  ASSERT_EQ(o.status, 0) << o.err;
+  EXPECT_THAT(o.out, HasSubstr(". Mini-batches: the batch packs into 1; of those tried (1 "));
+  EXPECT_THAT(o.out, Not(HasSubstr("--mini-batches auto")));
+  writeText(path("auto.toml"), "[model]\npath = \"" + golden(kModel) +
+                                   "\"\n[goal]\nbatch = 8\nmini_batches = \"auto\"\ncontext = 64\n"
+                                   "kv_device_memory = \"0B\"\n[policy]\ninterval = 1\n");
+  EXPECT_EQ(json({"compile", path("auto.toml"), "--dry-run", "--json"})["variants"],
+            json(compiled({"--mini-batches", "auto", "--kv-device-memory", "0B", "--dry-run", "--json"}))["variants"]);
+}
+
 TEST_F(MiniBatches, ItIsAskedForInAJobFileAsWell) {
   writeText(path("job.toml"), "[model]\npath = \"" + golden(kModel) +
                                   "\"\n[goal]\nbatch = 8\nmini_batches = 4\ncontext = 64\n[policy]\ninterval = 1\n");
