@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/Compile.h"
 
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -8,6 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "compiler/Compilation.h"
 #include "compiler/choose/BestActShare.h"
+#include "compiler/choose/HybridShare.h"
+#include "compiler/choose/MiniBatchCount.h"
 #include "compiler/choose/policies/Policies.h"
 #include "compiler/emit/CheckKernels.h"
 #include "compiler/lower/CheckStated.h"
@@ -189,28 +192,92 @@ absl::StatusOr<plan::Plan> compileWithHome(const CompileRequest &request) {
   return plan;
 }
 
+// "balanced", or which lane is the longer and what keeps it so.
+std::string lanesText(const ShareTimes &times, cost::Binding binding) {
+  const std::string name(cost::bindingName(binding));
+  if (binding == cost::Binding::kBalanced)
+    return name;
+  return absl::StrCat(times.linkNs > times.computeNs ? "the link" : "compute", " is the longer (", name, ")");
+}
+
 absl::StatusOr<plan::Plan> compileWithBestShare(const CompileRequest &request) {
   const auto with = [&](int64_t part) { return model::actShareOf(part, kActShareParts - part); };
   CompileRequest one = request;
   one.onPhase = nullptr;
   one.onPass = nullptr;
-  ASSIGN_OR_RETURN(choice, bestActShare([&](int64_t part) -> absl::StatusOr<ShareTimes> {
-                     one.policy.actShare = with(part);
-                     ASSIGN_OR_RETURN(plan, compileWithHome(one));
-                     return shareTimes(plan);
-                   }));
-  CompileRequest chosen = request;
-  chosen.policy.actShare = with(choice.part);
-  ASSIGN_OR_RETURN(plan, compileWithHome(chosen));
+  std::map<int64_t, plan::Plan> plans;
+  const auto timesOf = [&](int64_t part) -> absl::StatusOr<ShareTimes> {
+    one.policy.actShare = with(part);
+    ASSIGN_OR_RETURN(plan, compileWithHome(one));
+    return shareTimes(plans.emplace(part, std::move(plan)).first->second);
+  };
+  std::string algorithm1 = "Algorithm 1 was not asked: memory does not hold keys and values alone";
+  const bool kept = request.policy.actHome != model::ActHome::None; // else nothing is recomputed from activations
+  const auto start = [&]() -> std::optional<int64_t> {
+    if (!kept || !plans.contains(0))
+      return std::nullopt;
+    const absl::StatusOr<HybridShare> share = hybridShare(request, roomOf(plans.at(0)));
+    algorithm1 =
+        share.ok() ? explainHybridShare(*share) : absl::StrCat("Algorithm 1 has no answer: ", share.status().message());
+    return share.ok() ? std::optional(share->partOf(kActShareParts)) : std::nullopt;
+  };
+  ASSIGN_OR_RETURN(choice, bestActShare(timesOf, start));
+  plan::Plan plan = std::move(plans.at(choice.part));
+  plans.clear();
+  if (request.onPhase || request.onPass) { // what is shown last is what was chosen
+    CompileRequest chosen = request;
+    chosen.policy.actShare = with(choice.part);
+    RETURN_IF_ERROR(compileWithHome(chosen).status());
+  }
   std::string tried;
   for (const auto &[part, times] : choice.tried)
-    if (times)
+    if (times.ok())
       absl::StrAppend(&tried, tried.empty() ? "" : ", ", model::actShareText(with(part)), " ",
                       msText(times->iterationNs));
   const ShareTimes times = shareTimes(plan);
-  absl::StrAppend(&plan.reason, ". Activation blocks: the share of ", model::actShareText(*chosen.policy.actShare),
+  absl::StrAppend(&plan.reason, ". Activation blocks: the share of ", model::actShareText(with(choice.part)),
                   " takes the least of those tried (", tried, "); compute alone ", msText(times.computeNs),
-                  ", link alone ", msText(times.linkNs), ": ", choice.binding);
+                  ", link alone ", msText(times.linkNs), ": ", lanesText(times, choice.binding));
+  if (kept)
+    absl::StrAppend(&plan.reason, ". ", algorithm1);
+  return plan;
+}
+
+absl::StatusOr<plan::Plan> compileWithAnyShare(const CompileRequest &request) {
+  return request.policy.actShare && request.policy.actShare->isAuto() ? compileWithBestShare(request)
+                                                                      : compileWithHome(request);
+}
+
+absl::StatusOr<plan::Plan> compileWithBestMiniBatches(const CompileRequest &request, const Policy &policy) {
+  CompileRequest one = request;
+  one.goal.autoMiniBatches = false;
+  one.goal.miniBatches = 1;
+  one.onPhase = nullptr;
+  one.onPass = nullptr;
+  ASSIGN_OR_RETURN(target, resolveGoal(one));
+  const absl::StatusOr<int64_t> packed = packedMiniBatches(one, policy); // where it does not tell, from 1 on
+  std::map<int64_t, plan::Plan> plans;
+  const auto timeOf = [&](int64_t count) -> absl::StatusOr<uint64_t> {
+    one.goal.miniBatches = count;
+    ASSIGN_OR_RETURN(plan, compileWithAnyShare(one));
+    return shareTimes(plans.emplace(count, std::move(plan)).first->second).iterationNs;
+  };
+  ASSIGN_OR_RETURN(choice,
+                   bestMiniBatches(policy.traits.swapsLayers ? 1 : target.sequences(), packed.value_or(1), timeOf));
+  if (request.onPhase || request.onPass) { // what is shown last is what was chosen
+    CompileRequest chosen = request;
+    chosen.policy.actShare = plans.at(choice.count).policy.actShare;
+    chosen.goal = one.goal;
+    chosen.goal.miniBatches = choice.count;
+    RETURN_IF_ERROR(compileWithHome(chosen).status());
+  }
+  plan::Plan plan = std::move(plans.at(choice.count));
+  std::string tried;
+  for (const auto &[count, ns] : choice.tried)
+    absl::StrAppend(&tried, tried.empty() ? "" : ", ", count, " ", ns ? msText(*ns) : "does not fit");
+  absl::StrAppend(&plan.reason, ". Mini-batches: the batch packs into ",
+                  packed.ok() ? absl::StrCat(*packed) : absl::StrCat("none (", packed.status().message(), ")"),
+                  "; of those tried (", tried, ") ", choice.count, " takes the least");
   return plan;
 }
 
@@ -229,10 +296,9 @@ absl::StatusOr<plan::Plan> compile(const CompileRequest &asked) {
     if (!request.goal.kvDeviceMemory && !request.goal.expansion && !request.policy.kvPlaces)
       request.goal.kvDeviceMemory = 0;
   }
-  if (!request.policy.actShare || !request.policy.actShare->isAuto())
-    return compileWithHome(request);
-  RETURN_IF_ERROR(checkAct(request, *policy));
-  return compileWithBestShare(request);
+  if (request.policy.actShare && request.policy.actShare->isAuto())
+    RETURN_IF_ERROR(checkAct(request, *policy));
+  return request.goal.autoMiniBatches ? compileWithBestMiniBatches(request, *policy) : compileWithAnyShare(request);
 }
 
 } // namespace headrace::compiler

@@ -1,76 +1,145 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/choose/BestActShare.h"
 
+#include <algorithm>
+#include <cmath>
 #include <utility>
 
+#include "compiler/lower/Explain.h"
 #include "runtime/base/StatusMacros.h"
-#include "runtime/cost/HybridServe.h"
 
 namespace headrace::compiler {
 namespace {
 
+constexpr int64_t kQuarter = kActShareParts / 4;
+constexpr uint64_t kWaitsFrom = 100; // from one part of so many of the longer lane on an iteration waits
+
 class ShareSearch {
 public:
-  explicit ShareSearch(const std::function<absl::StatusOr<ShareTimes>(int64_t)> &timesOf) : timesOf_(timesOf) {}
+  ShareSearch(const std::function<absl::StatusOr<ShareTimes>(int64_t)> &timesOf,
+              const std::function<std::optional<int64_t>()> &start)
+      : timesOf_(timesOf), start_(start) {}
 
   absl::StatusOr<ActShareChoice> run() {
-    for (int64_t part = 0; part <= kActShareParts; part += kActShareParts / 4)
-      RETURN_IF_ERROR(attempt(part));
+    RETURN_IF_ERROR(attempt(0));
+    if (const std::optional<int64_t> part = start_())
+      RETURN_IF_ERROR(attempt(std::clamp<int64_t>(*part, 0, kActShareParts)));
+    for (int64_t quarter = 4; quarter > 0 && !best_; --quarter)
+      RETURN_IF_ERROR(attempt(quarter * kQuarter));
     if (!best_)
       return refused_;
-    for (int64_t step = kActShareParts / 8; step > 0; step /= 2)
-      for (int64_t before = -1; before != *best_;) {
-        before = *best_;
-        if (const int64_t next = before + step * towardsBalance(); next >= 0 && next <= kActShareParts)
-          RETURN_IF_ERROR(attempt(next));
-      }
+    RETURN_IF_ERROR(goOn());
+    if (waits(at(*best_))) { // its lanes do not tell where the best one is
+      for (int64_t quarter = 1; quarter <= 4; ++quarter)
+        RETURN_IF_ERROR(attempt(quarter * kQuarter));
+      RETURN_IF_ERROR(goOn());
+    }
     choice_.part = *best_;
     choice_.binding = binding();
     return std::move(choice_);
   }
 
 private:
+  const ShareTimes &at(int64_t part) const { return *choice_.tried.at(part); }
+  bool held(int64_t part) const { return choice_.tried.contains(part) && choice_.tried.at(part).ok(); }
+
   absl::Status attempt(int64_t part) {
     if (choice_.tried.contains(part))
       return absl::OkStatus();
     const absl::StatusOr<ShareTimes> times = timesOf_(part);
+    choice_.tried.emplace(part, times);
     if (!times.ok()) {
-      choice_.tried[part] = std::nullopt;
       refused_.Update(times.status());
       return absl::IsResourceExhausted(times.status()) ? absl::OkStatus() : times.status();
     }
-    choice_.tried[part] = *times;
-    const uint64_t least = best_ ? choice_.tried[*best_]->iterationNs : UINT64_MAX;
+    const uint64_t least = best_ ? at(*best_).iterationNs : UINT64_MAX;
     if (times->iterationNs < least || (times->iterationNs == least && part < *best_))
       best_ = part;
     return absl::OkStatus();
   }
 
   static bool linkIsLonger(const ShareTimes &times) { return times.linkNs > times.computeNs; }
+  static bool waits(const ShareTimes &times) {
+    const uint64_t lane = std::max(times.linkNs, times.computeNs);
+    return times.iterationNs > lane + lane / kWaitsFrom;
+  }
+  static double gapOf(const ShareTimes &times) {
+    return static_cast<double>(times.linkNs) - static_cast<double>(times.computeNs);
+  }
+  static bool same(const ShareTimes &a, const ShareTimes &b) {
+    return a.iterationNs == b.iterationNs && a.linkNs == b.linkNs && a.computeNs == b.computeNs;
+  }
   // Where the link is the longer, more activations bring less.
-  int64_t towardsBalance() { return linkIsLonger(*choice_.tried[*best_]) ? 1 : -1; }
+  int64_t towardsBalance(int64_t part) const { return linkIsLonger(at(part)) ? 1 : -1; }
 
-  std::string binding() {
-    const ShareTimes &best = *choice_.tried[*best_];
+  // The next part that was tried that way; one beyond the last, where there is none.
+  int64_t boundOf(int64_t part, int64_t way) const {
+    auto next = choice_.tried.find(part);
+    if (way > 0)
+      return ++next == choice_.tried.end() ? kActShareParts + 1 : next->first;
+    return next == choice_.tried.begin() ? -1 : (--next)->first;
+  }
+
+  // Where the lines through two parts cross, as seen from the first; nothing where they do not that way.
+  std::optional<double> crossing(int64_t part, int64_t other, int64_t way) const {
+    const double gap = gapOf(at(part)), change = gapOf(at(other)) - gap;
+    const double distance = -gap * static_cast<double>(other - part) / change;
+    return std::isfinite(distance) && distance * static_cast<double>(way) > 0 ? std::optional(distance) : std::nullopt;
+  }
+
+  // A part between `part` and what bounds it that way, both left out; `stride`: where nothing is known of the lines.
+  int64_t guess(int64_t part, int64_t bound, int64_t way, int64_t stride) const {
+    const bool opposite = held(bound) && linkIsLonger(at(bound)) != linkIsLonger(at(part));
+    const int64_t behind = boundOf(part, -way), room = std::abs(bound - part) - 1; // room: at least 1
+    double steps = static_cast<double>(kQuarter);
+    if (opposite || held(behind) || held(bound))
+      steps = std::abs(crossing(part, opposite || !held(behind) ? bound : behind, way).value_or(1));
+    // What bounds it and is on the same side is no part of these lines, or memory does not hold it: half of the way.
+    const int64_t most = choice_.tried.contains(bound) && !opposite ? (room + 1) / 2 : room;
+    steps = std::min(steps, static_cast<double>(kActShareParts));
+    return part + way * std::clamp<int64_t>(std::max<int64_t>(std::llround(steps), stride), 1, most);
+  }
+
+  absl::Status goOn() {
+    int64_t stride = 1;
+    for (int64_t part = *best_;;) {
+      const int64_t way = towardsBalance(part), bound = boundOf(part, way);
+      if (std::abs(bound - part) <= 1)
+        return absl::OkStatus();
+      const int64_t next = guess(part, bound, way, stride);
+      RETURN_IF_ERROR(attempt(next));
+      // Few blocks a sequence round several parts to the same.
+      const bool asGood = held(next) && same(at(next), at(part));
+      stride = asGood ? 2 * stride : 1;
+      if (asGood || *best_ == next)
+        part = next;
+    }
+  }
+
+  cost::Binding binding() const {
+    using cost::Binding;
+    const ShareTimes &best = at(*best_);
     if (cost::balanced({.pcieNs = static_cast<double>(best.linkNs), .computeNs = static_cast<double>(best.computeNs)}))
-      return "both within 5% of each other";
-    const bool link = linkIsLonger(best);
-    const int64_t next = *best_ + towardsBalance();
+      return Binding::kBalanced;
+    int64_t next = *best_; // the next that is not the same
+    do
+      next += towardsBalance(*best_);
+    while (held(next) && same(at(next), best));
     if (next < 0)
-      return "computing is the longer with keys and values alone";
+      return Binding::kAllKv;
     if (next > kActShareParts)
-      return "the link is the longer with activations alone";
-    const std::optional<ShareTimes> &there = choice_.tried[next]; // the last step's
-    if (!there)
-      return "memory holds no share that is nearer to both being equal";
-    if (link && there->linkNs >= best.linkNs)
-      return "one more activation block is no less to bring than its keys and values";
-    if (linkIsLonger(*there) != link)
-      return "one 64th more or less makes the other one the longer";
-    return "what a share nearer to both being equal saves, it waits for elsewhere";
+      return Binding::kAllAct;
+    if (!choice_.tried.contains(next))
+      return Binding::kWaits;
+    if (const absl::Status &status = choice_.tried.at(next).status(); !status.ok())
+      return lacksDeviceMemory(status) ? Binding::kDeviceMemory : Binding::kHostMemory;
+    if (linkIsLonger(best) && at(next).linkNs >= best.linkNs)
+      return Binding::kActLoadsMore;
+    return linkIsLonger(at(next)) != linkIsLonger(best) ? Binding::kBlocksTooCoarse : Binding::kWaits;
   }
 
   const std::function<absl::StatusOr<ShareTimes>(int64_t)> &timesOf_;
+  const std::function<std::optional<int64_t>()> &start_;
   ActShareChoice choice_;
   std::optional<int64_t> best_;
   absl::Status refused_;
@@ -78,8 +147,9 @@ private:
 
 } // namespace
 
-absl::StatusOr<ActShareChoice> bestActShare(const std::function<absl::StatusOr<ShareTimes>(int64_t)> &timesOf) {
-  return ShareSearch(timesOf).run();
+absl::StatusOr<ActShareChoice> bestActShare(const std::function<absl::StatusOr<ShareTimes>(int64_t)> &timesOf,
+                                            const std::function<std::optional<int64_t>()> &start) {
+  return ShareSearch(timesOf, start).run();
 }
 
 } // namespace headrace::compiler

@@ -4,22 +4,24 @@
 // less and the device computes more with each of them, it is the one where both take the same (HybridServe, 4.3: the
 // aim of Algorithm 1), or as near to that as something else lets it come, which is named.
 //
-// Shares are 64ths. First the quarters, then from the best of them towards where both lanes take the same by 8, 4, 2
-// and 1, each as long as it makes the iteration shorter: about ten of 65 are asked for.
+// Shares are 64ths. First none, which all others are held against, and the one that Algorithm 1 starts with; then from
+// the best of them on towards where both lanes take the same, by the lines through what was tried, until the next 64th
+// there is no shorter. So it is the best of all 65 where both lanes are lines and hide each other; where what was found
+// waits for other things, the quarters are tried as well.
 //
-//   share     0     1/4   1/2   3/4   1      5/8    9/16   17/32  35/64
-//   link      6.0   5.5   5.0   4.5   4.0    4.75   4.88   4.94   4.91
-//   compute   0.5   2.5   4.5   6.5   8.5    5.5    5.0    4.75   4.88
-//   takes     6.0   5.5   5.0   6.5   8.5    5.5    5.0    4.94   4.91     which it is
+//   share     0     1/2   35/64  9/16
+//   link      6.0   5.5   4.91   4.88     from 1/2 on: 0 and 1/2 make lines that cross at 35.5 64ths
+//   compute   0.5   4.5   4.88   5.0
+//   takes     6.0   5.5   4.91   5.0      35/64 it is
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <optional>
-#include <string>
 
 #include "absl/status/statusor.h"
+#include "runtime/cost/HybridServe.h"
 
 namespace headrace::compiler {
 
@@ -31,14 +33,15 @@ struct ShareTimes {
 };
 
 struct ActShareChoice {
-  int64_t part = 0;                                   // of kActShareParts; of several the smallest
-  std::map<int64_t, std::optional<ShareTimes>> tried; // by part; none where memory does not hold it
-  // "both within 5% of each other", or what keeps them from it.
-  std::string binding;
+  int64_t part = 0;                                    // of kActShareParts; of several the smallest
+  std::map<int64_t, absl::StatusOr<ShareTimes>> tried; // by part; kResourceExhausted where memory does not hold it
+  cost::Binding binding = cost::Binding::kBalanced;    // or what keeps the lanes from it
 };
 
 // `timesOf` compiles with a share. kResourceExhausted says that memory does not hold it, any other error ends the
-// search; kResourceExhausted, the first one's, where none of those tried is held.
-absl::StatusOr<ActShareChoice> bestActShare(const std::function<absl::StatusOr<ShareTimes>(int64_t part)> &timesOf);
+// search; kResourceExhausted, the first one's, where none of those tried is held. `start` is asked for once the share
+// of none was tried: a part from 0 to kActShareParts, or nothing.
+absl::StatusOr<ActShareChoice> bestActShare(const std::function<absl::StatusOr<ShareTimes>(int64_t part)> &timesOf,
+                                            const std::function<std::optional<int64_t>()> &start);
 
 } // namespace headrace::compiler

@@ -251,7 +251,7 @@ void resolveGrowth(const CompileRequest &request, Target &target) {
 // Of so many sequences each decodes one row, beside those that are passed again, which are sequences of their own.
 cost::Bucket fromIds(const Target &target, int64_t sequences, int64_t context) {
   const int64_t again = std::min(model::actRows(target.actShare, target.blockTokens, context), context - 1);
-  return {sequences * (again + 1), 2 * sequences, context, 0};
+  return {sequences * (again + 1), 2 * sequences, context, 0, sequences * again};
 }
 
 // Where tokens are passed again, decoding may have a bucket of the same size; then that serves both.
@@ -314,6 +314,7 @@ cost::Bucket Target::limits(const std::vector<cost::Bucket> &buckets) {
     most.sequences = std::max(most.sequences, bucket.sequences);
     most.context = std::max(most.context, bucket.context);
     most.actRows = std::max(most.actRows, bucket.actRows);
+    most.againRows = std::max(most.againRows, bucket.againRows);
   }
   return most;
 }

@@ -198,12 +198,16 @@ std::string_view bindingName(Binding binding) {
     return "all ACT";
   case Binding::kHostMemory:
     return "host memory";
+  case Binding::kDeviceMemory:
+    return "device memory";
   case Binding::kActLoadsMore:
     return "ACT loads more than KV";
   case Binding::kOnlyWeights:
     return "only weights are loaded";
   case Binding::kBlocksTooCoarse:
     return "blocks too coarse";
+  case Binding::kWaits:
+    return "steps wait";
   case Binding::kNothing:
     return "nothing to place";
   }

@@ -148,9 +148,11 @@ enum class Binding {
   kAllKv,           // compute is longer, and there is no ACT block left to turn into a KV block
   kAllAct,          // the link is longer, and all in host memory are ACT blocks already
   kHostMemory,      // what would make them equal does not fit into host memory
+  kDeviceMemory,    // ... into device memory
   kActLoadsMore,    // the link is longer, and one more ACT block (with its start) takes no less of it than a KV block
   kOnlyWeights,     // the link is longer, and loads nothing but weights
-  kBlocksTooCoarse, // one block more or less tips it to the other side
+  kBlocksTooCoarse, // one block more or less, or one step of the share, tips it to the other side
+  kWaits,           // what would make them more equal takes longer: steps wait for each other
   kNothing,         // there are no blocks, or there is no room for one
 };
 inline constexpr double kBalancedWithin = 0.05;

@@ -14,6 +14,10 @@ namespace {
 constexpr int64_t kMostSplitBytes = int64_t{1} << 62;
 constexpr double kAsFast = 1e-9; // of a layer's time: rounding, not a faster split
 
+int64_t mostKvOnDevice(const SplitLimits &limits) {
+  return std::min(limits.deviceBytes, limits.kvDeviceBytes) / limits.block.kv;
+}
+
 absl::Status checkSplit(const HybridTimes &times, int64_t blocks, const SplitLimits &limits) {
   RETURN_IF_ERROR(checkTimes(times));
   if (blocks < 0)
@@ -24,12 +28,18 @@ absl::Status checkSplit(const HybridTimes &times, int64_t blocks, const SplitLim
   if (limits.hostBytes < 0 || limits.deviceBytes < 0)
     return absl::InvalidArgumentError(model::cat("limits of ", limits.hostBytes, " bytes in host memory and ",
                                                  limits.deviceBytes, " on the device: expected at least 0"));
+  if (limits.kvDeviceBytes < 0)
+    return absl::InvalidArgumentError(
+        model::cat("a limit of ", limits.kvDeviceBytes, " bytes for KV on the device: expected at least 0"));
   const int64_t larger = std::max(limits.block.kv, limits.block.act);
   if (blocks > kMostSplitBytes / times.blockTokens || larger > kMostSplitBytes / std::max<int64_t>(blocks, 1))
     return absl::InvalidArgumentError(model::cat(blocks, " blocks of up to ", larger, " bytes and ", times.blockTokens,
                                                  " tokens: expected at most ", kMostSplitBytes, " of either"));
   const int64_t smaller = std::min(limits.block.kv, limits.block.act);
-  const int64_t host = limits.hostBytes / smaller, device = limits.deviceBytes / smaller;
+  const int64_t host = limits.hostBytes / smaller;
+  // KV blocks where they are the smaller ones, as many as may be there, and ACT blocks.
+  const int64_t kvDevice = limits.block.kv < limits.block.act ? mostKvOnDevice(limits) : 0;
+  const int64_t device = kvDevice + (limits.deviceBytes - kvDevice * limits.block.kv) / limits.block.act;
   if (blocks > device && blocks - device > host)
     return absl::ResourceExhaustedError(model::cat(blocks, " blocks of context, each of at least ", smaller,
                                                    " bytes: expected at most the ", host, " that host memory holds in ",
@@ -49,7 +59,7 @@ public:
       : times(times), blocks(blocks), limits(limits) {}
 
   std::optional<HybridSplit> best() {
-    const int64_t mostOnDevice = std::min(blocks, limits.deviceBytes / limits.block.kv);
+    const int64_t mostOnDevice = std::min(blocks, mostKvOnDevice(limits));
     for (int64_t kvDevice = 0; kvDevice <= mostOnDevice; ++kvDevice) {
       // With `room` ACT blocks the device is full; up to there each takes a KV block's load away, beyond it is itself
       // loaded.

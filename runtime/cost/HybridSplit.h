@@ -20,6 +20,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 
 #include "absl/status/statusor.h"
 #include "runtime/cost/HybridServe.h"
@@ -30,6 +31,7 @@ namespace headrace::cost {
 struct SplitLimits {
   int64_t hostBytes = 0, deviceBytes = 0;
   BlockBytes block;
+  int64_t kvDeviceBytes = std::numeric_limits<int64_t>::max(); // that KV blocks may take of deviceBytes; 0: none
 };
 
 struct HybridSplit {

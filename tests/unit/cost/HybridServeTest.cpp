@@ -235,6 +235,8 @@ TEST(HybridServeBytes, RefuseSizesBelowOneAndOverflow) {
 
 TEST(HybridServeBinding, HasANameEach) {
   EXPECT_EQ(bindingName(Binding::kBalanced), "balanced");
+  EXPECT_EQ(bindingName(Binding::kDeviceMemory), "device memory");
+  EXPECT_EQ(bindingName(Binding::kWaits), "steps wait");
   EXPECT_EQ(bindingName(Binding::kNothing), "nothing to place");
   EXPECT_TRUE(balanced({100, 95}));
   EXPECT_FALSE(balanced({100, 94}));

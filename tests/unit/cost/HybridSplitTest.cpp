@@ -115,7 +115,8 @@ TEST(HybridSplitRound, OfThePapersBatchGainsLessThanThePaperSays) {
 bool fits(const HybridBlocks &b, const SplitLimits &limits) {
   return b.kvHost >= 0 && b.actHost >= 0 && b.actDevice >= 0 && b.kvDevice >= 0 &&
          b.kvHost * limits.block.kv + b.actHost * limits.block.act <= limits.hostBytes &&
-         b.kvDevice * limits.block.kv + b.actDevice * limits.block.act <= limits.deviceBytes;
+         b.kvDevice * limits.block.kv + b.actDevice * limits.block.act <= limits.deviceBytes &&
+         b.kvDevice * limits.block.kv <= limits.kvDeviceBytes;
 }
 
 std::optional<double> fastestOfAll(const HybridTimes &times, int64_t blocks, const SplitLimits &limits) {
@@ -195,6 +196,10 @@ void expectBinding(const HybridTimes &times, const HybridSplit &got, const Split
     return;
   case Binding::kNothing:
     EXPECT_EQ(b.total(), 0);
+    return;
+  case Binding::kDeviceMemory: // of compiled plans
+  case Binding::kWaits:
+    ADD_FAILURE() << bindingName(got.binding);
   }
 }
 
@@ -210,7 +215,9 @@ TEST(HybridSplitRandom, IsTheFastestOfAllSplits) {
     times.forward.interceptNs /= 10;
     const int64_t blocks = random.in(1, 30);
     const int64_t least = blocks * std::min(block.kv, block.act);
-    const SplitLimits limits = {random.in(least / 2, 2 * least), random.in(0, least / 2), block};
+    SplitLimits limits = {random.in(least / 2, 2 * least), random.in(0, least / 2), block};
+    if (i % 3 == 0)
+      limits.kvDeviceBytes = random.in(0, limits.deviceBytes);
     const std::optional<double> fastest = fastestOfAll(times, blocks, limits);
     const auto got = bestSplit(times, blocks, limits);
     ASSERT_EQ(got.ok(), fastest.has_value()) << got.status();
@@ -253,6 +260,22 @@ TEST(HybridSplitRandom, IsBalancedOrSaysWhyNot) {
   }
   EXPECT_GE(seen[Binding::kBalanced], 40);
   EXPECT_EQ(seen[Binding::kBlocksTooCoarse], 0); // a block is at most 1 in 500
+}
+
+// Ten blocks, the device holds them all: forward 90, weights 100, so that nothing is best brought. ACT are larger than
+// KV, so that KV blocks are what it has room for; where it may have none of them they are brought.
+TEST(HybridSplit, KeepsKvOffTheDeviceWhereItMayNotBeThere) {
+  HybridTimes times = roundTimes();
+  times.loadWeightsNs = 100;
+  SplitLimits limits{100, 20, {2, 4}};
+  EXPECT_EQ(splitOf(times, 10, limits).blocks, (HybridBlocks{0, 0, 0, 10}));
+  limits.kvDeviceBytes = 7; // three blocks, and three of ACT in the other 14 bytes
+  EXPECT_EQ(splitOf(times, 10, limits).blocks.kvDevice, 3);
+  limits.kvDeviceBytes = 0; // 5 ACT, 10 a block to compute: 90 + 50 against 100 + 5 x 10 of the link
+  EXPECT_EQ(splitOf(times, 10, limits).blocks, (HybridBlocks{5, 0, 5, 0}));
+  limits.kvDeviceBytes = -1;
+  EXPECT_EQ(bestSplit(times, 10, limits).status(),
+            absl::InvalidArgumentError("a limit of -1 bytes for KV on the device: expected at least 0"));
 }
 
 TEST(HybridSplit, RefusesWhatDoesNotFit) {

@@ -154,7 +154,7 @@ TEST(JobFile, TheShippedJobsRead) {
 TEST(JobFile, RefusesUnknownKeysAndSections) {
   for (const char *count : {"0", "65", "-1", "\"4\""})
     expectRefused(std::string("[goal]\nmini_batches = ") + count + "\n",
-                  std::string("2: goal.mini_batches = ") + count + ": expected an integer from 1 to 64");
+                  std::string("2: goal.mini_batches = ") + count + ": expected an integer from 1 to 64, or \"auto\"");
   expectRefused("[goals]\nbatch = 1\n",
                 "1: goals: unknown key: expected one of buckets, goal, hardware, model, policy");
   expectRefused(

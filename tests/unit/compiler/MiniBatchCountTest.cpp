@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/choose/MiniBatchCount.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_cat.h"
+#include "compiler/choose/policies/Policies.h"
+#include "runtime/model/ModelSpec.h"
+#include "tests/unit/compiler/Requests.h"
+
+namespace headrace::compiler {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+struct Counted {
+  std::map<int64_t, uint64_t> ns; // of counts that memory holds
+  std::vector<int64_t> asked;
+
+  absl::StatusOr<MiniBatchChoice> search(int64_t batch, int64_t packed) {
+    return bestMiniBatches(batch, packed, [this](int64_t count) -> absl::StatusOr<uint64_t> {
+      asked.push_back(count);
+      if (!ns.contains(count))
+        return absl::ResourceExhaustedError(absl::StrCat("no room for ", count));
+      return ns.at(count);
+    });
+  }
+};
+
+// Divisors of 12: 1, 2, 3, 4, 6, 12.
+TEST(MiniBatchCount, IsADivisorFromThePackedOneOn) {
+  Counted rises{{{2, 40}, {3, 30}, {4, 20}, {6, 25}}, {}};
+  EXPECT_EQ(rises.search(12, 2)->count, 4);
+  EXPECT_THAT(rises.asked, ElementsAre(2, 3, 4, 6));
+  Counted falls{{{2, 20}, {3, 30}, {4, 40}, {6, 50}}, {}};
+  EXPECT_EQ(falls.search(12, 5)->count, 2); // 5 is 6
+  EXPECT_THAT(falls.asked, ElementsAre(6, 12, 4, 3, 2, 1));
+  Counted stays{{{3, 10}, {4, 10}, {2, 10}}, {}}; // of equal ones the packed
+  EXPECT_EQ(stays.search(12, 3)->count, 3);
+  EXPECT_THAT(stays.asked, ElementsAre(3, 4, 2));
+}
+
+TEST(MiniBatchCount, MoreOfThemWhereMemoryDoesNotHoldThePacked) {
+  Counted late{{{6, 60}, {12, 70}}, {}};
+  const absl::StatusOr<MiniBatchChoice> choice = late.search(12, 1);
+  ASSERT_TRUE(choice.ok()) << choice.status();
+  EXPECT_EQ(choice->count, 6);
+  EXPECT_THAT(late.asked, ElementsAre(1, 2, 3, 4, 6, 12));
+  EXPECT_FALSE(choice->tried.at(4).has_value());
+  Counted none;
+  EXPECT_EQ(none.search(4, 4).status(), absl::ResourceExhaustedError("no room for 4"));
+  EXPECT_EQ(
+      bestMiniBatches(4, 1, [](int64_t) { return absl::StatusOr<uint64_t>(absl::InternalError("wrong")); }).status(),
+      absl::InternalError("wrong"));
+}
+
+// tinyOpt of 64 hidden in F32: a token's keys and values are 512 bytes a layer, so a sequence of 256 has 128 KiB, and
+// 256 KiB in two slots. A layer's weights are 202 KiB and two are held.
+CompileRequest away(uint64_t room) {
+  CompileRequest r = request(tinyOpt(3));
+  r.goal.batch = 8;
+  r.goal.context = 256;
+  r.goal.kvDeviceMemory = 0;
+  r.goal.deviceMemory = 2 * model::layoutWeights(r.model).layerBytes(0) + room;
+  r.policy.interval = 1;
+  return r;
+}
+
+TEST(MiniBatchCount, PackingFillsWhatTheDeviceHasRoomFor) {
+  const auto packed = [](const CompileRequest &r) {
+    const absl::StatusOr<const Policy *> policy = policyFor(r.policy, r.goal);
+    EXPECT_TRUE(policy.ok()) << policy.status();
+    const absl::StatusOr<int64_t> count = packedMiniBatches(r, **policy);
+    EXPECT_TRUE(count.ok()) << count.status();
+    return count.value_or(0);
+  };
+  const uint64_t sequence = 256 << 10;
+  EXPECT_EQ(packed(away(8 * sequence)), 1);
+  EXPECT_EQ(packed(away(8 * sequence - 1)), 2); // 7 and 1
+  EXPECT_EQ(packed(away(3 * sequence)), 3);
+  EXPECT_EQ(packed(away(sequence)), 8);
+  // All activations, on the host: 64 KiB in each of two slots, and 128 KiB of keys and values made of them.
+  CompileRequest kept = away(2 * sequence);
+  kept.policy.actShare = model::actShareOf(1, 0);
+  EXPECT_EQ(packed(kept), 4);
+  CompileRequest held = away(100 * sequence);
+  held.goal.kvDeviceMemory.reset();
+  EXPECT_EQ(packed(held), 1);
+  const CompileRequest small = away(sequence - 1);
+  EXPECT_THAT(packedMiniBatches(small, **policyFor(small.policy, small.goal)).status().message(),
+              HasSubstr("expected at most the 0 that a mini-batch has room for"));
+}
+
+// The plan is the one that the count stated makes.
+TEST(MiniBatchCount, TheCompilerFindsIt) {
+  CompileRequest r = away(uint64_t{3} << 20);
+  r.buckets = {.newTokens = {16}, .sequences = {}, .contexts = {256}};
+  r.goal.autoMiniBatches = true;
+  const absl::StatusOr<plan::Plan> chosen = compile(r);
+  ASSERT_TRUE(chosen.ok()) << chosen.status();
+  EXPECT_THAT(chosen->reason, HasSubstr(". Mini-batches: the batch packs into 1; of those tried (1 "));
+  EXPECT_EQ(chosen->goal.miniBatches, chosen->miniBatches);
+  r.goal.autoMiniBatches = false;
+  uint64_t least = UINT64_MAX, ofChosen = 0;
+  for (const int64_t count : {1, 2, 4, 8}) {
+    r.goal.miniBatches = count;
+    const absl::StatusOr<plan::Plan> plan = compile(r);
+    if (!plan.ok())
+      continue;
+    uint64_t ns = 0;
+    for (const plan::Variant &variant : plan->variants)
+      if (const plan::Schedule &schedule = plan->schedules[variant.schedule];
+          schedule.iterationClass == plan::IterationClass::Decode && schedule.kvBlocks == 0)
+        ns = variant.predictedNs;
+    if (count == chosen->goal.miniBatches) {
+      EXPECT_EQ(plan->reason, chosen->reason.substr(0, chosen->reason.find(". Mini-batches: ")));
+      ofChosen = ns;
+    }
+    least = std::min(least, ns);
+  }
+  EXPECT_EQ(ofChosen, least);
+  EXPECT_THAT(chosen->reason, HasSubstr(absl::StrCat(" ", chosen->miniBatches, " takes the least")));
+}
+
+} // namespace
+} // namespace headrace::compiler
