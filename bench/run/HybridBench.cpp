@@ -8,6 +8,9 @@
 //
 // The profile's arithmetic is set so that activations alone are predicted to compute as long as they were measured to;
 // the chosen share, and what it gains, are held out.
+//
+// Of each plan, what the device holds (DevicePeak.h), and in virtual time what is lost by not packing mini-batches anew
+// in each iteration (RepackLoss.h): both exact, whatever the machine.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -16,8 +19,10 @@
 
 #include <nlohmann/json.hpp>
 
+#include "bench/run/DevicePeak.h"
 #include "bench/run/HybridBench.h"
 #include "bench/run/Player.h"
+#include "bench/run/RepackLoss.h"
 #include "compiler/Compile.h"
 #include "runtime/cost/HybridServe.h"
 #include "runtime/model/ModelSpec.h"
@@ -27,6 +32,8 @@ namespace {
 
 constexpr double kBandwidth = 0.5e9;
 constexpr Load kLoad{.name = "decode 4", .sequences = 4, .context = 512};
+
+unsigned long long count(uint64_t bytes) { return bytes; }
 
 // A wide cache beside few weights: F32 keys and values of 8 layers of 512, 4 KiB a token and layer.
 model::ModelSpec wideCache() {
@@ -118,6 +125,63 @@ void benchLines(const model::Hardware &hardware, const host::HostOptions &device
   }
 }
 
+// What a plan's arena is made of, and that the device takes exactly that.
+nlohmann::json benchPeak(const char *name, const plan::Plan &plan, const host::HostOptions &options) {
+  const DevicePeak peak = devicePeak(plan, 0);
+  const std::unique_ptr<core::Device> device = host::makeHostDevice(options);
+  check(device->open(plan, {}));
+  const uint64_t taken = device->counters().peakDeviceBytes;
+  const std::byte one{};
+  const bool ends = device->writeDevice(taken - 1, {&one, 1}).ok() && !device->writeDevice(taken, {&one, 1}).ok();
+  std::printf("hybrid/peak, %-22s resident %llu (weights %llu, caches %llu, io %llu) + slots %llu + beside them %llu + "
+              "padding %llu = %llu bytes: the device takes %llu\n",
+              name, count(peak.resident()), count(peak.weights), count(peak.caches), count(peak.io), count(peak.slots),
+              count(peak.transients), count(peak.padding), count(peak.total()), count(taken));
+  if (peak.total() != taken || peak.total() != plan.arenaBytes || !ends)
+    fail(std::string("hybrid/peak, ") + name + ": the device's arena is not what lies in it");
+  return {{"name", std::string("hybrid/peak, ") + name},
+          {"weights_bytes", peak.weights},
+          {"cache_bytes", peak.caches},
+          {"io_bytes", peak.io},
+          {"slot_bytes", peak.slots},
+          {"transient_bytes", peak.transients},
+          {"padding_bytes", peak.padding},
+          {"device_bytes", taken}};
+}
+
+void benchRepack(nlohmann::json &results) {
+  const plan::Plan plan = take(repackPlan(take(model::openModel("opt-6.7b")).spec, 64, 1024));
+  double served = 0; // requests/s, where all come at once
+  for (const RepackLoad &load : repackLoads())
+    for (uint64_t seed = 1; seed <= 3; ++seed) {
+      const RepackRun run = take(playRepack(plan, load, served, seed));
+      if (load.rate == 0 && served == 0)
+        served = static_cast<double>(load.requests) / run.seconds;
+      const RepackSums &sums = run.sums;
+      const double iterations = static_cast<double>(sums.iterations);
+      std::printf("hybrid/repack, %-24s seed %llu: %5.0f iterations of %7.2f ms, packed %7.2f, spread %7.2f; blocks "
+                  "%+.2f%%, time %+.2f%%, lanes %+.2f%%\n",
+                  std::string(load.name).c_str(), count(seed), iterations,
+                  static_cast<double>(sums.launchedNs) / iterations * 1e-6,
+                  static_cast<double>(sums.packedNs) / iterations * 1e-6,
+                  static_cast<double>(sums.spreadNs) / iterations * 1e-6, run.byteLoss() * 100, run.loss() * 100,
+                  run.lanesLoss() * 100);
+      std::fflush(stdout);
+      results.push_back({{"name", "hybrid/repack, " + std::string(load.name) + ", seed " + std::to_string(seed)},
+                         {"iterations", sums.iterations},
+                         {"launched_ns", sums.launchedNs},
+                         {"packed_ns", sums.packedNs},
+                         {"spread_ns", sums.spreadNs},
+                         {"least_ns", sums.leastNs},
+                         {"blocks_brought_bytes", sums.launchedBytes},
+                         {"blocks_needed_bytes", sums.neededBytes},
+                         {"byte_loss", run.byteLoss()},
+                         {"loss", run.loss()},
+                         {"lanes_loss", run.lanesLoss()},
+                         {"target", kMostRepackLoss}});
+    }
+}
+
 } // namespace
 
 nlohmann::json benchHybrid(const host::HostOptions &device, int iterations) {
@@ -165,7 +229,9 @@ nlohmann::json benchHybrid(const host::HostOptions &device, int iterations) {
                        {"gain_target", 0.95},
                        {"arena_bytes", player->plan().arenaBytes},
                        {"arithmetic", arithmetic}});
+    results.push_back(benchPeak(name, player->plan(), device));
   }
+  benchRepack(results);
   benchLines(hardware, device, weights, std::max(iterations / kTurn, 8), results);
   return results;
 }

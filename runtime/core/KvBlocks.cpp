@@ -95,6 +95,10 @@ void KvBlocks::shrink(std::vector<int32_t> &table, int64_t tokens) {
     free_ += act_.blocks > 0 || block < limit_;
     --inUse_;
   }
+  trimEnds();
+}
+
+void KvBlocks::trimEnds() {
   while (end_ > 1 && used_[static_cast<size_t>(end_ - 1)] == 0)
     --end_;
   while (actEnd_ > 0 && used_[static_cast<size_t>(kvBlocks_ + actEnd_ - 1)] == 0)
@@ -102,17 +106,17 @@ void KvBlocks::shrink(std::vector<int32_t> &table, int64_t tokens) {
 }
 
 bool KvBlocks::lower(int32_t &block) {
-  if (block >= kvBlocks_ || heap_.empty() || heap_.front() >= block)
+  std::vector<int32_t> &heap = block < kvBlocks_ ? heap_ : actHeap_;
+  if (heap.empty() || heap.front() >= block)
     return false;
   const int32_t higher = block;
-  block = popLowest(heap_);
-  push(heap_, higher);
+  block = popLowest(heap);
+  push(heap, higher);
   used_[static_cast<size_t>(block)] = 1;
   used_[static_cast<size_t>(higher)] = 0;
   if (act_.blocks == 0)
     free_ += static_cast<int64_t>(higher < limit_) - static_cast<int64_t>(block < limit_);
-  while (end_ > 1 && used_[static_cast<size_t>(end_ - 1)] == 0)
-    --end_;
+  trimEnds();
   return true;
 }
 

@@ -46,6 +46,9 @@ public:
     return any ? freeBlocks() : std::min({freeBlocks(), ofKind(heap_), ofKind(actHeap_)});
   }
   int64_t used() const { return inUse_; }
+  // Of either kind.
+  int64_t kvUsed() const { return kvBlocks_ - 1 - ofKind(heap_); }
+  int64_t actUsed() const { return act_.blocks - ofKind(actHeap_); }
   int64_t blocksFor(int64_t tokens) const { return (tokens + blockTokens_ - 1) / blockTokens_; }
 
   // Appends blocks to `table` until it holds `tokens` tokens. ResourceExhausted, with nothing taken, if too few are
@@ -58,8 +61,8 @@ public:
   // Takes back all blocks of `table` and empties it.
   void release(std::vector<int32_t> &table);
 
-  // Gives the lowest free block in place of `block`, which is free then, for who moves what that holds. False, and
-  // nothing changes, where no lower one is free.
+  // Gives the lowest free block of its kind in place of `block`, which is free then, for who moves what that holds.
+  // False, and nothing changes, where no lower one is free.
   bool lower(int32_t &block);
 
   // Only KV blocks below the limit are given out, until the runtime changes to a placement, which sets its own.
@@ -78,6 +81,7 @@ public:
   int64_t blocksInUseAbove(int64_t limit) const;
 
 private:
+  void trimEnds(); // down to the highest in use
   static int64_t ofKind(const std::vector<int32_t> &heap) { return static_cast<int64_t>(heap.size()); }
 
   void giveUpFirst(std::vector<int32_t> &table, int64_t count);

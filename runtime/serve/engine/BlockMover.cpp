@@ -13,14 +13,34 @@ BlockMover::BlockMover(const plan::Plan &plan)
     : plan_(plan), layers_(plan.model->layers), row_(static_cast<uint64_t>(plan.blockTokens) * sizeof(int32_t)) {
   for (uint32_t p = 0; p < plan.placements.size(); ++p)
     layouts_.emplace_back(plan, p);
+  if (!plan.keepsActivations())
+    return;
+  acts_.resize(plan.kvCaches());
+  for (const plan::Extent &extent : plan.placements[0].extents) // as in all placements
+    if (const plan::Buffer &buffer = plan.buffers[extent.buffer]; buffer.kind == plan::BufferKind::Act) {
+      if (extent.space != plan::Space::Host) {
+        acts_.clear();
+        return;
+      }
+      acts_[plan.cacheNumber(buffer)] = extent.address;
+    }
 }
 
 absl::StatusOr<uint64_t> BlockMover::move(uint32_t placement, uint32_t miniBatch, int32_t from, int32_t to,
                                           core::Device &device) {
   const core::KvLayout &layout = layouts_[placement];
-  const uint64_t block = layout.blockBytes();
+  const uint64_t block = layout.blockBytes(), actBlock = plan_.actBlockBytes();
+  const bool act = from >= plan_.kvBlocks;
   uint64_t linkBytes = 0;
   for (int64_t layer = 0; layer < layers_; ++layer) {
+    if (act) {
+      const uint64_t first = acts_[static_cast<uint64_t>(layer) * plan_.miniBatches + miniBatch];
+      const auto at = [&](int32_t number) { return first + static_cast<uint64_t>(number - plan_.kvBlocks) * actBlock; };
+      if (device.holdsData())
+        std::copy_n(device.hostSlab().begin() + static_cast<std::ptrdiff_t>(at(from)), actBlock,
+                    device.hostSlab().begin() + static_cast<std::ptrdiff_t>(at(to)));
+      continue;
+    }
     const core::KvPlaces source = layout.of(layer, from, miniBatch), target = layout.of(layer, to, miniBatch);
     if (source.space != plan::Space::Host)
       return absl::InvalidArgumentError(

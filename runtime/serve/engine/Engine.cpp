@@ -123,7 +123,7 @@ Engine::Engine(core::Runtime &runtime, EngineOptions options, int64_t maxNumSeqs
       miniBatches_(plan_.miniBatches), rows_(plan_.miniBatches) {
   for (uint32_t p = 0; p < plan_.placements.size(); ++p) {
     resident_.push_back(plan::residentBlocks(plan_, plan_.placements[p]));
-    compacts_.push_back(plan_.actBlocks == 0 && resident_.back() < plan_.placements[p].kvBlocks &&
+    compacts_.push_back((mover_.actsOnHost() || resident_.back() < plan_.placements[p].kvBlocks) &&
                         mayCompact(plan_, p));
   }
   const auto ofOne = static_cast<size_t>(limits.maxNumSeqs), seqs = ofOne * miniBatches_.size();

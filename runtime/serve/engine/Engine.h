@@ -363,10 +363,10 @@ private:
 
   // Compaction (EngineCompaction.cpp).
   int64_t resident() const { return resident_[runtime_.placement()]; }
-  int64_t apart(const MiniBatch &of) const;
+  int64_t apart(const MiniBatch &of, bool act) const;
   bool wantsCompaction() const;
   absl::Status compact();
-  int32_t *highestBlock(MiniBatch &of);
+  int32_t *highestBlock(MiniBatch &of, bool act);
 
   // Expansion (EngineExpansion.cpp).
   void beginExpansion();

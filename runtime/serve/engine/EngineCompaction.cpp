@@ -7,7 +7,8 @@
 //   in use   | 1 2 3 . 5 . . 8 | 9 . . 12 . 14 |     14 moves to 4, 12 to 6: nothing above 9 is brought any more
 //            | device's        | host's        |
 //
-// What a joined prompt will take at once is left free for it.
+// What a joined prompt will take at once is left free for it. Activation blocks that are all at home on the host are
+// moved among themselves.
 //
 // Where fewer are offered than a placement has (Pie's places), those above the ones of a smaller placement are moved
 // for it to be taken.
@@ -26,28 +27,39 @@ constexpr int64_t kApartShare = 64;                    // one part of so many of
 
 // Free blocks among those that are brought or below them, as many as blocks that could be moved. Where placements have
 // different numbers of blocks: those in use that the smallest with as many as are offered has not.
-int64_t Engine::apart(const MiniBatch &of) const {
+int64_t Engine::apart(const MiniBatch &of, bool act) const {
   if (levels_)
-    return of.blocks->used() <= levels_->offered() ? of.blocks->blocksInUseAbove(levels_->offered() + 1) : 0;
-  const int64_t end = of.blocks->endOfUse(), brought = end - resident();
+    return !act && of.blocks->used() <= levels_->offered() ? of.blocks->blocksInUseAbove(levels_->offered() + 1) : 0;
+  if (act && !mover_.actsOnHost())
+    return 0;
+  const int64_t end = act ? of.blocks->actEndOfUse() : of.blocks->endOfUse() - 1;
+  const int64_t brought = act ? end : end + 1 - resident();
   if (brought <= 0)
     return 0;
+  const auto ofKind = [&](int64_t blocks) {
+    const int64_t acts = plan_.actBlocks > 0 ? plan_.actShare.of(blocks) : 0;
+    return act ? acts : blocks - acts;
+  };
   int64_t coming = 0;
   for (const Sequence &one : of.running)
-    coming += std::max<int64_t>(0, of.blocks->blocksFor(one.prefill) - static_cast<int64_t>(one.blocks.size()));
-  const int64_t holes = std::min(end - 1 - of.blocks->used() - coming, brought);
+    coming += std::max<int64_t>(0, ofKind(of.blocks->blocksFor(one.prefill)) -
+                                       ofKind(static_cast<int64_t>(one.blocks.size())));
+  const int64_t used = act ? of.blocks->actUsed() : of.blocks->kvUsed();
+  const int64_t holes = std::min(end - used - coming, brought);
   return holes > 1 + brought / kApartShare ? holes : 0;
 }
 
 bool Engine::wantsCompaction() const {
   const bool compacts = compacts_[runtime_.placement()] || (levels_ && resident() == 0);
   return compacts && !isStatic() && !swapping() &&
-         std::any_of(miniBatches_.begin(), miniBatches_.end(), [this](const MiniBatch &one) { return apart(one) > 0; });
+         std::any_of(miniBatches_.begin(), miniBatches_.end(),
+                     [this](const MiniBatch &one) { return apart(one, false) > 0 || apart(one, true) > 0; });
 }
 
 // The entry of a block table that has the highest block of a mini-batch.
-int32_t *Engine::highestBlock(MiniBatch &of) {
-  const auto highest = static_cast<int32_t>(of.blocks->endOfUse() - 1);
+int32_t *Engine::highestBlock(MiniBatch &of, bool act) {
+  const auto highest =
+      static_cast<int32_t>(act ? plan_.kvBlocks + of.blocks->actEndOfUse() - 1 : of.blocks->endOfUse() - 1);
   for (Sequences *sequences : {&of.running, &waiting_, &leaving_, &kept_})
     for (Sequence &sequence : *sequences)
       if (sequence.miniBatch == of.number)
@@ -63,18 +75,19 @@ absl::Status Engine::compact() {
   RETURN_IF_ERROR(device_.drain());
   uint64_t moved = 0;
   for (MiniBatch &one : miniBatches_)
-    for (int64_t left = apart(one); left > 0 && moved < kMovedAtOnce; --left) {
-      int32_t *const entry = highestBlock(one);
-      if (entry == nullptr)
-        break;
-      const int32_t from = *entry;
-      if (from < resident() || !one.blocks->lower(*entry))
-        break;
-      ASSIGN_OR_RETURN(bytes, mover_.move(runtime_.placement(), one.number, from, *entry, device_));
-      moved += mover_.blockBytes();
-      ++counters_.compactedBlocks;
-      counters_.compactionBytes += bytes;
-    }
+    for (const bool act : {false, true})
+      for (int64_t left = apart(one, act); left > 0 && moved < kMovedAtOnce; --left) {
+        int32_t *const entry = highestBlock(one, act);
+        if (entry == nullptr)
+          break;
+        const int32_t from = *entry;
+        if (from < resident() || !one.blocks->lower(*entry))
+          break;
+        ASSIGN_OR_RETURN(bytes, mover_.move(runtime_.placement(), one.number, from, *entry, device_));
+        moved += mover_.blockBytes(act);
+        ++counters_.compactedBlocks;
+        counters_.compactionBytes += bytes;
+      }
   if (moved > 0)
     runtime_.kvWritten();
   return absl::OkStatus();
