@@ -116,7 +116,7 @@ LogicalResult RecomputeKvOp::verify() {
                  failed(verifyTensor(*this, "norms", getHeadNorms(), getUnit(), false)));
 }
 void RecomputeKvOp::getAsmResultNames(SetName setName) { setName(getRecomputed(), "recomputed"); }
-void EmptyKvOp::getAsmResultNames(SetName setName) { setName(getEmpty(), "recomputed"); }
+void EmptyKvOp::getAsmResultNames(SetName setName) { setName(getEmpty(), "empty"); }
 
 // `packed` must be what `bits` an element and two bounds a group take of `plain`.
 static LogicalResult verifyPacked(Operation *op, int32_t bits, int32_t group, BufferType plain, BufferType packed) {

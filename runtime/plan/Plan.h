@@ -336,7 +336,7 @@ struct Plan {
   // In an iteration, a layer's K and V of tokens in activation blocks are in one transient, block by block as in a
   // cache: recompute_kv makes those of earlier tokens, rope_append appends the others, attention reads both.
   //
-  // Their home is the device, or for all of them the host, direct: then each layer's are brought to a slot for
+  // Their home is the device, or of some or all layers the host, direct: then such a layer's are brought to a slot for
   // recompute_kv, and act_append, which is direct, writes its rows to the home.
   //
   // Where policy.actHome is None nothing is kept, and there are no buffers of kind Act: the share is that of the first
@@ -414,6 +414,8 @@ std::string kvName(int64_t layer, uint32_t miniBatch, uint32_t miniBatches);
 bool bringsOneRowEach(const Plan &plan, const Variant &variant);
 // Rows that recompute_kv makes at most in an iteration of a variant: of a layer and mini-batch, whole blocks.
 int64_t actRows(const Plan &plan, const Variant &variant);
+// Of the rows of a variant of decoding those that pass again, 0 where none do.
+int64_t againRows(const Plan &plan, const Variant &variant);
 // "act.3", or "act.3.1".
 std::string actName(int64_t layer, uint32_t miniBatch, uint32_t miniBatches);
 // "residual", or "residual.1" where a plan has several mini-batches.

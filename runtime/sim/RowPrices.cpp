@@ -60,7 +60,8 @@ RowPrices::RowPrices(const plan::Plan &plan, const model::WeightLayout &layout, 
     : layout_(plan.metaLayout), firstActSlot_(plan.actBlocks > 0 ? plan.kvBlocks * plan.blockTokens : kNoSlot),
       homeSlots_(plan.miniBatches), rows_(plan.miniBatches) {
   const plan::Schedule &schedule = plan.schedules[variant.schedule];
-  const cost::Bucket bucket{variant.newTokens, variant.sequences, variant.context, plan::actRows(plan, variant)};
+  const cost::Bucket bucket{variant.newTokens, variant.sequences, variant.context, plan::actRows(plan, variant),
+                            plan::againRows(plan, variant)};
   size_t untilPublish = schedule.steps.size();
   for (size_t i = 0; i < schedule.steps.size(); ++i)
     if (schedule.steps[i].kind == plan::StepKind::Publish)

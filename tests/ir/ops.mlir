@@ -51,6 +51,8 @@ headrace.iteration @compute decode phase(model) limits(8, 8, 2048) {
   %act1 = headrace.act 0 mini_batch(1) : <512, f32>
   // CHECK-NEXT: %[[KEPT:.*]] = headrace.act_append tokens(%meta) %normed, %act.0 step<attention 0> : <512, bytes>, <400, f32>, <512, f32>
   %kept = headrace.act_append tokens(%meta) %n, %act step<attention 0> : <512, bytes>, <400, f32>, <512, f32>
+  // CHECK-NEXT: %empty = headrace.empty_kv tokens(%meta) step<attention 0> : <512, bytes> -> <1024, bf16>
+  %empty = headrace.empty_kv tokens(%meta) step<attention 0> : <512, bytes> -> <1024, bf16>
   // CHECK-NEXT: %recomputed = headrace.recompute_kv tokens(%meta) %[[KEPT]], %[[UNPACKED]][120 for 380, 500 for 20] norms[900 for 64] step<attention 0> scratch 64 : <512, bytes>, <512, f32>, <1000, f16> -> <1024, bf16>
   %rec = headrace.recompute_kv tokens(%meta) %kept, %unpacked[120 for 380, 500 for 20] norms[900 for 64] step<attention 0> scratch 64 : <512, bytes>, <512, f32>, <1000, f16> -> <1024, bf16>
   // CHECK-NEXT: %[[ROT:.*]], %[[APP:.*]]:2 = headrace.rope_append tokens(%meta) %rotated_0, %appended_1, %recomputed step<attention 0> : <512, bytes>, <800, f32>, <4096, bf16>, <1024, bf16>
