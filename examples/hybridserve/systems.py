@@ -138,12 +138,10 @@ class World:
 
     def half_ids(self, model, context):
         """Half of 64 sequences' tokens from ids, by none of them (Figure 4): FlexGen's link, all compute beside it."""
-        none = self.plan(model, 64, context, 4)
-        weights = none.json["placements"][0]["weight_bytes_by_home"]["host"]
-        link = none.decode["link_alone_ms"] / self.efficiency
-        brought = link * (weights + (none.decode["h2d_bytes"] - weights) / 2) / none.decode["h2d_bytes"]
-        made = none.decode["compute_alone_ms"] + token_ms(none) * 64 * (context - 1) / 2
-        return max(brought, made) / max(link, none.decode["compute_alone_ms"])
+        link = "" if self.efficiency == 1 else f"--link-efficiency {self.efficiency:g}"
+        none = self.plan(model, 64, context, 4, link)
+        half = self.plan(model, 64, context, 4, f"{link} --act-ratio 1/2 --act-home none".strip(), tokens=256)
+        return half.decode_s() / none.decode_s()
 
     def act_by_ids(self):
         """A decode iteration's compute, recomputation from activations in it, by the same from ids (Figure 6)."""
