@@ -105,61 +105,47 @@ protected:
       some.push_back(all[i]);
     return some;
   }
-};
-
-TEST_P(ActBlocks, TokensAreThoseOfKeysAndValuesKept) {
-  for (const model::ModelSpec &spec : specs()) {
-    SCOPED_TRACE(spec.name);
-    const auto by = load(spec, {});
-    ASSERT_NE(by, nullptr);
-    std::vector<std::vector<int32_t>> alones;
-    for (const std::vector<int32_t> &prompt : prompts(4 * kSequences))
-      alones.push_back(alone(*by, {.prompt = prompt, .maxNewTokens = newTokens()}));
-    for (const Kept &kept : cases()) {
-      SCOPED_TRACE(testing::Message() << kept);
-      const auto loaded = load(spec, kept);
-      ASSERT_NE(loaded, nullptr);
-      EXPECT_GT(loaded->plan.actBlocks, 0);
-      const int64_t requests = kept.miniBatches * kSequences;
-      const auto result =
-          serve::generate(*loaded->runtime, {.prompts = prompts(requests), .maxNewTokens = newTokens()});
-      ASSERT_TRUE(result.ok()) << result.status();
-      EXPECT_EQ(result->tokens, std::vector(alones.begin(), alones.begin() + requests));
-      EXPECT_EQ(loaded->runtime->missingVariants(), 0u);
-      for (uint32_t i = 0; i < loaded->plan.miniBatches; ++i)
-        EXPECT_EQ(loaded->runtime->kvBlocks(i).used(), 0);
+  // Requests together by each, against each request alone where keys and values are kept.
+  static void expectTokensAlone(const std::vector<Kept> &all) {
+    for (const model::ModelSpec &spec : specs()) {
+      SCOPED_TRACE(spec.name);
+      const auto by = load(spec, {});
+      ASSERT_NE(by, nullptr);
+      std::vector<std::vector<int32_t>> alones;
+      for (const std::vector<int32_t> &prompt : prompts(4 * kSequences))
+        alones.push_back(alone(*by, {.prompt = prompt, .maxNewTokens = newTokens()}));
+      for (const Kept &kept : all) {
+        SCOPED_TRACE(testing::Message() << kept);
+        const auto loaded = load(spec, kept);
+        ASSERT_NE(loaded, nullptr);
+        EXPECT_GT(loaded->plan.actBlocks, 0);
+        EXPECT_EQ(loaded->plan.recomputesFromIds(), kept.fromIds);
+        const int64_t requests = kept.miniBatches * kSequences;
+        const auto result =
+            serve::generate(*loaded->runtime, {.prompts = prompts(requests), .maxNewTokens = newTokens()});
+        ASSERT_TRUE(result.ok()) << result.status();
+        EXPECT_EQ(result->tokens, std::vector(alones.begin(), alones.begin() + requests));
+        EXPECT_EQ(loaded->runtime->missingVariants(), 0u);
+        for (uint32_t i = 0; i < loaded->plan.miniBatches; ++i)
+          EXPECT_EQ(loaded->runtime->kvBlocks(i).used(), 0);
+      }
     }
   }
-}
+};
+
+TEST_P(ActBlocks, TokensAreThoseOfKeysAndValuesKept) { expectTokensAlone(cases()); }
 
 // Nothing is kept of the first blocks of each sequence: their tokens pass all layers again in each iteration.
 TEST_P(ActBlocks, TokensAreThoseOfTokensPassedAgain) {
   if (GetParam().plansFor != model::DeviceKind::Host)
     GTEST_SKIP() << "on the host and simulated";
-  for (const model::ModelSpec &spec : specs()) {
-    const auto by = load(spec, {});
-    ASSERT_NE(by, nullptr);
-    std::vector<std::vector<int32_t>> alones;
-    for (const std::vector<int32_t> &prompt : prompts(4 * kSequences))
-      alones.push_back(alone(*by, {.prompt = prompt, .maxNewTokens = newTokens()}));
-    for (Kept kept : cases()) {
-      if (kept.onHost != 0)
-        continue; // nothing has a home
+  std::vector<Kept> some;
+  for (Kept kept : cases())
+    if (kept.onHost == 0) { // nothing has a home
       kept.fromIds = true;
-      SCOPED_TRACE(testing::Message() << spec.name << ", " << kept);
-      const auto loaded = load(spec, kept);
-      ASSERT_NE(loaded, nullptr);
-      EXPECT_TRUE(loaded->plan.recomputesFromIds());
-      const int64_t requests = kept.miniBatches * kSequences;
-      const auto result =
-          serve::generate(*loaded->runtime, {.prompts = prompts(requests), .maxNewTokens = newTokens()});
-      ASSERT_TRUE(result.ok()) << result.status();
-      EXPECT_EQ(result->tokens, std::vector(alones.begin(), alones.begin() + requests));
-      EXPECT_EQ(loaded->runtime->missingVariants(), 0u);
-      for (uint32_t i = 0; i < loaded->plan.miniBatches; ++i)
-        EXPECT_EQ(loaded->runtime->kvBlocks(i).used(), 0);
+      some.push_back(kept);
     }
-  }
+  expectTokensAlone(some);
 }
 
 // Of 3 blocks of 4 tokens 1 of 2, the first two; a fourth changes nothing, with a fifth the third is given up.

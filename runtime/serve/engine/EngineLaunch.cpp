@@ -346,30 +346,6 @@ absl::Status Engine::launchIn(uint32_t placement) {
   return absl::OkStatus();
 }
 
-// Of all that run, where their first blocks keep nothing: at most, with all of a prompt brought.
-int64_t Engine::rowsAgain(const MiniBatch &of) const {
-  int64_t rows = 0;
-  if (plan_.recomputesFromIds())
-    for (const SequenceView &one : of.views)
-      rows +=
-          std::min(one.rows, model::actRows(plan_.actShare, plan_.blockTokens, std::max(one.nextEnd(), one.rows + 1)));
-  return rows;
-}
-
-// Tokens of earlier iterations whose blocks keep nothing pass all layers again: as a sequence that has the same table
-// and samples nothing.
-void Engine::addRowsAgain(MiniBatch &of, const Sequence &sequence) {
-  const int64_t blocks = of.blocks->actOf(sequence.blocks);
-  const int64_t rows = std::min({blocks * plan_.blockTokens, sequence.rows, static_cast<int64_t>(sequence.ids.size())});
-  if (rows == 0)
-    return;
-  of.rows.push_back({.tokens = absl::MakeConstSpan(sequence.ids).subspan(0, static_cast<size_t>(rows)),
-                     .blocks = sequence.blocks,
-                     .requestSlot = sequence.slot});
-  of.composition.tokens += rows;
-  ++of.composition.sequences;
-}
-
 absl::Status Engine::addRows(MiniBatch &of, Sequence &sequence, int64_t count, InFlight &iteration) {
   absl::Span<const int32_t> ids;
   const int64_t known = sequence.prefill - sequence.padding, after = sequence.rows + count;
