@@ -216,7 +216,49 @@ TEST(KvBlocks, KindsFollowTheShareOfEachTable) {
   EXPECT_EQ(blocks.endOfUse(), 1);
 }
 
-TEST(KvBlocks, ActivationBlocksAreNotMovedAndNotLimited) {
+// Each kind is exchanged for the lowest of its own: of 5 to 8, 1 to 4 are free and stay so.
+TEST(KvBlocks, AnActivationBlockIsExchangedForALowerOneOfItsKind) {
+  KvBlocks blocks(5, 4, {.blocks = 4, .context = 8, .share = {1, 1}});
+  std::vector<int32_t> one, other;
+  ASSERT_TRUE(blocks.grow(one, 8).ok());   // 5, 6
+  ASSERT_TRUE(blocks.grow(other, 8).ok()); // 7, 8
+  blocks.release(one);
+  EXPECT_EQ(blocks.actEndOfUse(), 4);
+  EXPECT_TRUE(blocks.lower(other[1]));
+  EXPECT_EQ(other, (std::vector<int32_t>{7, 5}));
+  EXPECT_EQ(blocks.actEndOfUse(), 3);
+  EXPECT_TRUE(blocks.lower(other[0]));
+  EXPECT_EQ(other, (std::vector<int32_t>{6, 5}));
+  EXPECT_FALSE(blocks.lower(other[0]));
+  EXPECT_EQ(blocks.actUsed(), 2);
+  EXPECT_EQ(blocks.kvUsed(), 0);
+  EXPECT_EQ(blocks.endOfUse(), 1);
+  blocks.release(other);
+}
+
+// Blocks 1 to 4 of keys and values, 5 to 8 that keep nothing: 1 of 2 of each table, its first.
+TEST(KvBlocks, FirstBlocksAreGivenUpAsTablesGrow) {
+  KvBlocks blocks(5, 4, {.blocks = 4, .context = 8, .share = {1, 2}, .sequences = 2, .first = true});
+  std::vector<int32_t> one, other;
+  ASSERT_TRUE(blocks.grow(one, 8).ok());
+  EXPECT_EQ(one, (std::vector<int32_t>{5, 1}));
+  ASSERT_TRUE(blocks.grow(other, 16).ok());
+  EXPECT_EQ(other, (std::vector<int32_t>{6, 7, 2, 3}));
+  EXPECT_EQ(blocks.actOf(other), 2);
+  // A third block: of 3 the first 2, so block 1 is given up, and is the lowest that is free.
+  ASSERT_TRUE(blocks.grow(one, 12).ok());
+  EXPECT_EQ(one, (std::vector<int32_t>{5, 8, 1}));
+  EXPECT_EQ(blocks.actUsed(), 4);
+  EXPECT_EQ(blocks.kvUsed(), 3);
+  EXPECT_EQ(blocks.freeBlocks(), 1);
+  blocks.release(one);
+  blocks.release(other);
+  EXPECT_EQ(blocks.freeBlocks(), 8);
+  EXPECT_EQ(blocks.endOfUse(), 1);
+  EXPECT_EQ(blocks.actEndOfUse(), 0);
+}
+
+TEST(KvBlocks, ActivationBlocksAreNotLimited) {
   KvBlocks blocks(5, 4, {.blocks = 4, .context = 8, .share = {1, 1}});
   std::vector<int32_t> table;
   ASSERT_TRUE(blocks.grow(table, 8).ok());
@@ -239,7 +281,7 @@ TEST(KvBlocks, BlocksOfKindsSuffice) {
     const model::ActShare share{num, den};
     const int64_t context = longest + below(sequences * longest - longest + 1);
     const model::BlocksOfKinds of = model::blocksOfKinds(share, context, sequences, longest);
-    KvBlocks blocks(1 + of.kv, 1, {of.act, context, share});
+    KvBlocks blocks(1 + of.kv, 1, {.blocks = of.act, .context = context, .share = share, .first = trial % 2 == 1});
     std::vector<std::vector<int32_t>> tables(static_cast<size_t>(sequences));
     for (int step = 0; step < 60; ++step) {
       std::vector<int32_t> &table = tables[static_cast<size_t>(below(sequences))];
