@@ -87,7 +87,8 @@ inline std::vector<int32_t> alone(Loaded &on, const EngineRequest &request) {
 struct Seen {
   uint64_t iterations = 0, requests = 0, keeping = 0, cancelled = 0, preemptions = 0, thrownAway = 0, padded = 0,
            changes = 0, chunked = 0, rowsChecked = 0, continued = 0, reused = 0, swapsOut = 0, swapsIn = 0,
-           swapFallbacks = 0, withEmpty = 0, uneven = 0, offers = 0, compacted = 0, grown = 0, shrunk = 0;
+           swapFallbacks = 0, withEmpty = 0, uneven = 0, offers = 0, compacted = 0, compactedActs = 0, again = 0,
+           grown = 0, shrunk = 0;
 };
 
 // A random plan with few KV blocks, in one to three placements.
@@ -111,10 +112,12 @@ inline compiler::CompileRequest anyPlan(Draw &draw, model::DeviceKind kind) {
     const model::ActShare share = acts.oneOf({model::ActShare{1, 3}, model::ActShare{1, 2}, model::ActShare{3, 4}});
     const int64_t longest = (context + asked.goal.blockTokens - 1) / asked.goal.blockTokens;
     const int64_t kv = model::blocksOfKinds(share, blocks, batch, longest).kv;
-    const int64_t away = acts.between(0, asked.model->layers);
+    const int64_t away = acts.oneIn(2) ? asked.model->layers : acts.between(0, asked.model->layers);
     if (kv > 1) {
       asked.policy.actShare = share;
       asked.actLayersAway = away;
+      if (kind == model::DeviceKind::Host && acts.oneIn(3)) // nothing is kept: tokens pass again
+        asked.policy.actHome = model::ActHome::None;
       for (compiler::Candidate &candidate : asked.placements)
         if (const auto first = candidate.residency.firstKvBlockAway())
           candidate.residency.setKvAway(asked.model->layers, std::min<int64_t>(*first, kv - 1));
@@ -252,6 +255,8 @@ public:
     seen.withEmpty = shadow_->launchesWithEmpty();
     seen.uneven = shadow_->unevenLaunches();
     seen.compacted = engine_->counters().compactedBlocks;
+    seen.compactedActs = served_->plan.keepsActivations() ? seen.compacted : 0;
+    seen.again = served_->plan.recomputesFromIds() ? seen.iterations : 0;
     seen.grown = engine_->counters().expansionsGrown;
     seen.shrunk = engine_->counters().expansionsShrunk;
     seen.swapsOut = engine_->counters().swapsOut;
@@ -273,6 +278,7 @@ public:
     }
     resident.goal.miniBatches = 1;
     resident.policy.actShare.reset();
+    resident.policy.actHome = model::ActHome::Auto;
     const auto by = Loaded::load(resident, std::move(device));
     ASSERT_NE(by, nullptr);
     for (const auto &[id, one] : all_) {
@@ -408,11 +414,11 @@ private:
 
 inline void add(Seen &sum, const Seen &one) {
   for (uint64_t Seen::*count :
-       {&Seen::iterations, &Seen::requests, &Seen::cancelled, &Seen::preemptions,   &Seen::thrownAway,
-        &Seen::padded,     &Seen::changes,  &Seen::chunked,   &Seen::rowsChecked,   &Seen::continued,
-        &Seen::reused,     &Seen::swapsOut, &Seen::swapsIn,   &Seen::swapFallbacks, &Seen::withEmpty,
-        &Seen::uneven,     &Seen::keeping,  &Seen::offers,    &Seen::compacted,     &Seen::grown,
-        &Seen::shrunk})
+       {&Seen::iterations,    &Seen::requests, &Seen::cancelled, &Seen::preemptions,   &Seen::thrownAway,
+        &Seen::padded,        &Seen::changes,  &Seen::chunked,   &Seen::rowsChecked,   &Seen::continued,
+        &Seen::reused,        &Seen::swapsOut, &Seen::swapsIn,   &Seen::swapFallbacks, &Seen::withEmpty,
+        &Seen::uneven,        &Seen::keeping,  &Seen::offers,    &Seen::compacted,     &Seen::grown,
+        &Seen::compactedActs, &Seen::again,    &Seen::shrunk})
     sum.*count += one.*count;
 }
 
@@ -429,6 +435,8 @@ inline void expectAll(const Seen &sum) {
   EXPECT_GT(sum.rowsChecked, sum.iterations * 10);
   EXPECT_GT(sum.offers, sum.iterations / 2000);
   EXPECT_GT(sum.compacted, sum.iterations / 1000);
+  EXPECT_GE(sum.compactedActs, sum.iterations / 10000); // rare: none of a few thousand
+  EXPECT_GT(sum.again, sum.iterations / 100);
   EXPECT_GT(sum.swapsOut, sum.iterations / 1000);
   EXPECT_GT(sum.swapsIn, sum.iterations / 1000);
   EXPECT_GT(sum.swapFallbacks, sum.iterations / 10000);

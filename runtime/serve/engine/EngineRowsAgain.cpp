@@ -25,10 +25,12 @@ int64_t Engine::rowsAgain(const MiniBatch &of) const {
 // and samples nothing.
 void Engine::addRowsAgain(MiniBatch &of, const Sequence &sequence) {
   const int64_t blocks = of.blocks->actOf(sequence.blocks);
-  const int64_t rows = std::min({blocks * plan_.blockTokens, sequence.rows, static_cast<int64_t>(sequence.ids.size())});
+  const int64_t rows = std::min(blocks * plan_.blockTokens, sequence.rows);
   if (rows == 0)
     return;
-  of.rows.push_back({.tokens = absl::MakeConstSpan(sequence.ids).subspan(0, static_cast<size_t>(rows)),
+  const int64_t known = std::min(rows, static_cast<int64_t>(sequence.ids.size()));
+  of.rows.push_back({.tokens = absl::MakeConstSpan(sequence.ids).subspan(0, static_cast<size_t>(known)),
+                     .padding = rows - known, // of a static batch
                      .blocks = sequence.blocks,
                      .requestSlot = sequence.slot});
   of.composition.tokens += rows;
