@@ -255,9 +255,9 @@ absl::StatusOr<Compilation::Together> Compilation::placeAll(const std::vector<At
 
 absl::Status Compilation::checkHost(const HostLayout &host) const {
   if (host.kvBytes > request_.goal.kvHostMemory.value_or(host.kvBytes))
-    return absl::ResourceExhaustedError(explainKvHostExhausted(*request_.goal.kvHostMemory, host.kvBytes));
+    return kvHostExhausted(*request_.goal.kvHostMemory, host.kvBytes);
   if (host.bytes > request_.hardware.hostMemoryBytes)
-    return absl::ResourceExhaustedError(explainHostExhausted(request_.model, request_.hardware, host.bytes));
+    return hostExhausted(request_.model, request_.hardware, host.bytes);
   return absl::OkStatus();
 }
 
@@ -319,7 +319,11 @@ void Compilation::explain(const Attempt &choice, uint32_t placement, plan::Plan 
   if (choice.chosen > 0)
     before = family_.need(choice.candidates[choice.chosen - 1]);
   const bool asked = request_.policy.statesPlacement() || !request_.placements.empty();
-  plan.reason = explainChoice(request_.model, target_, asked, choice.candidate(), plan.arenaBytes,
+  const bool policysOwn = policy_.traits.keepsActivations; // states a placement where nobody does
+  const std::string fixedBy = asked        ? "as asked for"
+                              : policysOwn ? absl::StrCat("as policy ", std::string(policy_.name), " has it")
+                                           : "";
+  plan.reason = explainChoice(request_.model, target_, fixedBy, choice.candidate(), plan.arenaBytes,
                               choice.chosen > 0 ? &choice.candidates[choice.chosen - 1] : nullptr,
                               before ? before->bytes : 0, *decisive);
   plan.limitingResource = decisive->linkAloneNs > decisive->computeAloneNs ? "link h2d" : "compute";

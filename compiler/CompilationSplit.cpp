@@ -117,8 +117,7 @@ absl::StatusOr<plan::Plan> Compilation::run() {
     return plan;
   if (maySplit())
     return withWriteBack([this, whole = plan.status()] { return splitCaches(whole); });
-  return absl::ResourceExhaustedError(
-      absl::StrCat(plan.status().message(), ", KV blocks at home on the host (kv_device_memory)"));
+  return refusalWith(plan.status(), ", KV blocks at home on the host (kv_device_memory)");
 }
 
 // The simulator says which way takes less time: rows that are mirrored cross the link while the step that appends them
@@ -257,7 +256,7 @@ absl::StatusOr<plan::Plan> Compilation::splitCaches(const absl::Status &whole) {
     return plan;
   }
   const absl::Status least = leastOf(caches_.least(all), whole);
-  return absl::ResourceExhaustedError(absl::StrCat(least.message(), whatHostWouldDo(all)));
+  return refusalWith(least, whatHostWouldDo(all));
 }
 
 // At this device memory, where it is the host that has no room for what would be away.

@@ -194,7 +194,7 @@ absl::StatusOr<plan::Plan> compileWithHome(const CompileRequest &request) {
 
 // "balanced", or which lane is the longer and what keeps it so.
 std::string lanesText(const ShareTimes &times, cost::Binding binding) {
-  const std::string name(cost::bindingName(binding));
+  std::string name(cost::bindingName(binding));
   if (binding == cost::Binding::kBalanced)
     return name;
   return absl::StrCat(times.linkNs > times.computeNs ? "the link" : "compute", " is the longer (", name, ")");
@@ -254,7 +254,8 @@ absl::StatusOr<plan::Plan> compileWithBestMiniBatches(const CompileRequest &requ
   one.goal.miniBatches = 1;
   one.onPhase = nullptr;
   one.onPass = nullptr;
-  ASSIGN_OR_RETURN(target, resolveGoal(one));
+  if (!one.goal.batch) // else buckets would be of another batch with each count
+    one.goal.batch = one.buckets.sequences.empty() ? 1 : one.buckets.sequences.back();
   const absl::StatusOr<int64_t> packed = packedMiniBatches(one, policy); // where it does not tell, from 1 on
   std::map<int64_t, plan::Plan> plans;
   const auto timeOf = [&](int64_t count) -> absl::StatusOr<uint64_t> {
@@ -263,7 +264,7 @@ absl::StatusOr<plan::Plan> compileWithBestMiniBatches(const CompileRequest &requ
     return shareTimes(plans.emplace(count, std::move(plan)).first->second).iterationNs;
   };
   ASSIGN_OR_RETURN(choice,
-                   bestMiniBatches(policy.traits.swapsLayers ? 1 : target.sequences(), packed.value_or(1), timeOf));
+                   bestMiniBatches(policy.traits.swapsLayers ? 1 : *one.goal.batch, packed.value_or(1), timeOf));
   if (request.onPhase || request.onPass) { // what is shown last is what was chosen
     CompileRequest chosen = request;
     chosen.policy.actShare = plans.at(choice.count).policy.actShare;
@@ -272,12 +273,9 @@ absl::StatusOr<plan::Plan> compileWithBestMiniBatches(const CompileRequest &requ
     RETURN_IF_ERROR(compileWithHome(chosen).status());
   }
   plan::Plan plan = std::move(plans.at(choice.count));
-  std::string tried;
-  for (const auto &[count, ns] : choice.tried)
-    absl::StrAppend(&tried, tried.empty() ? "" : ", ", count, " ", ns ? msText(*ns) : "does not fit");
   absl::StrAppend(&plan.reason, ". Mini-batches: the batch packs into ",
-                  packed.ok() ? absl::StrCat(*packed) : absl::StrCat("none (", packed.status().message(), ")"),
-                  "; of those tried (", tried, ") ", choice.count, " takes the least");
+                  packed.ok() ? absl::StrCat(*packed) : absl::StrCat("none (", packed.status().message(), ")"), "; ",
+                  explainMiniBatches(choice));
   return plan;
 }
 

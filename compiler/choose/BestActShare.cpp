@@ -49,7 +49,8 @@ private:
     const absl::StatusOr<ShareTimes> times = timesOf_(part);
     choice_.tried.emplace(part, times);
     if (!times.ok()) {
-      refused_.Update(times.status());
+      if (refused_.ok() || asksForLess(times.status(), refused_))
+        refused_ = times.status();
       return absl::IsResourceExhausted(times.status()) ? absl::OkStatus() : times.status();
     }
     const uint64_t least = best_ ? at(*best_).iterationNs : UINT64_MAX;

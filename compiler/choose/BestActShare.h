@@ -39,8 +39,8 @@ struct ActShareChoice {
 };
 
 // `timesOf` compiles with a share. kResourceExhausted says that memory does not hold it, any other error ends the
-// search; kResourceExhausted, the first one's, where none of those tried is held. `start` is asked for once the share
-// of none was tried: a part from 0 to kActShareParts, or nothing.
+// search; where none of those tried is held, the refusal that asks for the least memory. `start` is asked for once the
+// share of none was tried: a part from 0 to kActShareParts, or nothing.
 absl::StatusOr<ActShareChoice> bestActShare(const std::function<absl::StatusOr<ShareTimes>(int64_t part)> &timesOf,
                                             const std::function<std::optional<int64_t>()> &start);
 

@@ -115,7 +115,7 @@ absl::Status LatencyChoice::keepWhatHostHolds(std::vector<Candidate> &candidates
                      [&](const Candidate &candidate) { return in_.family->hostBytes(candidate) > hostBytes(); }),
       candidates.end());
   if (candidates.empty())
-    return absl::ResourceExhaustedError(explainHostExhausted(in_.request->model, in_.request->hardware, least));
+    return hostExhausted(in_.request->model, in_.request->hardware, least);
   return absl::OkStatus();
 }
 

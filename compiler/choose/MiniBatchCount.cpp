@@ -2,10 +2,13 @@
 #include "compiler/choose/MiniBatchCount.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "compiler/choose/HybridShare.h"
+#include "compiler/lower/Explain.h"
 #include "compiler/lower/ResolveGoal.h"
 #include "passes/algorithms/Residency.h"
 #include "runtime/base/StatusMacros.h"
@@ -19,7 +22,9 @@ constexpr int64_t kWeightSlots = 2; // of layers that are brought
 
 } // namespace
 
-absl::StatusOr<int64_t> packedMiniBatches(const CompileRequest &request, const Policy &policy) {
+absl::StatusOr<int64_t> packedMiniBatches(const CompileRequest &asked, const Policy &policy) {
+  CompileRequest request = asked;
+  request.buckets.sequences.clear();
   ASSIGN_OR_RETURN(target, resolveGoal(request));
   const model::WeightLayout layout = model::layoutWeights(request.model);
   const int64_t layers = request.model->layers;
@@ -38,14 +43,17 @@ absl::StatusOr<int64_t> packedMiniBatches(const CompileRequest &request, const P
   ASSIGN_OR_RETURN(share, hybridShare(request, alone));
 
   // What is asked for is kept; where that is left open, what balances the batch.
-  const std::optional<model::ActShare> &asked = request.policy.actShare;
+  const std::optional<model::ActShare> &ratio = request.policy.actShare;
   const int64_t perSequence = share.blocksPerSequence;
-  const int64_t act = !asked ? 0 : asked->isAuto() ? share.partOf(perSequence) : asked->of(perSequence);
+  const int64_t act = !ratio ? 0 : ratio->isAuto() ? share.partOf(perSequence) : ratio->of(perSequence);
   const cost::HybridBlocks sequence{.kvHost = perSequence - act, .actHost = act};
   // Blocks are brought through two slots, keys and values are made of activations in one place.
   const int64_t bytes = sequence.kvHost * algorithms::kKvSlots * share.block.kv +
                         sequence.actHost * (algorithms::kActSlots * share.block.act + share.block.kv);
   const int64_t held = static_cast<int64_t>(room) / bytes;
+  if (held == 0)
+    return absl::ResourceExhaustedError(absl::StrCat("one sequence's blocks of a layer take ", bytes,
+                                                     " bytes, beside two layers' weights the device has ", room));
   const cost::MiniBatchSlots device{held * sequence.kvHost, held * sequence.actHost, held * sequence.actHost,
                                     share.block};
   const std::vector<cost::HybridBlocks> batch(static_cast<size_t>(target.sequences()), sequence);
@@ -53,45 +61,81 @@ absl::StatusOr<int64_t> packedMiniBatches(const CompileRequest &request, const P
   return static_cast<int64_t>(packing.miniBatches.size());
 }
 
+namespace {
+
+class CountSearch {
+public:
+  CountSearch(int64_t batch, const std::function<absl::StatusOr<uint64_t>(int64_t)> &timeOf) : timeOf_(timeOf) {
+    for (int64_t count = 1; count <= kMostAutoMiniBatches; ++count)
+      if (batch % count == 0)
+        counts_.push_back(count);
+  }
+
+  absl::StatusOr<MiniBatchChoice> run(int64_t packed) {
+    const auto at = std::lower_bound(counts_.begin(), counts_.end() - 1, packed);
+    const int64_t first = at - counts_.begin();
+    RETURN_IF_ERROR(goOn(first, 1, absl::OkStatus()));
+    // Fewer where more were not shorter, or none was held.
+    if (!least_ || choice_.count == counts_[static_cast<size_t>(first)])
+      RETURN_IF_ERROR(goOn(first - 1, -1, choice_.tried.at(*at).status()));
+    if (!least_)
+      return refused_.ok() ? choice_.tried.at(1).status() : refused_;
+    return std::move(choice_);
+  }
+
+private:
+  // From one count on, as long as they become shorter or may come to fit; `before`: of the one before.
+  absl::Status goOn(int64_t nth, int64_t way, absl::Status before) {
+    for (; nth >= 0 && nth < static_cast<int64_t>(counts_.size()); nth += way) {
+      const int64_t count = counts_[static_cast<size_t>(nth)];
+      const absl::StatusOr<uint64_t> &ns = choice_.tried.emplace(count, timeOf_(count)).first->second;
+      if (absl::IsInvalidArgument(ns.status()))
+        continue;
+      if (!ns.ok() && !absl::IsResourceExhausted(ns.status()))
+        return ns.status();
+      if (!ns.ok() && (refused_.ok() || asksForLess(ns.status(), refused_)))
+        refused_ = ns.status();
+      if (ns.ok() ? least_ && *ns >= *least_ : least_ || asksForLess(before, ns.status()))
+        return absl::OkStatus();
+      before = ns.status();
+      if (!ns.ok())
+        continue;
+      least_ = *ns;
+      choice_.count = count;
+    }
+    return absl::OkStatus();
+  }
+
+  const std::function<absl::StatusOr<uint64_t>(int64_t)> &timeOf_;
+  std::vector<int64_t> counts_; // ascending, 1 among them
+  MiniBatchChoice choice_;
+  std::optional<uint64_t> least_;
+  absl::Status refused_;
+};
+
+} // namespace
+
 absl::StatusOr<MiniBatchChoice> bestMiniBatches(int64_t batch, int64_t packed,
                                                 const std::function<absl::StatusOr<uint64_t>(int64_t)> &timeOf) {
-  std::vector<int64_t> counts;
-  for (int64_t count = 1; count <= std::min(batch, model::kMaxMiniBatches); ++count)
-    if (batch % count == 0)
-      counts.push_back(count);
-  MiniBatchChoice choice;
-  std::optional<uint64_t> least;
-  absl::Status refused;
-  const auto attempt = [&](size_t nth) -> absl::StatusOr<bool> { // whether it is the shortest
-    const absl::StatusOr<uint64_t> ns = timeOf(counts[nth]);
-    choice.tried[counts[nth]] = ns.ok() ? std::optional(*ns) : std::nullopt;
-    if (!ns.ok()) {
-      refused = ns.status();
-      return absl::IsResourceExhausted(refused) ? absl::StatusOr<bool>(false) : refused;
-    }
-    if (least && *ns >= *least)
-      return false;
-    least = *ns;
-    choice.count = counts[nth];
-    return true;
-  };
-  const auto at = std::lower_bound(counts.begin(), counts.end(), packed);
-  const auto first = static_cast<size_t>(at == counts.end() ? at - counts.begin() - 1 : at - counts.begin());
-  for (size_t nth = first; nth < counts.size(); ++nth) {
-    ASSIGN_OR_RETURN(shorter, attempt(nth));
-    if (least && !shorter)
-      break;
+  return CountSearch(std::max<int64_t>(1, batch), timeOf).run(packed);
+}
+
+std::string explainMiniBatches(const MiniBatchChoice &choice) {
+  std::string tried, out, why;
+  for (const auto &[count, ns] : choice.tried) {
+    const bool ruledOut = absl::IsInvalidArgument(ns.status());
+    std::string &list = ruledOut ? out : tried;
+    absl::StrAppend(&list, list.empty() ? "" : ", ", count,
+                    ruledOut  ? ""
+                    : ns.ok() ? absl::StrCat(" ", msText(*ns))
+                              : " does not fit");
+    if (ruledOut && why.empty())
+      why = std::string(ns.status().message());
   }
-  // Fewer only where more were not shorter; what does not fit does not in fewer.
-  const bool down = least && choice.count == counts[first];
-  for (size_t nth = first; nth > 0 && down; --nth) {
-    ASSIGN_OR_RETURN(shorter, attempt(nth - 1));
-    if (!shorter)
-      break;
-  }
-  if (!least)
-    return refused;
-  return choice;
+  std::string text = absl::StrCat("of those tried (", tried, ") ", choice.count, " takes the least");
+  if (!out.empty())
+    absl::StrAppend(&text, "; what is stated rules out ", out, " (", why, ")");
+  return text;
 }
 
 } // namespace headrace::compiler

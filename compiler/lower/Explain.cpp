@@ -22,12 +22,12 @@ std::string bytesText(uint64_t bytes) {
   return absl::StrFormat("%.2f KiB", static_cast<double>(bytes) / 1024.0);
 }
 
-std::string explainChoice(const model::ModelSpec &spec, const Target &target, bool asked, const Candidate &chosen,
-                          uint64_t arenaBytes, const Candidate *before, uint64_t beforeBytes,
+std::string explainChoice(const model::ModelSpec &spec, const Target &target, const std::string &fixedBy,
+                          const Candidate &chosen, uint64_t arenaBytes, const Candidate *before, uint64_t beforeBytes,
                           const plan::Variant &decode) {
   std::string text = absl::StrCat(describe(chosen, spec), " of ", spec.name, "'s ", spec.layers, " layers: ");
-  if (asked)
-    absl::StrAppend(&text, "as asked for");
+  if (!fixedBy.empty())
+    absl::StrAppend(&text, fixedBy);
   else if (chosen.offloadsNothing())
     absl::StrAppend(&text, "everything fits");
   else if (chosen.residency.weightsAway().empty())
@@ -40,7 +40,7 @@ std::string explainChoice(const model::ModelSpec &spec, const Target &target, bo
     absl::StrAppend(&text, ", ", describe(*before, spec),
                     describe(*before, spec) == describe(chosen, spec) ? " with wrap-around" : "", " would take ",
                     beforeBytes);
-  absl::StrAppend(&text, ". Decode of ", decode.sequences, " at context ", decode.context,
+  absl::StrAppend(&text, ". Decode of ", decode.sequences / (target.fromIds ? 2 : 1), " at context ", decode.context,
                   target.miniBatches == 1 ? "" : absl::StrCat(" in each of ", target.miniBatches, " mini-batches"),
                   ": ", msText(decode.predictedNs), " an iteration, compute alone ", msText(decode.computeAloneNs),
                   ", link alone ", msText(decode.linkAloneNs));
@@ -62,7 +62,38 @@ std::string residualsText(const model::ModelSpec &spec, const Target &target) {
                       bytesText(static_cast<uint64_t>(target.miniBatches) * one));
 }
 
-constexpr char kLacksDeviceMemory[] = "headrace/device-memory"; // a payload's type
+namespace {
+
+// Payloads' types.
+constexpr char kLacksDeviceMemory[] = "headrace/device-memory";
+constexpr char kLeastMemory[] = "headrace/least-memory"; // LeastMemory::Of, a space, bytes
+
+absl::Status refusalOf(LeastMemory least, const std::string &text) {
+  absl::Status status = absl::ResourceExhaustedError(text);
+  status.SetPayload(kLeastMemory, absl::Cord(absl::StrCat(static_cast<int>(least.of), " ", least.bytes)));
+  return status;
+}
+
+} // namespace
+
+std::optional<LeastMemory> leastMemory(const absl::Status &status) {
+  const auto payload = status.GetPayload(kLeastMemory);
+  if (!payload)
+    return std::nullopt;
+  const std::string text(*payload);
+  return LeastMemory{static_cast<LeastMemory::Of>(text.front() - '0'), std::stoull(text.substr(2))};
+}
+
+bool asksForLess(const absl::Status &a, const absl::Status &b) {
+  const std::optional<LeastMemory> ofA = leastMemory(a), ofB = leastMemory(b);
+  return ofA && ofB && ofA->of == ofB->of && ofA->bytes < ofB->bytes;
+}
+
+absl::Status refusalWith(const absl::Status &refusal, const std::string &text) {
+  const std::string all = absl::StrCat(refusal.message(), text);
+  const std::optional<LeastMemory> least = leastMemory(refusal);
+  return least ? refusalOf(*least, all) : absl::ResourceExhaustedError(all);
+}
 
 absl::Status deviceMemoryExhausted(const model::ModelSpec &spec, const Target &target, const model::Policy &policy,
                                    const Candidate &smallest, const MemoryNeed &need, uint64_t hostBytes) {
@@ -79,7 +110,7 @@ absl::Status deviceMemoryExhausted(const model::ModelSpec &spec, const Target &t
                     target.residualsLeave ? "" : ", residual streams that leave the device (residuals = \"host\")");
   if (awayOf(smallest.residency, spec).layers < spec.layers && (policy.interval || policy.offloadLayers))
     absl::StrAppend(&text, ", more layers offloaded");
-  absl::Status status = absl::ResourceExhaustedError(text);
+  absl::Status status = refusalOf({LeastMemory::Of::Device, need.bytes}, text);
   status.SetPayload(kLacksDeviceMemory, absl::Cord(std::to_string(need.bytes)));
   return status;
 }
@@ -149,18 +180,22 @@ std::string explainCycle(const plan::Plan &plan) {
       " brought an iteration in the mean, ", msText(sum / phases.size()), ", the slowest ", msText(slowest));
 }
 
-std::string explainKvHostExhausted(uint64_t kvHostMemory, uint64_t needed) {
-  return absl::StrCat("goal.kv_host_memory of ", kvHostMemory, " bytes (", bytesText(kvHostMemory),
-                      ") cannot hold the KV blocks that are not on the device: the minimum is ", needed, " bytes (",
-                      bytesText(needed), "). What would do: more kv_device_memory, a smaller KV cache");
+absl::Status kvHostExhausted(uint64_t kvHostMemory, uint64_t needed) {
+  return refusalOf({LeastMemory::Of::KvHost, needed},
+                   absl::StrCat("goal.kv_host_memory of ", kvHostMemory, " bytes (", bytesText(kvHostMemory),
+                                ") cannot hold the KV blocks that are not on the device: the minimum is ", needed,
+                                " bytes (", bytesText(needed),
+                                "). What would do: more kv_device_memory, a smaller KV cache"));
 }
 
-std::string explainHostExhausted(const model::ModelSpec &spec, const model::Hardware &hardware, uint64_t hostBytes) {
-  return absl::StrCat("host memory of ", hardware.hostMemoryBytes, " bytes (", bytesText(hardware.hostMemoryBytes),
-                      ") of ", hardware.name, " cannot hold what is offloaded of ", spec.name, ": the minimum is ",
-                      hostBytes, " bytes (", bytesText(hostBytes),
-                      "), pinned, with this policy at this device memory. What would do: a host memory of ", hostBytes,
-                      " bytes, more device memory, a smaller KV cache");
+absl::Status hostExhausted(const model::ModelSpec &spec, const model::Hardware &hardware, uint64_t hostBytes) {
+  return refusalOf({LeastMemory::Of::Host, hostBytes},
+                   absl::StrCat("host memory of ", hardware.hostMemoryBytes, " bytes (",
+                                bytesText(hardware.hostMemoryBytes), ") of ", hardware.name,
+                                " cannot hold what is offloaded of ", spec.name, ": the minimum is ", hostBytes,
+                                " bytes (", bytesText(hostBytes),
+                                "), pinned, with this policy at this device memory. What would do: a host memory of ",
+                                hostBytes, " bytes, more device memory, a smaller KV cache"));
 }
 
 } // namespace headrace::compiler

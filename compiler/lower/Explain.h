@@ -18,10 +18,10 @@ namespace headrace::compiler {
 std::string bytesText(uint64_t bytes);
 std::string msText(uint64_t ns); // "2.500 ms"
 
-// `asked`: the placement was stated; `before` is the candidate that offloads less and did not fit, or null; `decode`
-// the largest decode variant.
-std::string explainChoice(const model::ModelSpec &spec, const Target &target, bool asked, const Candidate &chosen,
-                          uint64_t arenaBytes, const Candidate *before, uint64_t beforeBytes,
+// `fixedBy`: what left nothing to choose, such as "as asked for", or empty; `before` is the candidate that offloads
+// less and did not fit, or null; `decode` the largest decode variant.
+std::string explainChoice(const model::ModelSpec &spec, const Target &target, const std::string &fixedBy,
+                          const Candidate &chosen, uint64_t arenaBytes, const Candidate *before, uint64_t beforeBytes,
                           const plan::Variant &decode);
 
 // ResourceExhausted: device memory is too small. `need` is what the smallest placement takes; `hostBytes` what it pins,
@@ -30,6 +30,19 @@ absl::Status deviceMemoryExhausted(const model::ModelSpec &spec, const Target &t
                                    const Candidate &smallest, const MemoryNeed &need, uint64_t hostBytes = 0);
 // Whether it was that, and no objective: the bytes that would do.
 std::optional<uint64_t> lacksDeviceMemory(const absl::Status &status);
+
+// What a refusal says would do; of several refusals the one is wanted that asks for least.
+struct LeastMemory {
+  enum class Of : uint8_t { Device, Host, KvHost }; // goal.device_memory, hardware.host_memory, goal.kv_host_memory
+  Of of = Of::Device;
+  uint64_t bytes = 0;
+};
+// Nothing where it is no refusal for want of memory.
+std::optional<LeastMemory> leastMemory(const absl::Status &status);
+// Whether both refuse for want of the same memory, and `a` asks for less of it.
+bool asksForLess(const absl::Status &a, const absl::Status &b);
+// The same refusal, with its least memory, and with `text` behind its message.
+absl::Status refusalWith(const absl::Status &refusal, const std::string &text);
 
 // "KV blocks: 120 of 400 on the device, the others, 35.0 GiB, at home on the host: with all of them nothing fits", and
 // how many the placement has that has the most.
@@ -40,10 +53,10 @@ std::string explainExpansion(const model::Goal &goal, const Target &target, int6
 // "the tails of 8 layers rotate through 6 places: a cycle of 3 iterations brings 8 tails, ...", and what these take;
 // empty where nothing rotates.
 std::string explainCycle(const plan::Plan &plan);
-// What KV may take of the host is too little for the blocks that are at home there.
-std::string explainKvHostExhausted(uint64_t kvHostMemory, uint64_t needed);
-// What the placements leave on the host, pinned, is more than the host has.
+// ResourceExhausted: what KV may take of the host is too little for the blocks that are at home there.
+absl::Status kvHostExhausted(uint64_t kvHostMemory, uint64_t needed);
+// ResourceExhausted: what the placements leave on the host, pinned, is more than the host has.
 // `hostBytes`: the least that placements of the policy put there which fit the device.
-std::string explainHostExhausted(const model::ModelSpec &spec, const model::Hardware &hardware, uint64_t hostBytes);
+absl::Status hostExhausted(const model::ModelSpec &spec, const model::Hardware &hardware, uint64_t hostBytes);
 
 } // namespace headrace::compiler

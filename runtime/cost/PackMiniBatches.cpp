@@ -29,9 +29,9 @@ struct Bin {
 HybridBlocks sum(HybridBlocks a, const HybridBlocks &b) { return a += b; }
 
 absl::Status tooLarge(size_t request, int64_t count, int64_t bytes, std::string_view what, int64_t slots) {
-  const std::string size = bytes > 0 ? model::cat(" of ", bytes, " bytes, ",
-                                                  static_cast<double>(count) * static_cast<double>(bytes), " in all")
-                                     : "";
+  int64_t all = 0;
+  const bool counted = bytes > 0 && !__builtin_mul_overflow(count, bytes, &all);
+  const std::string size = counted ? model::cat(" of ", bytes, " bytes, ", all, " in all") : "";
   return absl::ResourceExhaustedError(model::cat("request ", request, ": ", count, " ", what, size,
                                                  ": expected at most the ", slots, " that a mini-batch has room for"));
 }

@@ -58,6 +58,7 @@ ActShare actShareOf(int64_t act, int64_t kv);
 // "0", "1", "0.25", "1/3", "auto"; nothing of what is not from 0 to 1, or has too many digits.
 std::optional<ActShare> actShareFromText(std::string_view text);
 std::string actShareText(const ActShare &share); // "1/3", "0", "1", "auto"
-inline constexpr std::string_view kActShares = "\"auto\", or a share from 0 to 1: 0.25, or 1/3";
+inline constexpr std::string_view kActShares =
+    "\"auto\", or a share from 0 to 1 of at most six decimals or in millionths at the finest: 0.25, or 1/3";
 
 } // namespace headrace::model

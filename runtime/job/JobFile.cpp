@@ -22,7 +22,7 @@ absl::StatusOr<ModelSource> openModelAt(const std::string &path) {
   source.path = path;
   if (isDirectory(path)) {
     ASSIGN_OR_RETURN(folder, readHfFolder(path));
-    source.spec = std::move(folder.spec);
+    source.spec = folder.spec;
     source.checkpoint = std::move(folder.checkpoint);
     source.notes = std::move(folder.notes);
     return source;

@@ -113,9 +113,13 @@ int64_t actRows(const Plan &plan, const Variant &variant) {
                   variant.sequences * model::actRows(plan.actShare, plan.blockTokens, variant.context));
 }
 
+int64_t runningSequences(const Plan &plan, const Variant &variant) {
+  return plan.recomputesFromIds() ? variant.sequences / 2 : variant.sequences;
+}
+
 int64_t againRows(const Plan &plan, const Variant &variant) {
   const bool decodes = plan.schedules[variant.schedule].iterationClass == IterationClass::Decode;
-  return plan.recomputesFromIds() && decodes ? variant.newTokens - variant.sequences / 2 : 0;
+  return plan.recomputesFromIds() && decodes ? variant.newTokens - runningSequences(plan, variant) : 0;
 }
 
 std::string actName(int64_t layer, uint32_t miniBatch, uint32_t miniBatches) {

@@ -400,7 +400,7 @@ struct Plan {
   uint64_t kvStride() const;
   // Of one mini-batch: it has the bytes [miniBatch x this, + this) of the buffer, which is one of an Io but Output.
   // Where there are several, a multiple of model::kAlign.
-  uint64_t ioRangeBytes(const Buffer &io) const { return io.bytes / miniBatches; }
+  uint64_t ioRangeBytes(const Buffer &io) const { return io.bytes / (miniBatches == 0 ? 1 : miniBatches); }
   // Sequences of a mini-batch that may run.
   int64_t mostSequences() const { return metaLayout.maxSequences / (recomputesFromIds() ? 2 : 1); }
   // Of all mini-batches together: rows that an iteration may sample.
@@ -414,6 +414,8 @@ std::string kvName(int64_t layer, uint32_t miniBatch, uint32_t miniBatches);
 bool bringsOneRowEach(const Plan &plan, const Variant &variant);
 // Rows that recompute_kv makes at most in an iteration of a variant: of a layer and mini-batch, whole blocks.
 int64_t actRows(const Plan &plan, const Variant &variant);
+// Sequences of a variant that run, without those that stand for rows that pass again.
+int64_t runningSequences(const Plan &plan, const Variant &variant);
 // Of the rows of a variant of decoding those that pass again, 0 where none do.
 int64_t againRows(const Plan &plan, const Variant &variant);
 // "act.3", or "act.3.1".

@@ -96,13 +96,16 @@ private:
           if (timing.medianNs < samples[i].timing.medianNs)
             samples[i].timing = timing;
         }
-      const absl::Status status = cost::fitLine(samples, name).status();
+      absl::Status status = cost::fitLine(samples, name).status();
       if (status.ok())
         return status;
       if (look == kLineLooks)
         return absl::FailedPreconditionError(
-            model::cat(status.message(), "; after ", kLineLooks, " looks of ", kLineTurns,
-                       " turns: is the machine busy? The record is as it was without --activations"));
+            model::cat(status.message(), "; after ", kLineLooks, " looks of ", kLineTurns, " turns: ",
+                       device_.holdsData() ? "is the machine busy?"
+                                           : "few tokens cost what weights do: larger --batches and --sequences lie "
+                                             "on a line",
+                       " The record is as it was without --activations"));
     }
   }
 

@@ -126,8 +126,10 @@ TEST_F(ActBlocks, WhatDoesNotPayIsDoneAndSaid) {
 
 TEST_F(ActBlocks, WhatCannotBeIsRefused) {
   for (const char *ratio : {"1.5", "-0.5", "half", "4/3", "1/0", "0.1234567"})
-    expectUsage({"--act-ratio", ratio}, std::string("--act-ratio = \"") + ratio +
-                                            "\": expected \"auto\", or a share from 0 to 1: 0.25, or 1/3");
+    expectUsage({"--act-ratio", ratio},
+                std::string("--act-ratio = \"") + ratio +
+                    "\": expected \"auto\", or a share from 0 to 1 of at most six decimals or in "
+                    "millionths at the finest: 0.25, or 1/3");
   expectUsage({"--act-ratio", "1/2", "--act-home", "disk"},
               "--act-home = \"disk\": expected auto, device, host or none");
   expectUsage({"--act-home", "host"}, "--act-home = \"host\": expected policy.act_ratio beside it");

@@ -74,6 +74,35 @@ TEST_F(MiniBatches, AutoFindsHowMany) {
             json(compiled({"--mini-batches", "auto", "--kv-device-memory", "0B", "--dry-run", "--json"}))["variants"]);
 }
 
+// Batch 8 of context 64: 512 tokens of KV, 64 of them each of 8 mini-batches.
+TEST_F(MiniBatches, AutoPassesOverWhatIsRuledOut) {
+  const auto why = [&](std::vector<std::string> more) {
+    more.insert(more.end(), {"--mini-batches", "auto", "--kv-device-memory", "0B", "--dry-run"});
+    const Outcome o = headrace(compiled(more));
+    EXPECT_EQ(o.status, 0) << o.err;
+    return o.out;
+  };
+  EXPECT_THAT(why({"--new-tokens", "16,512"}), ContainsRegex("rules out 2, 4, 8 .buckets.new_tokens = 512: "));
+  EXPECT_THAT(why({"--sequences", "8"}), ContainsRegex("rules out 2, 4, 8 .buckets.sequences = 8: "));
+  EXPECT_THAT(why({"--kv-tokens", "64"}), ContainsRegex("rules out 2, 4, 8 .goal.kv_tokens = 64: "));
+  expectUsage(compiled({"--mini-batches", "auto", "--new-tokens", "16,1024", "--dry-run"}),
+              "--new-tokens = 1024: expected at most the 512 tokens that the KV cache holds");
+}
+
+TEST_F(MiniBatches, AutoRefusesWithTheLeastOfAll) {
+  const auto least = [&](const std::string &count) {
+    const Outcome o = headrace(
+        compiled({"--mini-batches", count, "--kv-device-memory", "0B", "--device-memory", "64KiB", "--dry-run"}));
+    EXPECT_EQ(o.status, 1) << o.out;
+    const std::string said = "the minimum is ";
+    const size_t at = o.err.find(said);
+    return at == std::string::npos ? 0 : std::stoll(o.err.substr(at + said.size()));
+  };
+  const int64_t ofAny = std::min({least("1"), least("2"), least("4"), least("8")});
+  EXPECT_GT(ofAny, 0);
+  EXPECT_EQ(least("auto"), ofAny);
+}
+
 TEST_F(MiniBatches, ItIsAskedForInAJobFileAsWell) {
   writeText(path("job.toml"), "[model]\npath = \"" + golden(kModel) +
                                   "\"\n[goal]\nbatch = 8\nmini_batches = 4\ncontext = 64\n[policy]\ninterval = 1\n");
@@ -215,6 +244,74 @@ TEST_F(MiniBatches, BenchWantsBatchesThatTheyDivide) {
   EXPECT_EQ(o.status, 0) << o.err;
   expectUsage(bench({"--batches", "3"}), "--batches = 3: expected a multiple of goal.mini_batches = 2");
   expectUsage(bench({"--fill"}), "--fill");
+}
+
+// Buckets are of as many as are found.
+TEST_F(MiniBatches, BenchAndBenchServeFindThem) {
+  const std::vector<std::string> bench = {
+      "--hardware",   "host",     "--device",       "sim",  "--input-len", "16",
+      "--output-len", "4",        "--batches",      "8",    "--policies",  "interval=1,hybridserve",
+      "--instances",  "together", "--mini-batches", "auto", "--json"};
+  const nlohmann::json rows = json(arguments("bench", bench))["rows"];
+  ASSERT_EQ(rows.size(), 2U);
+  for (const nlohmann::json &row : rows)
+    EXPECT_GT(row["decode"]["samples"], 0) << row;
+  // 4 seats of 64 tokens: an iteration of 256 rows leaves one mini-batch, of more none.
+  const std::vector<std::string> serve = {"bench",
+                                          "serve",
+                                          golden(kModel),
+                                          "--hardware",
+                                          "host",
+                                          "--device",
+                                          "sim",
+                                          "--batch",
+                                          "4",
+                                          "--context",
+                                          "64",
+                                          "--random-input-len",
+                                          "16",
+                                          "--random-output-len",
+                                          "4",
+                                          "--num-prompts",
+                                          "8",
+                                          "--request-rate",
+                                          "inf",
+                                          "--kv-device-memory",
+                                          "0B",
+                                          "--interval",
+                                          "1"};
+  const auto served = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), serve.begin(), serve.end());
+    return headrace(more);
+  };
+  const Outcome found = served({"--mini-batches", "auto"});
+  EXPECT_EQ(found.status, 0) << found.err;
+  EXPECT_EQ(served({"--mini-batches", "auto", "--max-num-batched-tokens", "256"}).status, 0);
+  const Outcome tooMany = served({"--mini-batches", "auto", "--max-num-batched-tokens", "257"});
+  EXPECT_EQ(tooMany.status, 2);
+  EXPECT_THAT(tooMany.err,
+              HasSubstr("--max-num-batched-tokens = 257: expected at most 256, the tokens of batch 4 x context 64"));
+}
+
+// Interval 1 is the policy's own where nobody states another.
+TEST_F(MiniBatches, WhySaysWhoseThePlacementIs) {
+  const auto why = [](std::vector<std::string> more) {
+    more.insert(more.begin(), {"--batch", "8", "--policy", "hybridserve", "--dry-run"});
+    return headrace(arguments("compile", more)).out;
+  };
+  EXPECT_THAT(why({}), HasSubstr("7 layers: as policy hybridserve has it; takes "));
+  EXPECT_THAT(why({"--interval", "2"}), HasSubstr("7 layers: as asked for; takes "));
+}
+
+TEST_F(MiniBatches, BenchNamesTheFlagThatActivationsWant) {
+  const std::vector<std::string> load = {"--hardware", "host",         "--device", "sim",       "--input-len",
+                                         "8",          "--output-len", "4",        "--batches", "2"};
+  std::vector<std::string> named = load, shared = load;
+  named.insert(named.end(), {"--policies", "hybridserve"});
+  shared.insert(shared.end(), {"--policies", "interval=1", "--act-ratio", "1/2"});
+  expectUsage(arguments("bench", named), "--policies \"hybridserve\": expected --instances together beside it");
+  expectUsage(arguments("bench", shared),
+              "--policies \"interval=1\" with --act-ratio: expected --instances together beside it");
 }
 
 } // namespace

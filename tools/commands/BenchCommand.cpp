@@ -108,6 +108,11 @@ private:
     std::string refused;
   };
 
+  static absl::StatusOr<plan::Plan> compileFor(const model::Job &job, BenchRole role, const BenchLoad &load) {
+    ASSIGN_OR_RETURN(sized, benchJobOfAnyMiniBatches(job, role, load));
+    return compileJob(sized);
+  }
+
   absl::StatusOr<Made> make(const std::string &policy, BenchRole role, const BenchLoad &load) {
     absl::StatusOr<BenchObjective> objective = objectiveOf(job_, role, load);
     if (!objective.ok())
@@ -122,9 +127,9 @@ private:
       job.goal.tpot = objective->tpot;
     }
     // Without an objective for its phase an instance has nothing to choose by.
-    const model::Goal all = job.goal;
-    job = benchJob(job, role, load);
-    ASSIGN_OR_RETURN(named, compiler::policyFor(job.policy, all));
+    const model::Job asked = job;
+    job = benchJob(asked, role, load);
+    ASSIGN_OR_RETURN(named, compiler::policyFor(job.policy, asked.goal));
     if (named->traits.byObjective && !job.goal.hasSlo()) {
       made.refused = role == BenchRole::Prefill ? "no objective for prefill: expected --ttft or --slo-factor"
                                                 : "no objective for decode: expected --tpot or --slo-factor";
@@ -132,7 +137,7 @@ private:
     }
     if (const absl::Status status = model::validate(job, /*where=*/""); !status.ok())
       return aboutInput(input_, status);
-    absl::StatusOr<plan::Plan> plan = compileJob(job);
+    absl::StatusOr<plan::Plan> plan = compileFor(asked, role, load);
     if (plan.ok())
       made.plan = *std::move(plan);
     else if (absl::IsResourceExhausted(plan.status()))
@@ -298,6 +303,12 @@ absl::Status checkPolicies(const BenchOptions &options, const model::Job &job) {
   for (const std::string &name : policiesOf(options)) {
     model::Job one = job;
     RETURN_IF_ERROR(applyPolicy(name, one.policy));
+    const bool keeps = compiler::traitsOf(one.policy.name).keepsActivations;
+    const bool shares = one.policy.actShare && (one.policy.actShare->any() || one.policy.actShare->isAuto());
+    if (options.instances == model::Instances::Apart && (keeps || shares))
+      return badUsage(cat("--policies ", tools::quoted(name), keeps ? "" : " with --act-ratio",
+                          ": expected --instances together beside it: activation blocks are not handed over from a "
+                          "prefill instance to a decode instance"));
     // What a policy chooses by is for each instance to have: one without is named in the table.
     if (!one.goal.hasSlo())
       one.goal.sloFactor = 1;

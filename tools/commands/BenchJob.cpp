@@ -6,6 +6,7 @@
 
 #include "absl/strings/numbers.h"
 #include "compiler/choose/policies/Policies.h"
+#include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
 #include "runtime/model/ModelSpec.h"
 #include "tools/commands/Compiling.h"
@@ -76,6 +77,19 @@ model::Job benchJob(const model::Job &job, BenchRole role, const BenchLoad &load
   return out;
 }
 
+absl::StatusOr<model::Job> benchJobOfAnyMiniBatches(const model::Job &job, BenchRole role, const BenchLoad &load) {
+  model::Job out = benchJob(job, role, load);
+  if (!job.goal.autoMiniBatches)
+    return out;
+  out.buckets.newTokens.clear();
+  out.buckets.sequences.clear();
+  ASSIGN_OR_RETURN(plan, compileJob(out));
+  model::Job found = job;
+  found.goal.autoMiniBatches = false;
+  found.goal.miniBatches = plan.miniBatches;
+  return benchJob(found, role, load);
+}
+
 absl::StatusOr<BenchObjective> objectiveOf(const model::Job &job, BenchRole role, const BenchLoad &load) {
   const bool prefills = role != BenchRole::Decode, decodes = role != BenchRole::Prefill;
   BenchObjective objective;
@@ -88,6 +102,7 @@ absl::StatusOr<BenchObjective> objectiveOf(const model::Job &job, BenchRole role
   model::Job resident = job;
   resident.policy = {};
   resident.policy.name = "none";
+  resident.goal.autoMiniBatches = false; // one: nothing is offloaded that several would share
   resident.goal.deviceMemory = kLargeDevice;
   resident.goal.kvDeviceMemory.reset();
   resident.hardware->memoryBytes = kLargeDevice;

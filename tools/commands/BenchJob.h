@@ -32,6 +32,9 @@ absl::Status applyPolicy(const std::string &spelled, model::Policy &policy);
 // most 2,048 tokens; the load may state the step. The objective of a phase that is not the instance's is dropped; a
 // factor becomes times (see objectiveOf()).
 model::Job benchJob(const model::Job &job, BenchRole role, const BenchLoad &load);
+// The same where the job leaves it to the compiler how many mini-batches there are: as many as it finds with buckets of
+// its own.
+absl::StatusOr<model::Job> benchJobOfAnyMiniBatches(const model::Job &job, BenchRole role, const BenchLoad &load);
 
 // Latency objectives of an iteration of each phase; unset: none.
 struct BenchObjective {

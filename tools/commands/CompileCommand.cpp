@@ -83,7 +83,7 @@ void printText(const CompileOptions &options, const model::Job &job, const plan:
       line(r.index == largestDecode(plan) ? "decode" : "prefill, mixed",
            absl::StrFormat(
                "%d tokens of %d sequences at context %d%s: %s predicted, compute %s, link %s (%s h2d%s)", r.newTokens,
-               r.sequences, r.context,
+               r.running, r.context,
                plan.miniBatches == 1 ? "" : absl::StrFormat(" in each of %d mini-batches", plan.miniBatches),
                formatNs(r.predictedNs), formatNs(r.computeAloneNs), formatNs(r.linkAloneNs),
                formatBytes(r.linkBytes.h2d), r.linkBytes.d2h > 0 ? ", " + formatBytes(r.linkBytes.d2h) + " d2h" : ""));

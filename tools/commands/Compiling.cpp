@@ -246,7 +246,8 @@ absl::StatusOr<plan::Plan> compileJob(const model::Job &job, const PhaseText &on
     progress.note(at.choosing ? searchText(at) : std::string());
   };
   absl::StatusOr<plan::Plan> plan = compiler::compile(request);
-  if (plan.ok() && plan->actBlocks > 0 && plan->actBlockBytes() >= plan->kvBlockBytes())
+  const bool stated = job.policy.actShare && !job.policy.actShare->isAuto(); // auto knows the bytes
+  if (plan.ok() && stated && plan->actBlocks > 0 && plan->actBlockBytes() >= plan->kvBlockBytes())
     warnOnce(model::cat("policy.act_ratio = ", model::actShareText(plan->actShare), ": an activation block of ",
                         plan->model->name, " takes ", plan->actBlockBytes(), " bytes a layer, its keys and values ",
                         plan->kvBlockBytes(), ": nothing is saved, and they are recomputed"));

@@ -33,32 +33,63 @@ std::vector<int64_t> powersOfTwo(int64_t least, int64_t most) {
   return out;
 }
 
+// Rows of an iteration with prompts, where neither --max-num-batched-tokens nor the job says them.
+int64_t defaultBatchedTokens(const BenchServeOptions &options, const ServeTraffic &traffic, const model::Goal &goal) {
+  return options.scheduler.chunkedPrefill
+             ? kDefaultBatchedTokens
+             : std::max(kDefaultBatchedTokens, std::min(traffic.longestPrompt(), *goal.context));
+}
+
+// How many mini-batches the compiler finds for all that every seat may take; rows of an iteration are its own where
+// none are asked for. One where that does not fit, since less KV may.
+absl::Status findMiniBatches(const BenchServeOptions &options, const ServeTraffic &traffic, AssembledJob &assembled) {
+  model::Job &job = assembled.job;
+  model::Job open = job;
+  if (open.buckets.newTokens.empty()) {
+    const int64_t rows = defaultBatchedTokens(options, traffic, job.goal);
+    if (const std::optional<int64_t> asked = options.scheduler.maxNumBatchedTokens;
+        asked || rows > kDefaultBatchedTokens)
+      open.buckets.newTokens = {asked.value_or(rows)};
+  }
+  const absl::StatusOr<plan::Plan> plan = compileJob(open);
+  const bool lessMay = !job.goal.kvTokens && !job.goal.kvDeviceMemory && absl::IsResourceExhausted(plan.status());
+  if (!plan.ok() && !lessMay)
+    return aboutInput(assembled.input, plan.status());
+  job.goal.autoMiniBatches = false;
+  job.goal.miniBatches = plan.ok() ? plan->miniBatches : 1;
+  return absl::OkStatus();
+}
+
 // Sizes that neither the job nor a flag says: as many seats as requests may take at a time, the longest request, and
 // iterations of as many rows as are asked for.
-absl::Status fitSizes(const BenchServeOptions &options, const ServeTraffic &traffic, model::Job &job) {
-  const int64_t miniBatches = job.goal.miniBatches; // buckets are of one
+absl::Status fitSizes(const BenchServeOptions &options, const ServeTraffic &traffic, AssembledJob &assembled) {
+  model::Job &job = assembled.job;
   if (!job.goal.batch) {
     const int64_t seats = options.scheduler.maxNumSeqs.value_or(
         std::min({kDefaultSeqs, traffic.count(), options.maxConcurrency.value_or(kDefaultSeqs),
                   options.scheduler.maxNumBatchedTokens.value_or(kDefaultSeqs)}));
-    job.goal.batch = (seats + miniBatches - 1) / miniBatches * miniBatches;
+    job.goal.batch = (seats + job.goal.miniBatches - 1) / job.goal.miniBatches * job.goal.miniBatches;
   }
   if (!job.goal.context)
     job.goal.context = std::min(traffic.longest(), job.model->spec->maxPositions);
+  const int64_t kvTokens = job.goal.kvTokens.value_or(*job.goal.batch * *job.goal.context);
+  if (const std::optional<int64_t> asked = options.scheduler.maxNumBatchedTokens;
+      asked && job.buckets.newTokens.empty() && *asked > kvTokens / job.goal.miniBatches)
+    return badNumber("--max-num-batched-tokens", *asked,
+                     job.goal.kvTokens
+                         ? cat("at most ", kvTokens / job.goal.miniBatches, ", the tokens of --kv-tokens")
+                         : cat("at most ", kvTokens / job.goal.miniBatches, ", the tokens of batch ", *job.goal.batch,
+                               " x context ", *job.goal.context, " (--kv-tokens says others)"));
+  if (job.goal.autoMiniBatches)
+    RETURN_IF_ERROR(findMiniBatches(options, traffic, assembled));
   if (!job.buckets.newTokens.empty())
     return absl::OkStatus();
-  const int64_t byDefault = options.scheduler.chunkedPrefill
-                                ? kDefaultBatchedTokens
-                                : std::max(kDefaultBatchedTokens, std::min(traffic.longestPrompt(), *job.goal.context));
-  const int64_t all = job.goal.kvTokens.value_or(*job.goal.batch * *job.goal.context) / miniBatches;
-  if (const std::optional<int64_t> asked = options.scheduler.maxNumBatchedTokens; asked && *asked > all)
-    return badNumber("--max-num-batched-tokens", *asked,
-                     job.goal.kvTokens ? cat("at most ", all, ", the tokens of --kv-tokens")
-                                       : cat("at most ", all, ", the tokens of batch ", *job.goal.batch, " x context ",
-                                             *job.goal.context, " (--kv-tokens says others)"));
+  const int64_t miniBatches = job.goal.miniBatches, all = kvTokens / miniBatches; // buckets are of one
   // A bucket of prompts has more rows than sequences.
   const int64_t most = std::min(
-      std::max(options.scheduler.maxNumBatchedTokens.value_or(byDefault), *job.goal.batch / miniBatches + 1), all);
+      std::max(options.scheduler.maxNumBatchedTokens.value_or(defaultBatchedTokens(options, traffic, job.goal)),
+               *job.goal.batch / miniBatches + 1),
+      all);
   job.buckets.newTokens = powersOfTwo(std::min(kSmallestMixed, most), most);
   return absl::OkStatus();
 }
@@ -152,7 +183,7 @@ bool ServePlan::choosesKv() const {
 
 absl::Status ServePlan::fit(const BenchServeOptions &options, const ServeTraffic &traffic) {
   if (!plan_)
-    RETURN_IF_ERROR(fitSizes(options, traffic, assembled_->job));
+    RETURN_IF_ERROR(fitSizes(options, traffic, *assembled_));
   if (options.placement)
     RETURN_IF_ERROR(plan_ ? checkPlacement(*options.placement, *plan_)
                           : checkPlacement(*options.placement, assembled_->job.policy));

@@ -199,6 +199,7 @@ std::vector<VariantReport> reportVariants(const plan::Plan &plan) {
     r.index = i;
     r.newTokens = variant.newTokens;
     r.sequences = variant.sequences;
+    r.running = plan::runningSequences(plan, variant);
     r.context = variant.context;
     r.placement = placement.name;
     if (plan.schedules[variant.schedule].kvBlocks > 0)
@@ -276,7 +277,7 @@ std::string inspectText(const plan::Plan &plan, const std::string &path, bool al
   for (const VariantReport &r : reportVariants(plan))
     table.push_back({model::cat(r.index),
                      model::cat(r.newTokens),
-                     model::cat(r.sequences),
+                     model::cat(r.running),
                      model::cat(r.context),
                      r.placement,
                      model::cat(r.offloadedLayers),

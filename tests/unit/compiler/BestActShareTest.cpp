@@ -7,6 +7,7 @@
 #include <random>
 
 #include "absl/strings/str_cat.h"
+#include "compiler/lower/Explain.h"
 #include "runtime/model/ModelSpec.h"
 #include "tests/unit/compiler/Requests.h"
 
@@ -161,6 +162,18 @@ TEST(BestActShare, WhereMemoryHoldsNoneTheFirstRefusalStands) {
                          [] { return std::optional<int64_t>(); })
                 .status(),
             wrong);
+}
+
+// Of none it takes 1000, and 5 less with each part.
+TEST(BestActShare, RefusesWithTheLeastMemoryThatWouldDo) {
+  const auto refused = [](int64_t part) -> absl::StatusOr<ShareTimes> {
+    return hostExhausted(tinyOpt(3), roundHardware(), static_cast<uint64_t>(1000 - 5 * part));
+  };
+  const absl::Status status = bestActShare(refused, [] { return std::nullopt; }).status();
+  const std::optional<LeastMemory> least = leastMemory(status);
+  ASSERT_TRUE(least) << status;
+  EXPECT_EQ(least->of, LeastMemory::Of::Host);
+  EXPECT_EQ(least->bytes, 1000 - 5 * 64);
 }
 
 // Against all 65: the best, where both lanes are lines and no memory is short, whatever it starts from.

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "compiler/choose/policies/Policies.h"
+#include "compiler/lower/Explain.h"
 #include "runtime/model/ModelSpec.h"
 #include "tests/unit/compiler/Requests.h"
 
@@ -14,6 +15,7 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::StrEq;
 
 struct Counted {
   std::map<int64_t, uint64_t> ns; // of counts that memory holds
@@ -48,12 +50,58 @@ TEST(MiniBatchCount, MoreOfThemWhereMemoryDoesNotHoldThePacked) {
   ASSERT_TRUE(choice.ok()) << choice.status();
   EXPECT_EQ(choice->count, 6);
   EXPECT_THAT(late.asked, ElementsAre(1, 2, 3, 4, 6, 12));
-  EXPECT_FALSE(choice->tried.at(4).has_value());
+  EXPECT_FALSE(choice->tried.at(4).ok());
   Counted none;
   EXPECT_EQ(none.search(4, 4).status(), absl::ResourceExhaustedError("no room for 4"));
   EXPECT_EQ(
       bestMiniBatches(4, 1, [](int64_t) { return absl::StatusOr<uint64_t>(absl::InternalError("wrong")); }).status(),
       absl::InternalError("wrong"));
+}
+
+// Residuals take more with each, slots less: of 1 2 4 8 16, 4 needs the least.
+TEST(MiniBatchCount, RefusesWithTheLeastMemoryThatWouldDo) {
+  const std::map<int64_t, uint64_t> needs = {{1, 90}, {2, 70}, {4, 60}, {8, 65}, {16, 80}};
+  std::vector<int64_t> asked;
+  const auto refused = [&](int64_t packed) {
+    asked.clear();
+    const absl::Status status = bestMiniBatches(64, packed, [&](int64_t count) -> absl::StatusOr<uint64_t> {
+                                  asked.push_back(count);
+                                  return hostExhausted(tinyOpt(3), roundHardware(), needs.at(count));
+                                }).status();
+    const std::optional<LeastMemory> least = leastMemory(status);
+    EXPECT_TRUE(least) << status;
+    return least ? least->bytes : 0;
+  };
+  EXPECT_EQ(refused(1), 60);
+  EXPECT_THAT(asked, ElementsAre(1, 2, 4, 8)); // 8 needs more than 4: 16 more still
+  EXPECT_EQ(refused(8), 60);
+  EXPECT_THAT(asked, ElementsAre(8, 16, 4, 2));
+  EXPECT_EQ(refused(64), 60); // at most 16 are tried
+  EXPECT_THAT(asked, ElementsAre(16, 8, 4, 2));
+}
+
+// The packed one does not fit, nor do more: fewer may.
+TEST(MiniBatchCount, FewerWhereMoreDoNotFit) {
+  Counted fewer{{{4, 40}}, {}};
+  const absl::StatusOr<MiniBatchChoice> choice = fewer.search(16, 8);
+  ASSERT_TRUE(choice.ok()) << choice.status();
+  EXPECT_EQ(choice->count, 4);
+  EXPECT_THAT(fewer.asked, ElementsAre(8, 16, 4, 2));
+}
+
+TEST(MiniBatchCount, PassesOverWhatIsRuledOut) {
+  const auto search = [](const std::map<int64_t, uint64_t> &ns, int64_t packed) {
+    return bestMiniBatches(8, packed, [&](int64_t count) -> absl::StatusOr<uint64_t> {
+      return ns.contains(count) ? absl::StatusOr<uint64_t>(ns.at(count))
+                                : absl::InvalidArgumentError(absl::StrCat("not ", count));
+    });
+  };
+  const absl::StatusOr<MiniBatchChoice> choice = search({{1, 2'000'000}, {4, 1'000'000}}, 1);
+  ASSERT_TRUE(choice.ok()) << choice.status();
+  EXPECT_EQ(explainMiniBatches(*choice),
+            "of those tried (1 2.000 ms, 4 1.000 ms) 4 takes the least; what is stated rules out 2, 8 (not 2)");
+  EXPECT_EQ(search({{1, 10}}, 8)->count, 1);
+  EXPECT_EQ(search({}, 4).status(), absl::InvalidArgumentError("not 1"));
 }
 
 // tinyOpt of 64 hidden in F32: a token's keys and values are 512 bytes a layer, so a sequence of 256 has 128 KiB, and
@@ -90,7 +138,34 @@ TEST(MiniBatchCount, PackingFillsWhatTheDeviceHasRoomFor) {
   EXPECT_EQ(packed(held), 1);
   const CompileRequest small = away(sequence - 1);
   EXPECT_THAT(packedMiniBatches(small, **policyFor(small.policy, small.goal)).status().message(),
-              HasSubstr("expected at most the 0 that a mini-batch has room for"));
+              StrEq("one sequence's blocks of a layer take 262144 bytes, beside two layers' weights the device has "
+                    "262143"));
+}
+
+// 8 sequences of 256. All 2048 tokens at once: 1 mini-batch; 256 tokens of KV are one sequence's: 1; buckets of 4
+// sequences: 2.
+TEST(MiniBatchCount, WhatIsStatedMayLeaveFew) {
+  const auto compiled = [](const model::Buckets &buckets, std::optional<int64_t> kvTokens) {
+    CompileRequest r = away(uint64_t{6} << 20);
+    r.buckets = buckets;
+    r.goal.kvTokens = kvTokens;
+    r.goal.autoMiniBatches = true;
+    return compile(r);
+  };
+  const absl::StatusOr<plan::Plan> all = compiled({.newTokens = {2048}, .sequences = {}, .contexts = {256}}, {});
+  ASSERT_TRUE(all.ok()) << all.status();
+  EXPECT_EQ(all->miniBatches, 1);
+  EXPECT_THAT(all->reason, HasSubstr("what is stated rules out 2, 4, 8 (buckets.new_tokens = 2048: "));
+  const absl::StatusOr<plan::Plan> kv = compiled({.newTokens = {16}, .sequences = {}, .contexts = {256}}, 256);
+  ASSERT_TRUE(kv.ok()) << kv.status();
+  EXPECT_EQ(kv->miniBatches, 1);
+  EXPECT_THAT(kv->reason, HasSubstr("what is stated rules out 2, 4, 8 (goal.kv_tokens = 256: "));
+  const absl::StatusOr<plan::Plan> two = compiled({.newTokens = {16}, .sequences = {4}, .contexts = {256}}, {});
+  ASSERT_TRUE(two.ok()) << two.status();
+  EXPECT_EQ(two->miniBatches, 2);
+  EXPECT_THAT(two->reason, HasSubstr("the batch packs into 1; "));
+  EXPECT_EQ(compiled({.newTokens = {4096}, .sequences = {}, .contexts = {256}}, {}).status().code(),
+            absl::StatusCode::kInvalidArgument);
 }
 
 // The plan is the one that the count stated makes.

@@ -228,6 +228,8 @@ TEST(PackMiniBatches, RefusesWhatFitsNowhere) {
               HasSubstr("5 ACT blocks in host memory of 1024 bytes, 5120 in all: expected at most the 4"));
   EXPECT_THAT(refused({{0, 4, 3, 0}}, slots, tooLarge),
               HasSubstr("7 KV blocks computed from ACT blocks of 2048 bytes, 14336 in all: expected at most the 6"));
+  EXPECT_THAT(refused({{16, 0, 0, 0}}, {0, 0, 0, {262144, 0}}, tooLarge),
+              HasSubstr("16 KV blocks in host memory of 262144 bytes, 4194304 in all: expected at most the 0"));
   EXPECT_THAT(refused({{-1, 0, 0, 0}}, slots, invalid), HasSubstr("request 0: -1 blocks: expected 0 to"));
   EXPECT_THAT(refused({}, {-1, 0, 0}, invalid), HasSubstr("slots of -1 KV"));
   EXPECT_THAT(refused(Requests(65537), slots, invalid), HasSubstr("65537 requests: expected at most 65536"));

@@ -80,7 +80,8 @@ bool recomputeBeforeCopyOf(Plan &plan, Random &random, Arg brought) {
         pairs.emplace_back(copy, spot);
   if (pairs.empty())
     return false;
-  const auto [copy, spot] = pick(random, pairs);
+  const std::pair<Spot, Spot> pair = pick(random, pairs);
+  const Spot &copy = pair.first, &spot = pair.second;
   if (coin(random)) {
     moveCompute(plan, spot, copy.step, coin(random));
     return true;
