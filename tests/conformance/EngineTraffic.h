@@ -435,8 +435,9 @@ inline void expectAll(const Seen &sum) {
   EXPECT_GT(sum.rowsChecked, sum.iterations * 10);
   EXPECT_GT(sum.offers, sum.iterations / 2000);
   EXPECT_GT(sum.compacted, sum.iterations / 1000);
-  EXPECT_GE(sum.compactedActs, sum.iterations / 10000); // rare: none of a few thousand
-  EXPECT_GT(sum.again, sum.iterations / 100);
+  // One case in so many: none of a few thousand iterations.
+  EXPECT_GE(sum.compactedActs, sum.iterations / 10000);
+  EXPECT_GE(sum.again, sum.iterations / 10000 * 20);
   EXPECT_GT(sum.swapsOut, sum.iterations / 1000);
   EXPECT_GT(sum.swapsIn, sum.iterations / 1000);
   EXPECT_GT(sum.swapFallbacks, sum.iterations / 10000);
