@@ -48,6 +48,9 @@ TEST_F(ActBlocks, ThePlanHasThemAndSaysSo) {
   const nlohmann::json half = json({"inspect", plan, "--json"});
   EXPECT_EQ(half["kv_blocks"], 9);
   EXPECT_EQ(half["act_blocks"], 8);
+  EXPECT_EQ(half["act_ratio"], "1/2");
+  EXPECT_EQ(half["act_kept"], true);
+  EXPECT_EQ(half["act_layers_on_host"], 0);
   // In a job file, and on the host.
   writeText(path("job.toml"),
             "[model]\npath = \"" + golden(kOpt) +

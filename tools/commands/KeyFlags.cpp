@@ -23,7 +23,8 @@ constexpr KeyFlag kKeyFlags[] = {
     {"goal", "batch", "--batch", kPlain, "sequences at once", "--max-num-seqs,--parallel"},
     {"goal", "mini_batches", "--mini-batches", kPlain,
      "parts of the batch that each layer is passed for in turn, its weights brought once: 1 to 64, and divides the "
-     "batch, or auto (what the largest decode bucket is fastest with); buckets are of one of them (default: 1)"},
+     "batch, or auto (up to 16, what the largest decode bucket is fastest with); buckets are of one of them (default: "
+     "1)"},
     {"goal", "context", "--context", kPlain, "longest prompt + output, in tokens", "--max-model-len,--ctx-size"},
     {"goal", "kv_tokens", "--kv-tokens", kPlain, "tokens the KV cache holds (default: batch x context)"},
     {"goal", "kv_device_memory", "--kv-device-memory", kAmount,

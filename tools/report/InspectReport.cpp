@@ -70,6 +70,14 @@ uint32_t placementBefore(const plan::Schedule &schedule) {
 
 } // namespace
 
+uint32_t actLayersOnHost(const plan::Plan &plan) {
+  uint32_t away = 0;
+  for (const plan::Extent &e : plan.placements[0].extents)
+    away += plan.buffers[e.buffer].kind == plan::BufferKind::Act && plan.buffers[e.buffer].index == 0 &&
+            e.space == plan::Space::Host;
+  return away;
+}
+
 std::string actText(const plan::Plan &plan) {
   if (plan.recomputesFromIds())
     return absl::StrFormat("kept of nothing: %d blocks of %d tokens a layer%s, the first %s of each sequence's, are "
@@ -78,10 +86,7 @@ std::string actText(const plan::Plan &plan) {
                            plan.actBlocks, plan.blockTokens, plan.miniBatches == 1 ? "" : " and mini-batch",
                            model::actShareText(plan.actShare),
                            formatBytes(static_cast<uint64_t>(plan.actBlocks) * plan.kvCaches() * plan.kvBlockBytes()));
-  uint32_t away = 0; // layers
-  for (const plan::Extent &e : plan.placements[0].extents)
-    away += plan.buffers[e.buffer].kind == plan::BufferKind::Act && plan.buffers[e.buffer].index == 0 &&
-            e.space == plan::Space::Host;
+  const uint32_t away = actLayersOnHost(plan);
   const std::string home = away == 0                    ? std::string("on the device")
                            : away == plan.model->layers ? std::string("on the host")
                                                         : model::cat("of ", away, " layers on the host");
@@ -343,6 +348,9 @@ std::string inspectJson(const plan::Plan &plan, const std::string &path) {
                {"mini_batches", plan.miniBatches},
                {"kv_blocks", plan.kvBlocks},
                {"act_blocks", plan.actBlocks},
+               {"act_ratio", model::actShareText(plan.actShare)},
+               {"act_kept", plan.keepsActivations()},
+               {"act_layers_on_host", actLayersOnHost(plan)},
                {"max_context", plan.maxContext},
                {"policy", plan.policy.name},
                {"objective", objectiveJson(plan)},
