@@ -30,7 +30,7 @@ absl::StatusOr<ModelSource> openModelAt(const std::string &path) {
   if (!isTomlPath(path))
     return absl::InvalidArgumentError(cat(path, ": expected a Hugging Face model folder, or a shape's .toml file"));
   ASSIGN_OR_RETURN(spec, readShape(path));
-  source.spec = std::move(spec);
+  source.spec = spec;
   return source;
 }
 
@@ -66,7 +66,7 @@ absl::Status readModel(TomlReader &table, const std::string &path, Job &job) {
       known.push_back(key);
   RETURN_IF_ERROR(table.unknownKey(known));
   ASSIGN_OR_RETURN(spec, parseShapeTable(table, path, "inline"));
-  job.model.emplace().spec = std::move(spec);
+  job.model.emplace().spec = spec;
   return absl::OkStatus();
 }
 
