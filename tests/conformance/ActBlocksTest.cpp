@@ -135,45 +135,6 @@ protected:
 
 TEST_P(ActBlocks, TokensAreThoseOfKeysAndValuesKept) { expectTokensAlone(cases()); }
 
-// Nothing is kept of the first blocks of each sequence: their tokens pass all layers again in each iteration.
-TEST_P(ActBlocks, TokensAreThoseOfTokensPassedAgain) {
-  if (GetParam().plansFor != model::DeviceKind::Host)
-    GTEST_SKIP() << "on the host and simulated";
-  std::vector<Kept> some;
-  for (Kept kept : cases())
-    if (kept.onHost == 0) { // nothing has a home
-      kept.fromIds = true;
-      some.push_back(kept);
-    }
-  expectTokensAlone(some);
-}
-
-// Of 3 blocks of 4 tokens 1 of 2, the first two; a fourth changes nothing, with a fifth the third is given up.
-TEST_P(ActBlocks, TablesGiveUpTheirFirstBlocks) {
-  if (GetParam().plansFor != model::DeviceKind::Host)
-    GTEST_SKIP() << "on the host and simulated";
-  Kept kept{{1, 2}};
-  kept.fromIds = true;
-  const auto loaded = load(core::tinyOpt(kLayers), kept);
-  ASSERT_NE(loaded, nullptr);
-  // As where activations are kept: 2 sequences of 16 blocks, 8 of each kind.
-  EXPECT_EQ(loaded->plan.kvBlocks, 17);
-  EXPECT_EQ(loaded->plan.actBlocks, 16);
-  EXPECT_EQ(loaded->plan.mostSequences(), 2);
-  std::vector<int32_t> table;
-  core::KvBlocks &pool = loaded->runtime->kvBlocks();
-  ASSERT_TRUE(pool.grow(table, 12).ok());
-  EXPECT_EQ(table, (std::vector<int32_t>{17, 18, 1}));
-  ASSERT_TRUE(pool.grow(table, 16).ok());
-  EXPECT_EQ(table, (std::vector<int32_t>{17, 18, 1, 2}));
-  ASSERT_TRUE(pool.grow(table, 20).ok());
-  EXPECT_EQ(table, (std::vector<int32_t>{17, 18, 19, 2, 1})); // block 1 is the lowest that is free then
-  EXPECT_EQ(pool.actOf(table), 3);
-  EXPECT_EQ(pool.freeBlocks(), 27);
-  pool.release(table);
-  EXPECT_EQ(pool.freeBlocks(), 32);
-}
-
 // What is brought of a layer's activation blocks follows what is in use: a sequence of 5 tokens has one of them at
 // first (1 of 2), 2 sequences at their longest have 16. So a launch brings a 16th of all, in 256ths.
 TEST_P(ActBlocks, CopiesWhatIsInUse) {
@@ -221,6 +182,47 @@ INSTANTIATE_TEST_SUITE_P(Devices, ActBlocks, testing::ValuesIn(core::devicesWith
                          [](const auto &info) { return std::string(info.param.name); });
 
 #ifndef HEADRACE_EMULATED_TESTS
+// Plans that keep nothing run on the host and simulated.
+class FromIds : public ActBlocks {};
+
+// Nothing is kept of the first blocks of each sequence: their tokens pass all layers again in each iteration.
+TEST_P(FromIds, TokensAreThoseOfTokensPassedAgain) {
+  std::vector<Kept> some;
+  for (Kept kept : cases())
+    if (kept.onHost == 0) { // nothing has a home
+      kept.fromIds = true;
+      some.push_back(kept);
+    }
+  expectTokensAlone(some);
+}
+
+// Of 3 blocks of 4 tokens 1 of 2, the first two; a fourth changes nothing, with a fifth the third is given up.
+TEST_P(FromIds, TablesGiveUpTheirFirstBlocks) {
+  Kept kept{{1, 2}};
+  kept.fromIds = true;
+  const auto loaded = load(core::tinyOpt(kLayers), kept);
+  ASSERT_NE(loaded, nullptr);
+  // As where activations are kept: 2 sequences of 16 blocks, 8 of each kind.
+  EXPECT_EQ(loaded->plan.kvBlocks, 17);
+  EXPECT_EQ(loaded->plan.actBlocks, 16);
+  EXPECT_EQ(loaded->plan.mostSequences(), 2);
+  std::vector<int32_t> table;
+  core::KvBlocks &pool = loaded->runtime->kvBlocks();
+  ASSERT_TRUE(pool.grow(table, 12).ok());
+  EXPECT_EQ(table, (std::vector<int32_t>{17, 18, 1}));
+  ASSERT_TRUE(pool.grow(table, 16).ok());
+  EXPECT_EQ(table, (std::vector<int32_t>{17, 18, 1, 2}));
+  ASSERT_TRUE(pool.grow(table, 20).ok());
+  EXPECT_EQ(table, (std::vector<int32_t>{17, 18, 19, 2, 1})); // block 1 is the lowest that is free then
+  EXPECT_EQ(pool.actOf(table), 3);
+  EXPECT_EQ(pool.freeBlocks(), 27);
+  pool.release(table);
+  EXPECT_EQ(pool.freeBlocks(), 32);
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, FromIds, testing::ValuesIn(core::devicesWithData()),
+                         [](const auto &info) { return std::string(info.param.name); });
+
 // Keys and values of all tokens of a layer that recompute_kv has made, against those of a plan that has cached them.
 TEST(ActBlocksOnTheHost, RecomputedBitsAreTheCachedOnes) {
   // Done where the kernels are tested (RecomputeKvTest.cpp) for every type and order; here logits stand for them.
