@@ -106,8 +106,6 @@ absl::Status checkAct(const CompileRequest &request, const Policy &policy) {
 namespace {
 
 absl::StatusOr<plan::Plan> compileStated(const CompileRequest &request) {
-  RETURN_IF_ERROR(model::validate(request.model, "model"));
-  RETURN_IF_ERROR(model::validate(request.hardware, "hardware"));
   ASSIGN_OR_RETURN(policy, policyFor(request.policy, request.goal));
   RETURN_IF_ERROR(checkPolicy(request.policy, request.goal));
   if (policy->traits.swapsLayers)
@@ -282,6 +280,8 @@ absl::StatusOr<plan::Plan> compileWithBestMiniBatches(const CompileRequest &requ
 } // namespace
 
 absl::StatusOr<plan::Plan> compile(const CompileRequest &asked) {
+  RETURN_IF_ERROR(model::validate(asked.model, "model"));
+  RETURN_IF_ERROR(model::validate(asked.hardware, "hardware"));
   ASSIGN_OR_RETURN(policy, policyFor(asked.policy, asked.goal));
   CompileRequest request = asked;
   if (policy->traits.keepsActivations) {

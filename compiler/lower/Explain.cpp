@@ -64,8 +64,7 @@ std::string residualsText(const model::ModelSpec &spec, const Target &target) {
 
 namespace {
 
-// Payloads' types.
-constexpr char kLacksDeviceMemory[] = "headrace/device-memory";
+// A payload's type.
 constexpr char kLeastMemory[] = "headrace/least-memory"; // LeastMemory::Of, a space, bytes
 
 absl::Status refusalOf(LeastMemory least, const std::string &text) {
@@ -110,14 +109,12 @@ absl::Status deviceMemoryExhausted(const model::ModelSpec &spec, const Target &t
                     target.residualsLeave ? "" : ", residual streams that leave the device (residuals = \"host\")");
   if (awayOf(smallest.residency, spec).layers < spec.layers && (policy.interval || policy.offloadLayers))
     absl::StrAppend(&text, ", more layers offloaded");
-  absl::Status status = refusalOf({LeastMemory::Of::Device, need.bytes}, text);
-  status.SetPayload(kLacksDeviceMemory, absl::Cord(std::to_string(need.bytes)));
-  return status;
+  return refusalOf({LeastMemory::Of::Device, need.bytes}, text);
 }
 
 std::optional<uint64_t> lacksDeviceMemory(const absl::Status &status) {
-  const auto bytes = status.GetPayload(kLacksDeviceMemory);
-  return bytes ? std::optional(std::stoull(std::string(*bytes))) : std::nullopt;
+  const std::optional<LeastMemory> least = leastMemory(status);
+  return least && least->of == LeastMemory::Of::Device ? std::optional(least->bytes) : std::nullopt;
 }
 
 std::string explainSplit(const plan::Plan &plan) {

@@ -80,8 +80,7 @@ void KvBlocks::giveUpFirst(std::vector<int32_t> &table, int64_t count) {
     used_[static_cast<size_t>(block)] = 1;
     actEnd_ = std::max(actEnd_, block + 1 - kvBlocks_);
   }
-  while (end_ > 1 && used_[static_cast<size_t>(end_ - 1)] == 0)
-    --end_;
+  trimEnds();
 }
 
 void KvBlocks::release(std::vector<int32_t> &table) { shrink(table, 0); }

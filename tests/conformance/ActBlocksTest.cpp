@@ -282,6 +282,8 @@ TEST(ActBlocksOnTheHost, PlansThatKeepNothingAreHeldToIt) {
                    }),
               HasSubstr("recompute_kv: operand y has 16128 bytes, the op touches 16384"));
   EXPECT_THAT(said(plan, [](plan::Plan &of) { of.metaLayout.maxSequences = 64; }), HasSubstr("act_blocks"));
+  EXPECT_THAT(said(plan, [](plan::Plan &of) { of.metaLayout.maxSequences = 5; }),
+              HasSubstr("max_sequences is 5, expected an even number"));
 }
 #endif
 

@@ -212,7 +212,7 @@ private:
     request_.plans = [&](const profile::PlanSizes &sizes) { return compileResident(job_, identity_, sizes); };
     ASSIGN_OR_RETURN(grid, profile::chooseGrid(request_));
     grid_ = std::move(grid);
-    if (options_.activations) {
+    if (options_.activations && !(there_ && there_->lines.measured())) {
       ASSIGN_OR_RETURN(lines, profile::chooseLinesPlan(request_, grid_, options_.secondsPerPair));
       lines_ = std::move(lines);
     }

@@ -38,8 +38,8 @@ absl::Status checkOptions(const plan::Plan &plan, const EngineOptions &options, 
     return refuse(absl::StrCat("swap space = ", options.swapBytes, " bytes, expected at least ", slot,
                                ", a KV block of all layers"));
   if (options.preemption == Preemption::Swap && plan.actBlocks > 0)
-    return refuse(
-        "preemption = swap, expected recompute: swap space takes keys and values, the plan keeps activations");
+    return refuse("preemption = swap, expected recompute: swap space takes keys and values alone, the plan has "
+                  "activation blocks");
   if (options.depth < 1 || options.depth > 2)
     return refuse(absl::StrCat("depth = ", options.depth, ", expected 1 or 2 iterations in flight"));
   return absl::OkStatus();
@@ -76,7 +76,7 @@ std::vector<int64_t> mixedBuckets(const plan::Plan &plan, int64_t sequences) {
 EngineBounds engineBounds(const plan::Plan &plan) {
   EngineBounds bounds;
   for (const plan::Variant &variant : plan.variants)
-    bounds.maxNumSeqs = std::max(bounds.maxNumSeqs, variant.sequences);
+    bounds.maxNumSeqs = std::max(bounds.maxNumSeqs, plan::runningSequences(plan, variant));
   bounds.maxNumSeqs = std::min(bounds.maxNumSeqs, plan.mostSequences());
   for (const int64_t tokens : mixedBuckets(plan, bounds.maxNumSeqs))
     bounds.maxNumBatchedTokens = std::max(bounds.maxNumBatchedTokens, tokens);

@@ -40,12 +40,13 @@ std::string firstWrongStep(core::Runtime &runtime, absl::Span<const int32_t> ids
     return absl::StrCat("which step made them was not found: ", std::string(why.message()));
   };
   for (int64_t at = 0; at < end;) {
-    const int64_t count = std::min(end - at, chunk);
-    const absl::StatusOr<uint32_t> variant = runtime.chooseIn(placement, count, 1, at + count);
+    // Where nothing is kept in some blocks all before a chunk is passed again with it.
+    const int64_t first = plan.recomputesFromIds() ? 0 : at, next = std::min(end, at + chunk), count = next - first;
+    const absl::StatusOr<uint32_t> variant = runtime.chooseIn(placement, count, 1, next);
     if (!variant.ok())
       return unknown(variant.status());
-    const core::SequenceRows rows{.tokens = ids.subspan(static_cast<size_t>(at), static_cast<size_t>(count)),
-                                  .firstPosition = at,
+    const core::SequenceRows rows{.tokens = ids.subspan(static_cast<size_t>(first), static_cast<size_t>(count)),
+                                  .firstPosition = first,
                                   .blocks = blocks,
                                   .sample = true};
     std::vector<absl::Span<const core::SequenceRows>> miniBatches(plan.miniBatches); // the others are empty
@@ -61,10 +62,10 @@ std::string firstWrongStep(core::Runtime &runtime, absl::Span<const int32_t> ids
       const plan::Step &step = schedule.steps[(*found)->step];
       const bool sampledRow = step.part == plan::Part::Head;
       return absl::StrCat("the first step that made such numbers: ", describeStep(plan, schedule, step),
-                          ", at position ", sampledRow ? at + count - 1 : at + (*found)->row, ", column ",
+                          ", at position ", sampledRow ? next - 1 : first + (*found)->row, ", column ",
                           (*found)->column, " (", (*found)->value, ")");
     }
-    at += count;
+    at = next;
   }
   return "a second pass over the prompt made finite numbers only: memory has changed in between";
 }
