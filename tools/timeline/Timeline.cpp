@@ -103,15 +103,20 @@ Track makeTrack(const plan::Plan &plan, const plan::Schedule &schedule, std::str
       track.tokensNs = bar.endNs;
     track.bars.push_back(std::move(bar));
   }
+  uint64_t laneFree[plan::kLanes] = {};
   // The compute lane idles before a step of its own for the source of one of the step's edges that is a copy.
   uint64_t computeFree = 0;
   size_t e = 0;
   for (size_t i = 0; i < schedule.steps.size(); ++i) {
-    uint64_t others = computeFree, copies = 0;
+    const Bar &bar = track.bars[i];
+    const int lane = static_cast<int>(bar.lane);
+    uint64_t others = computeFree, copies = 0, otherLanes = 0;
     const plan::Step *waitsFor = nullptr;
     for (; e < schedule.edges.size() && schedule.edges[e].to == i; ++e) {
       const plan::Step &from = schedule.steps[schedule.edges[e].from];
       const uint64_t end = track.bars[schedule.edges[e].from].endNs;
+      if (from.lane != bar.lane)
+        otherLanes = std::max(otherLanes, end);
       if (plan::computes(from.lane)) {
         others = std::max(others, end);
       } else if (end >= copies) {
@@ -119,7 +124,9 @@ Track makeTrack(const plan::Plan &plan, const plan::Schedule &schedule, std::str
         waitsFor = &from;
       }
     }
-    const Bar &bar = track.bars[i];
+    if (const uint64_t until = std::min(otherLanes, bar.startNs); until > laneFree[lane])
+      track.waitNs[lane] += until - laneFree[lane];
+    laneFree[lane] = std::max(laneFree[lane], bar.endNs);
     if (!plan::computes(bar.lane))
       continue;
     if (waitsFor != nullptr && copies > others && bar.startNs > others) {

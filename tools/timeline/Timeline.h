@@ -41,6 +41,8 @@ struct Track {
   uint64_t iterationNs = 0;
   uint64_t tokensNs = 0; // visible; 0 without a Publish step
   uint64_t busyNs[plan::kLanes] = {};
+  // Idle before a step whose lane is free, for a step of another lane that it comes behind.
+  uint64_t waitNs[plan::kLanes] = {};
   uint64_t stallNs = 0;
 };
 
@@ -72,7 +74,8 @@ Chart makeChart(const plan::Plan &plan, uint32_t variant, const Trace *measured,
 // "measured (host), iteration 5 of 8, the median of 7 of its variant: 379 ms, tokens at 366 ms, stalls 255 ms"
 std::string trackHeading(const Track &track);
 
-// Lanes as rows of characters, `width` columns wide, and a table of what each lane did.
+// Lanes as rows of characters, `width` columns wide, and tables: what each lane did; where it was measured, what
+// planned and measured lanes differ by (LaneAccount.h).
 std::string timelineText(const Chart &chart, int width);
 // Chrome's trace event format: one process a track, one thread a lane. Opens in Perfetto; parseTrace() reads it.
 std::string timelineJson(const Chart &chart);

@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "runtime/base/Text.h"
 #include "tools/report/Format.h"
+#include "tools/timeline/LaneAccount.h"
 #include "tools/timeline/Timeline.h"
 
 namespace headrace::tools {
@@ -139,6 +140,9 @@ std::string timelineText(const Chart &chart, int width) {
     }
     out += "\n" + formatTable(table);
   }
+  if (chart.tracks.size() > 1)
+    out += "\n" + accountsText(chart.tracks.front(), chart.tracks.back(), chart.lanes) +
+           "waits: until a step of another lane has ended; idle: else\n";
   out += "\n[L3==] layer 3's steps, ";
   if (chart.miniBatches > 1)
     out += "[L3.1==] those of mini-batch 1, ";
