@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "bench/cuda/CopiesAlone.h"
 #include "bench/cuda/Parts.h"
 #include "bench/cuda/Session.h"
 #include "bench/figures/Summary.h"
@@ -150,41 +151,22 @@ private:
     return fields;
   }
 
-  // The schedule's chunks, one behind another in a graph of nothing else: bytes a second. Once a placement.
+  // Bytes a second of the schedule's chunks alone. Once a placement.
   double chunkBandwidth(const plan::Schedule &schedule, uint32_t placement) {
     if (bandwidth_.contains(placement))
       return bandwidth_[placement];
-    if (window_ == nullptr)
-      window_ = std::make_unique<Window>();
-    BenchGraph graph;
-    cudaGraphNode_t last = nullptr;
-    uint64_t bytes = 0;
-    for (const plan::Step &step : schedule.steps)
-      if (step.kind == plan::StepKind::Copy && step.lane == plan::Lane::H2D) {
-        const size_t length = std::min<size_t>(step.linkBytes, Window::kBytes / 2);
-        const size_t from = bytes % (Window::kBytes / 2) / 256 * 256;
-        last =
-            graph.copy({last}, window_->device.as() + from, window_->host.as() + from, length, cudaMemcpyHostToDevice);
-        bytes += length;
-      }
-    graph.build(window_->timer.stream());
-    const double ms = window_->timer.medianMs(3, [&](cudaStream_t stream) { graph.launch(stream); });
-    return bandwidth_[placement] = static_cast<double>(bytes) / ms * 1e3;
+    if (copies_ == nullptr)
+      copies_ = std::make_unique<CopiesAlone>();
+    return bandwidth_[placement] = copies_->measure(schedule).bandwidth();
   }
 
-  struct Window {
-    static constexpr size_t kBytes = kGiB;
-    PinnedBuffer host{kBytes};
-    DeviceBuffer device{kBytes};
-    Timer timer;
-  };
   const Context &context_;
   Report &report_;
   const Round &round_;
   const model::ModelSpec spec_;
   std::vector<Cell> cells_;
   std::unique_ptr<Session> session_;
-  std::unique_ptr<Window> window_;
+  std::unique_ptr<CopiesAlone> copies_;
   std::map<uint32_t, double> bandwidth_; // by placement
 };
 
