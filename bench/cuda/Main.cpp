@@ -4,6 +4,8 @@
 // process (docs/bench.md).
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
+#include <string>
 #include <string_view>
 
 #include "bench/cuda/Gpu.h"
@@ -30,7 +32,9 @@ constexpr Part kParts[] = {
     {"mapped", "a product that reads mapped host memory against one behind a copy", measureMappedReads},
     {"tracing", "what CUPTI and time stamps cost", measureTracing},
     {"spread", "how much each layer's compute time varies", measureSpread},
-    {"iterations", "whole iterations of five models at up to seven placements", measureIterations}};
+    {"iterations", "whole iterations of five models at up to seven placements", measureIterations},
+    {"furthest", "the iterations furthest from their limit: in turns with resident ones, and step by step",
+     measureFurthest}};
 
 std::string partNames() {
   std::string names;
@@ -139,6 +143,14 @@ std::string describe(Report &report, int device) {
   return properties.name;
 }
 
+// Of a file; empty where there is none.
+std::string folderOf(const std::string &file) {
+  if (file.empty())
+    return "";
+  const std::filesystem::path folder = std::filesystem::path(file).parent_path();
+  return folder.empty() ? "." : folder.string();
+}
+
 int measure(const Arguments &arguments) {
   const int device = static_cast<int>(arguments.device);
   int devices = 0;
@@ -148,7 +160,7 @@ int measure(const Arguments &arguments) {
   must(cudaSetDevice(device), "cudaSetDevice");
   Report report(arguments.json, {.seconds = arguments.seconds, .startedAt = nowSeconds()});
   report.checkDevice = checkUsable;
-  const Context context{report, device, describe(report, device), arguments.filter};
+  const Context context{report, device, describe(report, device), arguments.filter, folderOf(arguments.json)};
   try {
     for (const Part *part : arguments.parts)
       part->measure(context);

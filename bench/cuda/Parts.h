@@ -15,12 +15,14 @@ struct Context {
   int device = 0;
   std::string deviceName;
   std::string filter; // of iterations: only figures whose name holds it
+  std::string folder; // that pictures are written to; empty: none are
 };
 
 void measureLink(const Context &context);
 void measureGraphs(const Context &context);
 void measureKernels(const Context &context);
 void measureIterations(const Context &context);
+void measureFurthest(const Context &context);
 void measureOverlap(const Context &context);
 void measureSplitCaches(const Context &context);
 void measureHybridCaches(const Context &context);

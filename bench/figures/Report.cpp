@@ -73,6 +73,12 @@ void Report::sameFact(std::string_view name, const Json &value) {
   fact(name, value);
 }
 
+Json Report::figuresOf(std::string_view part) const {
+  const Json &parts = all_.at("parts");
+  const auto it = parts.find(part);
+  return it == parts.end() ? Json::array() : it->at("figures");
+}
+
 const Json *Report::find(std::string_view name) const {
   for (const Json &figure : figures())
     if (figure.value("name", "") == name)

@@ -83,6 +83,8 @@ public:
   // Of the part's figures, null where there is none of that name.
   const Json *find(std::string_view name) const;
   const Json &figures() const { return at("figures"); }
+  // Of another part, measured by this run or an earlier one; none where it was not.
+  Json figuresOf(std::string_view part) const;
   // A figure's number; Failure, saying so, where it was not measured.
   double number(std::string_view name, const char *field) const;
   // What a caller could not start for lack of time.

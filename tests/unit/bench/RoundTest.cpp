@@ -9,6 +9,7 @@
 #include "bench/iterations/Player.h"
 #include "bench/iterations/RecordVariant.h"
 #include "bench/iterations/RoundPlan.h"
+#include "bench/iterations/StepTimes.h"
 #include "runtime/job/JobFile.h"
 #include "runtime/sim/SimDevice.h"
 #include "tests/support/SourceDir.h"
@@ -20,7 +21,7 @@ constexpr uint64_t gib(uint64_t n) { return n << 30; }
 
 class PlayedRound : public testing::Test {
 protected:
-  void make(const std::string &model, uint64_t memory, std::vector<int64_t> of) {
+  void make(const std::string &model, uint64_t memory, std::vector<int64_t> of, bool trace = false) {
     const auto opened = model::openModel(sourceDir() + "/examples/models/" + model + ".toml");
     const auto hardware = model::openHardware(sourceDir() + "/examples/hardware/h200.toml");
     ASSERT_TRUE(opened.ok() && hardware.ok());
@@ -32,7 +33,7 @@ protected:
     ASSERT_TRUE(made.ok()) << made.status();
     plan = *std::move(made);
     device = sim::makeSimDevice();
-    auto loaded = core::Runtime::load(plan, *device, {}, nullptr, {});
+    auto loaded = core::Runtime::load(plan, *device, {.trace = trace}, nullptr, {});
     ASSERT_TRUE(loaded.ok()) << loaded.status();
     runtime = *std::move(loaded);
   }
@@ -104,6 +105,26 @@ TEST_P(OnGpu, EveryRoundIsPlannedAndPlayed) {
   }
 }
 INSTANTIATE_TEST_SUITE_P(Memory, OnGpu, testing::Values(74, 131));
+
+// Steps of an iteration of 32 layers, eight of them away: in virtual time as long as predicted.
+TEST_F(PlayedRound, StepTimesAreThoseOfOneIteration) {
+  ASSERT_NO_FATAL_FAILURE(make("opt-6.7b", gib(60), {0, 4}, true));
+  const Cell &cell = cells[1]; // prefill of 1,024
+  for (const uint32_t placement : {0, 1}) {
+    const auto times = stepTimes(*runtime, placement, cell, 3);
+    ASSERT_TRUE(times.ok()) << times.status();
+    const plan::Variant &variant = plan.variants[times->variant];
+    const plan::Schedule &schedule = plan.schedules[variant.schedule];
+    EXPECT_EQ(variant.placement, placement);
+    ASSERT_EQ(times->steps.size(), schedule.steps.size());
+    const double predicted = static_cast<double>(variant.predictedNs) * 1e-6;
+    EXPECT_NEAR(times->ms, predicted, 0.01 * predicted);
+    const core::StepTime &last = times->steps.back();
+    EXPECT_LE(static_cast<double>(last.endNs - last.startNs) * 1e-6, times->ms);
+  }
+  ASSERT_NO_FATAL_FAILURE(make("opt-6.7b", gib(60), {0}));
+  EXPECT_EQ(stepTimes(*runtime, 0, cells[1], 3).status().code(), absl::StatusCode::kFailedPrecondition);
+}
 
 // What other parts plan, and the graphs that are made of it.
 TEST_F(PlayedRound, GraphsOfRoundsKeepTheRules) {
