@@ -47,6 +47,21 @@ cost::Rows rowsOf(const kernels::IterationMeta &meta, HomeSlots home, int64_t fi
   return running;
 }
 
+RowCounter::RowCounter(const plan::Plan &plan, const plan::Schedule &schedule)
+    : layout_(plan.metaLayout), firstActSlot_(plan.actBlocks > 0 ? plan.kvBlocks * plan.blockTokens : kNoSlot),
+      homeSlots_(plan.miniBatches) {
+  for (const core::DirectBytes &direct : core::directBytes(plan, schedule))
+    if (direct.writtenPerRow != 0 &&
+        static_cast<int64_t>(direct.firstSlot) < firstActSlot_) // else of activation blocks
+      homeSlots_[direct.metaOffset / kernels::metaBytes(plan.metaLayout)] = {direct.firstSlot, direct.endSlot};
+}
+
+void RowCounter::count(const kernels::IterationMeta &first, std::vector<cost::Rows> &byMiniBatch) const {
+  byMiniBatch.resize(homeSlots_.size());
+  for (uint32_t i = 0; i < byMiniBatch.size(); ++i)
+    byMiniBatch[i] = rowsOf(*kernels::metaOf(layout_, &first, i), homeSlots_[i], firstActSlot_);
+}
+
 model::Hardware overLink(model::Hardware hardware, double linkBandwidth) {
   if (linkBandwidth > 0) {
     hardware.h2dBandwidth = hardware.d2hBandwidth = linkBandwidth;
@@ -57,8 +72,7 @@ model::Hardware overLink(model::Hardware hardware, double linkBandwidth) {
 
 RowPrices::RowPrices(const plan::Plan &plan, const model::WeightLayout &layout, const cost::Roofline &roofline,
                      const plan::Variant &variant, absl::Span<const uint64_t> durationsNs)
-    : layout_(plan.metaLayout), firstActSlot_(plan.actBlocks > 0 ? plan.kvBlocks * plan.blockTokens : kNoSlot),
-      homeSlots_(plan.miniBatches), rows_(plan.miniBatches) {
+    : counter_(plan, plan.schedules[variant.schedule]), rows_(plan.miniBatches) {
   const plan::Schedule &schedule = plan.schedules[variant.schedule];
   const cost::Bucket bucket{variant.newTokens, variant.sequences, variant.context, plan::actRows(plan, variant),
                             plan::againRows(plan, variant)};
@@ -87,10 +101,6 @@ RowPrices::RowPrices(const plan::Plan &plan, const model::WeightLayout &layout, 
     kinds_[kind].untilPublish += i < untilPublish;
     steps_.emplace_back(static_cast<uint32_t>(i), kind);
   }
-  for (const core::DirectBytes &direct : core::directBytes(plan, schedule))
-    if (direct.writtenPerRow != 0 &&
-        static_cast<int64_t>(direct.firstSlot) < firstActSlot_) // else of activation blocks
-      homeSlots_[direct.metaOffset / kernels::metaBytes(plan.metaLayout)] = {direct.firstSlot, direct.endSlot};
   addUp();
 }
 
@@ -104,11 +114,14 @@ void RowPrices::addUp() {
 }
 
 bool RowPrices::price(const kernels::IterationMeta &first) {
-  for (uint32_t i = 0; i < rows_.size(); ++i)
-    rows_[i] = rowsOf(*kernels::metaOf(layout_, &first, i), homeSlots_[i], firstActSlot_);
+  counter_.count(first, rows_);
+  return price(rows_);
+}
+
+bool RowPrices::price(absl::Span<const cost::Rows> byMiniBatch) {
   bool changed = false;
   for (Kind &kind : kinds_) {
-    const uint64_t ns = kind.price.ns(rows_[kind.miniBatch]);
+    const uint64_t ns = kind.price.ns(byMiniBatch[kind.miniBatch]);
     changed |= ns != kind.ns;
     kind.ns = ns;
   }

@@ -35,6 +35,19 @@ inline constexpr int64_t kNoSlot = std::numeric_limits<int64_t>::max();
 // What runs in an iteration. Slots from `firstActSlot` on are of activation blocks.
 cost::Rows rowsOf(const kernels::IterationMeta &meta, HomeSlots home, int64_t firstActSlot = kNoSlot);
 
+// What runs in each mini-batch of an iteration of one schedule.
+class RowCounter {
+public:
+  RowCounter(const plan::Plan &plan, const plan::Schedule &schedule); // neither needs to outlive it
+  // `first`: the iteration buffers, one for each mini-batch, lie from here on.
+  void count(const kernels::IterationMeta &first, std::vector<cost::Rows> &byMiniBatch) const;
+
+private:
+  kernels::MetaLayout layout_;
+  int64_t firstActSlot_;
+  std::vector<HomeSlots> homeSlots_; // by mini-batch
+};
+
 // The profile that rooflines are of where the link has `linkBandwidth` bytes/s a direction; 0: the profile's.
 model::Hardware overLink(model::Hardware hardware, double linkBandwidth);
 
@@ -45,9 +58,10 @@ public:
   RowPrices(const plan::Plan &plan, const model::WeightLayout &layout, const cost::Roofline &roofline,
             const plan::Variant &variant, absl::Span<const uint64_t> durationsNs);
 
-  // Prices an iteration, each step by the rows of its own mini-batch, whose iteration buffers lie from `first` on.
-  // False: all prices are those of the call before.
+  // Prices an iteration, each step by the rows of its own mini-batch, as RowCounter counts them. False: all prices are
+  // those of the call before.
   bool price(const kernels::IterationMeta &first);
+  bool price(absl::Span<const cost::Rows> byMiniBatch);
 
   // Of the last iteration priced; before the first, of the bucket.
   uint64_t sumNs() const { return sumNs_; }             // of all steps
@@ -75,10 +89,8 @@ private:
   std::vector<std::pair<uint32_t, uint32_t>> steps_; // those that follow rows, and the kind of each
   uint64_t otherNs_ = 0, otherUntilPublishNs_ = 0;   // of the others
   uint64_t sumNs_ = 0, publishNs_ = 0;
-  kernels::MetaLayout layout_;
-  int64_t firstActSlot_;
-  std::vector<HomeSlots> homeSlots_; // by mini-batch
-  std::vector<cost::Rows> rows_;     // the same, of the iteration being priced
+  RowCounter counter_;
+  std::vector<cost::Rows> rows_; // of the iteration being priced
 };
 
 } // namespace headrace::sim

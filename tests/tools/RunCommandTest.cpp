@@ -274,6 +274,27 @@ TEST_F(Run, AProfileOfAnotherMachineIsNamedAsTheReason) {
   EXPECT_TRUE(json({"simulate", golden(kModel), "--prompt-ids", "1,2,3", "--max-new-tokens", "6"})["why"].empty());
 }
 
+// However little of its bucket an iteration runs, and on whichever device: virtual time is that of what runs, too.
+TEST_F(Run, ThePredictionIsOfWhatRan) {
+  ASSERT_EQ(headrace({"compile", golden(kModel), "--batch", "8", "--context", "64", "--interval", "2", "-o",
+                      path("wide.plan")})
+                .status,
+            0);
+  const nlohmann::json all =
+      json({"simulate", path("wide.plan"), "--random-input-len", "56", "--num-prompts", "8", "--max-new-tokens", "8"});
+  const nlohmann::json few = json({"simulate", path("wide.plan"), "--prompt-ids", "1,2,3;4,5;6", "--max-new-tokens",
+                                   "8", "--timeline", path("few.json")});
+  for (const char *phase : {"prefill", "changes", "decode"})
+    for (const nlohmann::json *run : {&all, &few})
+      EXPECT_NEAR((*run)[phase]["ratio"].get<double>(), 1, 1e-6) << phase << " " << (*run)[phase];
+  EXPECT_LT(few["prefill"]["predicted_ms"].get<double>(), all["prefill"]["predicted_ms"].get<double>());
+  EXPECT_LT(few["decode"]["predicted_ms"].get<double>(), all["decode"]["predicted_ms"].get<double>());
+  // So are the planned lanes of a timeline.
+  const Outcome drawn = headrace({"timeline", path("wide.plan"), "--measured", path("few.json")});
+  EXPECT_THAT(drawn.out, testing::ContainsRegex("; of these 3 tokens ran, of caches of [0-9]+ in sum"));
+  EXPECT_THAT(drawn.out, testing::ContainsRegex("iteration +[0-9.]+ .s +[0-9.]+ .s +0 ns"));
+}
+
 TEST_F(Run, SimulateTakesTheTimeThatWasPredicted) {
   const nlohmann::json j = json({"simulate", "opt-30b", "--hardware", "a10", "--device-memory", "20GiB",
                                  "--random-input-len", "128", "--num-prompts", "4", "--max-new-tokens", "16"});

@@ -305,19 +305,15 @@ TEST_F(SplitKv, AnObjectiveHoldsWithAllOfKvInUse) {
   EXPECT_THAT(ran.out, HasSubstr(" x its objective of 1150.000 ms; all 99 held it"));
 }
 
-TEST_F(SplitKv, ARunThatUsesLittleOfKvBlamesNoLink) {
+TEST_F(SplitKv, ARunIsHeldAgainstTheKvThatItUses) {
   ASSERT_EQ(headrace({"compile", golden(kModel), "--batch", "8", "--context", "64", "--kv-device-memory", "21504B",
                       "--h2d-bandwidth", "100MB/s", "-o", path("slow.plan")})
                 .status,
             0);
   const nlohmann::json run =
       json({"simulate", path("slow.plan"), "--random-input-len", "4", "--num-prompts", "1", "--max-new-tokens", "8"});
-  EXPECT_LT(run["decode"]["ratio"].get<double>(), 0.5); // 1 block of 32
-  const std::string why = run["why"]["decode"];
-  EXPECT_THAT(why, HasSubstr("as less of KV was in use than may be: compute 1.00 x ("));
-  EXPECT_THAT(why, HasSubstr(", copies 1.00 x ("));
-  EXPECT_THAT(why, HasSubstr(" of at most 672 KiB: KV blocks below 2 of 33 were in use"));
-  EXPECT_THAT(why, Not(HasSubstr("profile")));
+  EXPECT_NEAR(run["decode"]["ratio"].get<double>(), 1, 0.001); // 1 block of 32
+  EXPECT_TRUE(run["why"].is_null() || !run["why"].contains("decode")) << run["why"];
 }
 
 TEST_F(SplitKv, BenchSplitsForThePoliciesThatDo) {

@@ -71,9 +71,8 @@ Trace traceOf(const plan::Plan &plan, const core::Device &device, const Iteratio
   Trace trace = makeTrace(plan, measured, found.look->variant, found.look->times);
   trace.iteration = found.look->iteration;
   trace.about = found.about;
-  trace.inUse.clear();
-  for (uint32_t i = 0; i < plan.miniBatches; ++i)
-    trace.inUse.push_back(found.look->inUse.of(i));
+  trace.inUse = found.look->ran.inUse;
+  trace.rows = found.look->ran.rows;
   return trace;
 }
 
@@ -184,6 +183,7 @@ private:
       return badUsage(cat("--graph-memory: expected a cuda device, whose graphs take device memory; this is ",
                           device_->kind(), ", whose take none"));
     deviceOptions_.linkBandwidth = options_.linkBandwidth;
+    deviceOptions_.pricing = core::Pricing::Rows; // of virtual time: what a real device would run
     // Where it costs nothing, too.
     deviceOptions_.trace = drawn() || device_->kind() == "host" || device_->kind() == "sim";
     return absl::OkStatus();
@@ -252,7 +252,11 @@ private:
                   .device = options_.device.device.empty() ? std::string(device_->kind()) : options_.device.device,
                   .madeUp = !device_->holdsData(),
                   .times = RunTimes(plan_, deviceOptions_.linkBandwidth, firstIn_)});
-    looks_.emplace(*runtime_, deviceOptions_.trace, /*many=*/drawn());
+    looks_.emplace(*runtime_, deviceOptions_.trace, /*many=*/drawn(),
+                   /*rows=*/device_->holdsData() || deviceOptions_.pricing == core::Pricing::Rows);
+    request_.onLaunch = [this](uint32_t variant, const kernels::IterationMeta &first) {
+      looks_->launched(variant, first);
+    };
     request_.placementOf = [this](const plan::IterationSize &size) {
       looks_->beforeLaunch(size);
       return staysInOne() ? runtime_->placement() : plan::chosenPlacement(plan_, size).value_or(0);
@@ -265,16 +269,20 @@ private:
       request_.onToken = [this](size_t prompt, int32_t id) { return replies_->push(prompt, id); };
       request_.onEnd = [this](size_t prompt) { replies_->finish(prompt); };
     }
+    std::vector<serve::IterationSeen> seenAll;
     request_.onIteration = [&](const serve::IterationSeen &seen) {
-      const serve::IterationSeen unwatched = looks_->unwatched(seen);
+      seenAll.push_back(looks_->unwatched(seen));
       if (generating)
         generating->note(cat("iteration ", looks_->times().count()));
       lastVariant_ = seen.variant;
-      report_->times.add(unwatched);
     };
     ASSIGN_OR_RETURN(result, serve::generate(*runtime_, request_));
     request_.onIteration = nullptr;
+    request_.onLaunch = nullptr;
+    for (size_t i = 0; i < seenAll.size(); ++i)
+      report_->times.add(seenAll[i], looks_->ran()[i]);
     report_->result = std::move(result);
+    report_->result.counters.stallNs += looks_->hiddenStallNs();
     for (const std::vector<int32_t> &prompt : request_.prompts)
       report_->promptTokens.push_back(static_cast<int64_t>(prompt.size()));
     report_->lengthIs = lengthIs_;

@@ -62,8 +62,19 @@ void IterationLooks::look() {
     return;
   }
   const absl::Span<const core::StepTime> times = runtime_.device().lastTimes();
-  looks_.push_back({runtime_.launched(), plan::kNone, {times.begin(), times.end()}, runtime_.launchedInUse()});
+  looks_.push_back(
+      {runtime_.launched(), plan::kNone, {times.begin(), times.end()}, ran_.empty() ? RanLaunch() : ran_.back()});
   waits_[runtime_.launched() % waits_.size()] = {runtime_.launched(), fromNs, runtime_.device().nowNs()};
+}
+
+void IterationLooks::launched(uint32_t variant, const kernels::IterationMeta &first) {
+  const plan::Plan &plan = runtime_.plan();
+  RanLaunch ran;
+  for (uint32_t i = 0; i < plan.miniBatches; ++i)
+    ran.inUse.push_back(runtime_.launchedInUse().of(i));
+  if (const uint32_t schedule = plan.variants[variant].schedule; rows_)
+    counters_.try_emplace(schedule, plan, plan.schedules[schedule]).first->second.count(first, ran.rows);
+  ran_.push_back(std::move(ran));
 }
 
 void IterationLooks::beforeLaunch(const plan::IterationSize &next) {
@@ -84,7 +95,9 @@ serve::IterationSeen IterationLooks::unwatched(serve::IterationSeen seen) {
   // its tokens stands between them all the same.
   const Wait &wait = waits_[(iteration - 1) % waits_.size()];
   if (iteration > 1 && wait.iteration == iteration - 1) {
-    seen.ns += std::max<int64_t>(0, wait.toNs - std::max(wait.fromNs, visibleNs_));
+    const int64_t tailNs = std::max<int64_t>(0, wait.toNs - std::max(wait.fromNs, visibleNs_));
+    seen.ns += tailNs;
+    hiddenStallNs_ += tailNs;
     if (seen.gapNs >= 0) // since the tokens of that one
       seen.gapNs = std::min(seen.gapNs, seen.ns);
   }

@@ -10,6 +10,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,6 +19,8 @@
 #include "runtime/core/Runtime.h"
 #include "runtime/plan/PlacementTable.h"
 #include "runtime/serve/engine/BatchEngine.h"
+#include "runtime/sim/RowPrices.h"
+#include "tools/report/RanLaunch.h"
 
 namespace headrace::tools {
 
@@ -42,7 +45,7 @@ struct Look {
   uint64_t iteration = 0; // of the run, from 1
   uint32_t variant = plan::kNone;
   std::vector<core::StepTime> times; // a step
-  core::LaunchInUse inUse;           // what the launch was told
+  RanLaunch ran;
 };
 
 // The times of iterations by variant, and which of them stands for the others.
@@ -71,9 +74,13 @@ class IterationLooks {
 public:
   // With `many` up to LookStride::kLooks, evenly spread; else one where prompts end and one at the run's end. The
   // device must have been opened with DeviceOptions::trace. Without it nothing is looked at (`opened` false).
-  IterationLooks(core::Runtime &runtime, bool opened, bool many) : runtime_(runtime), opened_(opened), many_(many) {}
+  // `rows`: an iteration takes what runs of its bucket (a real device, or core::Pricing::Rows).
+  IterationLooks(core::Runtime &runtime, bool opened, bool many, bool rows)
+      : runtime_(runtime), opened_(opened), many_(many), rows_(rows) {}
 
   void beforeLaunch(const plan::IterationSize &next);
+  // Call it behind each launch, with the iteration's buffers (EngineOptions::onLaunch).
+  void launched(uint32_t variant, const kernels::IterationMeta &first);
   // An iteration's time to visible tokens and the gap before them, as if nobody had looked. Call it for each, in their
   // order.
   serve::IterationSeen unwatched(serve::IterationSeen seen);
@@ -82,13 +89,18 @@ public:
 
   core::Runtime &runtime() const { return runtime_; }
   const std::vector<Look> &looks() const { return looks_; }
+  const std::vector<RanLaunch> &ran() const { return ran_; } // iterations in their order
   const IterationTimes &times() const { return times_; }
+  // What looks waited for copies in place of compute: no stall of the device's count, but one without looks.
+  int64_t hiddenStallNs() const { return hiddenStallNs_; }
 
 private:
   void look();
 
   core::Runtime &runtime_;
-  const bool opened_, many_;
+  const bool opened_, many_, rows_;
+  std::map<uint32_t, sim::RowCounter> counters_; // by schedule
+  std::vector<RanLaunch> ran_;
   LookStride stride_;
   std::vector<Look> looks_;
   IterationTimes times_;
@@ -100,6 +112,7 @@ private:
   };
   std::array<Wait, 4> waits_; // of the last looks, by iteration: at most two iterations are in flight
   int64_t visibleNs_ = 0;     // the last tokens read
+  int64_t hiddenStallNs_ = 0;
 };
 
 } // namespace headrace::tools

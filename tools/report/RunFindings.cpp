@@ -11,6 +11,7 @@
 #include "runtime/model/ModelSpec.h"
 #include "runtime/sim/Simulator.h"
 #include "tools/report/Format.h"
+#include "tools/report/RanLaunch.h"
 #include "tools/timeline/LaunchedSteps.h"
 
 namespace headrace::tools {
@@ -46,15 +47,15 @@ template <class DurationOf> LaneTimes lanesOf(const plan::Schedule &schedule, Du
   return lanes;
 }
 
-// What is predicted of a launch that is told how much of KV is in use.
+// What is predicted of a launch.
 struct Predicted {
   LaneTimes lanes;
   uint64_t h2dBytes = 0;    // of copies
   uint64_t iterationNs = 0; // alone
 };
-Predicted predict(const plan::Plan &plan, uint32_t variant, double linkBandwidth, const core::LaunchInUse &inUse) {
+Predicted predict(const plan::Plan &plan, uint32_t variant, double linkBandwidth, const RanLaunch &ran = {}) {
   const plan::Schedule &schedule = plan.schedules[plan.variants[variant].schedule];
-  const LaunchedSteps launched = launchedSteps(plan, variant, linkBandwidth, inUse);
+  const LaunchedSteps launched = LaunchPrices(plan, linkBandwidth).of(variant, ran.launchInUse(), ran.rows);
   Predicted predicted;
   predicted.lanes = lanesOf(schedule, [&](size_t step) { return launched.ns[step]; });
   for (size_t i = 0; i < schedule.steps.size(); ++i)
@@ -63,6 +64,8 @@ Predicted predict(const plan::Plan &plan, uint32_t variant, double linkBandwidth
   predicted.iterationNs = sim::Simulator(schedule).run(launched.ns, h.duplexShare()).iterationNs;
   return predicted;
 }
+
+RanLaunch ranOf(const Trace &looked) { return {looked.rows, looked.inUse}; }
 
 // Of any mini-batch.
 int64_t mostInUse(const std::vector<core::InUse> &each) {
@@ -114,8 +117,8 @@ std::string why(const plan::Plan &plan, const PhaseInput &phase, double linkBand
   if (phase.looked.steps.empty())
     return head + ": --timeline FILE.svg measures which steps did";
   const plan::Schedule &schedule = plan.schedules[plan.variants[phase.looked.variant].schedule];
-  const Predicted launched = predict(plan, phase.looked.variant, linkBandwidth, core::LaunchInUse(phase.looked.inUse));
-  const Predicted all = predict(plan, phase.looked.variant, linkBandwidth, {});
+  const Predicted launched = predict(plan, phase.looked.variant, linkBandwidth, ranOf(phase.looked));
+  const Predicted all = predict(plan, phase.looked.variant, linkBandwidth);
   const LaneTimes measured = lanesOf(schedule, [&](size_t step) {
     return static_cast<uint64_t>(phase.looked.steps[step].second - phase.looked.steps[step].first);
   });
@@ -124,14 +127,11 @@ std::string why(const plan::Plan &plan, const PhaseInput &phase, double linkBand
   const auto explains = [&](double times) { return apart(times) > kSame && (times > 1) == (over > 1); };
   const bool byLink = launched.h2dBytes > 0 && explains(ratio(measured.h2dNs, launched.lanes.h2dNs)) && !virtualTime;
   const bool byCompute = explains(ratio(measured.computeNs, launched.lanes.computeNs)) && !virtualTime;
-  const bool bySize = explains(ratio(launched.iterationNs, all.iterationNs));
   std::vector<std::string> reasons;
   if (byLink || byCompute)
     reasons.push_back(byLink && byCompute ? "as both compute and copies did"
                       : byLink            ? "as copies did"
                                           : "as compute did");
-  if (bySize)
-    reasons.emplace_back("as less of KV was in use than may be");
   if (!reasons.empty())
     return head + ", " + absl::StrJoin(reasons, " and ") + ": " + lanes +
            (byLink || byCompute ? "; " + advice(plan, byLink, share(launched.h2dBytes, measured.h2dNs) * 1e9) : "");
@@ -181,10 +181,10 @@ RunFindings findOut(const plan::Plan &plan, const std::vector<PhaseInput> &phase
   for (const PhaseInput &phase : phases) {
     if (phase.variant == plan::kNone)
       continue;
-    // Of the iteration that was looked at it is known how much of KV it used.
+    // Of the iteration that was looked at it is known what it ran, and how much of KV it used.
     const bool known = !phase.looked.steps.empty() && phase.looked.variant == phase.variant;
-    const core::LaunchInUse inUse = known ? core::LaunchInUse(phase.looked.inUse) : core::LaunchInUse();
-    findings.phases.push_back({phase.name, predict(plan, phase.variant, linkBandwidth, inUse).lanes,
+    const RanLaunch ran = known ? ranOf(phase.looked) : RanLaunch();
+    findings.phases.push_back({phase.name, predict(plan, phase.variant, linkBandwidth, ran).lanes,
                                why(plan, phase, linkBandwidth, virtualTime)});
     if (!waits && !phase.looked.steps.empty()) {
       findings.waits = copyWaits(makeChart(plan, phase.looked.variant, &phase.looked, linkBandwidth).tracks.back());

@@ -15,7 +15,8 @@ double ms(double ns) { return ns * 1e-6; }
 } // namespace
 
 RunTimes::RunTimes(const plan::Plan &plan, double linkBandwidth, uint32_t placement)
-    : plan_(plan), predicted_(plan, linkBandwidth), placement_(placement) {}
+    : plan_(plan), predicted_(plan, linkBandwidth), prices_(std::make_unique<LaunchPrices>(plan, linkBandwidth)),
+      placement_(placement) {}
 
 void RunTimes::Sum::add(uint64_t predicted, int64_t measured) {
   ++iterations;
@@ -41,11 +42,25 @@ uint64_t RunTimes::objectiveNs(uint32_t variant) const {
   return 0;
 }
 
-void RunTimes::add(const serve::IterationSeen &seen) {
+sim::TokenGaps::Times RunTimes::timesOf(uint32_t variant, const RanLaunch &ran) {
+  if (ran.rows.empty() && ran.inUse.empty())
+    return predicted_.of(variant);
+  const uint32_t schedule = plan_.variants[variant].schedule;
+  sim::Simulator &simulator = simulators_.try_emplace(schedule, plan_.schedules[schedule]).first->second;
+  const LaunchedSteps launched = prices_->of(variant, ran.launchInUse(), ran.rows);
+  const sim::Timeline timeline = simulator.run(launched.ns, plan_.hardware.duplexShare());
+  return {timeline.iterationNs, timeline.publishNs};
+}
+
+void RunTimes::add(const serve::IterationSeen &seen, const RanLaunch &ran) {
   const bool first = last_ == plan::kNone;
   const uint64_t wayNs = first ? 0 : predicted_.wayNs(last_, seen.variant).value_or(0);
-  const uint64_t ns = first ? predicted_.firstNs(placement_, seen.variant).value_or(0)
-                            : predicted_.of(last_).tailNs() + wayNs + predicted_.of(seen.variant).headNs;
+  const sim::TokenGaps::Times times = timesOf(seen.variant, ran);
+  // Before the first lies what its placement takes to begin with, if anything leads there.
+  const std::optional<uint64_t> firstNs = first ? predicted_.firstNs(placement_, seen.variant) : std::nullopt;
+  const uint64_t ns = !first    ? lastTailNs_ + wayNs + times.headNs
+                      : firstNs ? *firstNs - predicted_.of(seen.variant).headNs + times.headNs
+                                : 0;
   const bool change = !first && plan_.variants[last_].schedule != plan_.variants[seen.variant].schedule;
   longestInPromptsNs_ = std::max({longestInPromptsNs_, seen.waitedNs, seen.prefill ? seen.gapNs : -1});
   if (seen.prefill) {
@@ -71,6 +86,7 @@ void RunTimes::add(const serve::IterationSeen &seen) {
     }
   }
   last_ = seen.variant;
+  lastTailNs_ = times.tailNs();
 }
 
 double RunTimes::noise() const {

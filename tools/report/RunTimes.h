@@ -1,17 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the iterations of a run took beside what the plan predicts, and whether every gap between a sequence's tokens
-// was within its objective.
+// What the iterations of a run took beside what is predicted of what they ran and brought, and whether every gap
+// between a sequence's tokens was within its objective.
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json_fwd.hpp>
+#include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include <nlohmann/json_fwd.hpp>
+
 #include "runtime/plan/Plan.h"
 #include "runtime/serve/engine/BatchEngine.h"
+#include "runtime/sim/Simulator.h"
 #include "runtime/sim/TokenGaps.h"
+#include "tools/report/RanLaunch.h"
+#include "tools/timeline/LaunchedSteps.h"
 
 namespace headrace::tools {
 
@@ -26,7 +32,8 @@ class RunTimes {
 public:
   // The plan outlives it. `linkBandwidth` as DeviceOptions has it; `placement`: what the run begins in.
   RunTimes(const plan::Plan &plan, double linkBandwidth, uint32_t placement);
-  void add(const serve::IterationSeen &seen);
+  // Iterations in their order, once the run has ended: predicting one takes about as long as it has steps.
+  void add(const serve::IterationSeen &seen, const RanLaunch &ran = {});
 
   Compared prefill() const { return meanOf(prefill_); } // with rows of prompts
   // Of decode, those that begin with what the one before them left; and those behind a change: of placement, or from
@@ -45,13 +52,17 @@ private:
     double predictedNs = 0, measuredNs = 0;
     void add(uint64_t predicted, int64_t measured);
   };
+  sim::TokenGaps::Times timesOf(uint32_t variant, const RanLaunch &ran);
   static Compared meanOf(const Sum &sum);
   uint64_t objectiveNs(uint32_t variant) const; // of decode in this bucket; 0: none
   double noise() const; // of what a steady iteration takes, over its prediction: the 99th percentile over the median
 
   const plan::Plan &plan_;
   sim::TokenGaps predicted_;
-  uint32_t placement_, last_ = plan::kNone; // variant
+  std::unique_ptr<LaunchPrices> prices_;
+  std::map<uint32_t, sim::Simulator> simulators_; // by schedule, once one was played
+  uint32_t placement_, last_ = plan::kNone;       // variant
+  uint64_t lastTailNs_ = 0;                       // of `last_`, behind its tokens
   Sum prefill_, decode_, changes_;
   double transitionsNs_ = 0;
   std::vector<double> steady_; // measured over predicted

@@ -9,16 +9,24 @@
 
 namespace headrace::tools {
 
-LaunchedSteps launchedSteps(const plan::Plan &plan, uint32_t index, double linkBandwidth,
-                            const core::LaunchInUse &inUse) {
-  const plan::Variant &variant = plan.variants[index];
-  const plan::Schedule &schedule = plan.schedules[variant.schedule];
+LaunchPrices::LaunchPrices(const plan::Plan &plan, double linkBandwidth)
+    : plan_(plan), linkBandwidth_(linkBandwidth), layout_(model::layoutWeights(plan.model)),
+      roofline_(plan.model, sim::overLink(plan.hardware, linkBandwidth), plan.activationDtype, plan.kvDtype) {}
+
+LaunchedSteps LaunchPrices::of(uint32_t index, const core::LaunchInUse &inUse, absl::Span<const cost::Rows> rows) {
+  const plan::Variant &variant = plan_.variants[index];
+  const plan::Schedule &schedule = plan_.schedules[variant.schedule];
   LaunchedSteps launched;
-  launched.ns = sim::pacedDurations(schedule, variant.durationsNs, plan.hardware, linkBandwidth);
+  launched.ns = sim::pacedDurations(schedule, variant.durationsNs, plan_.hardware, linkBandwidth_);
+  if (!rows.empty()) {
+    const auto [it, added] = prices_.try_emplace(index, plan_, layout_, roofline_, variant, launched.ns);
+    it->second.price(rows);
+    it->second.writeTo(absl::MakeSpan(launched.ns));
+  }
   for (const plan::Step &step : schedule.steps)
     launched.linkBytes.push_back(step.linkBytes);
   const absl::StatusOr<std::vector<sim::SizedTime>> sized =
-      sim::sizedTimes(plan, schedule, launched.ns, variant.newTokens, sim::linkRates(plan.hardware, linkBandwidth));
+      sim::sizedTimes(plan_, schedule, launched.ns, variant.newTokens, sim::linkRates(plan_.hardware, linkBandwidth_));
   if (!sized.ok()) // no device builds such a schedule: there is no launch
     return launched;
   for (const sim::SizedTime &copy : *sized) {

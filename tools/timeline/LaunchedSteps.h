@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What the steps of a launch take and move: of resizable copies what is in use of KV, or what the launch has written
-// (core/InUse.h), of all others what the plan says.
+// (core/InUse.h), of compute steps what ran of the bucket, where that is known, of all others what the plan says.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "runtime/core/InUse.h"
+#include "runtime/cost/CostModel.h"
+#include "runtime/model/WeightLayout.h"
 #include "runtime/plan/Plan.h"
+#include "runtime/sim/RowPrices.h"
 
 namespace headrace::tools {
 
@@ -17,9 +22,24 @@ struct LaunchedSteps {
   std::vector<uint64_t> linkBytes; // a step, over the link
 };
 
-// Of one of the plan's variants, over a link of `linkBandwidth` bytes/s; 0: the plan's own.
-LaunchedSteps launchedSteps(const plan::Plan &plan, uint32_t variant, double linkBandwidth,
-                            const core::LaunchInUse &inUse);
+// Prices launches of a plan's variants, one by one.
+class LaunchPrices {
+public:
+  // The plan outlives it. `linkBandwidth`: bytes/s a direction in place of the profile's; 0: the plan's own.
+  explicit LaunchPrices(const plan::Plan &plan, double linkBandwidth = 0);
+  LaunchPrices(const LaunchPrices &) = delete;
+  LaunchPrices &operator=(const LaunchPrices &) = delete;
+
+  // `rows`: what ran, by mini-batch (sim/RowPrices.h); none: all of the variant's bucket.
+  LaunchedSteps of(uint32_t variant, const core::LaunchInUse &inUse, absl::Span<const cost::Rows> rows = {});
+
+private:
+  const plan::Plan &plan_;
+  const double linkBandwidth_;
+  const model::WeightLayout layout_;
+  const cost::Roofline roofline_;
+  std::map<uint32_t, sim::RowPrices> prices_; // by variant, once it was asked for
+};
 
 // Whether launches of a schedule copy what is in use of KV.
 bool copiesWhatIsInUse(const plan::Plan &plan, const plan::Schedule &schedule);

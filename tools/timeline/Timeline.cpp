@@ -68,6 +68,21 @@ std::string copiedText(const plan::Plan &plan, const plan::Schedule &schedule, i
                            byMiniBatch, ", which were written");
 }
 
+// What ran of the bucket; empty: all of it, as far as is known.
+std::string ranText(const plan::Variant &variant, const std::vector<cost::Rows> &byMiniBatch) {
+  uint64_t tokens = 0, contexts = 0;
+  for (const cost::Rows &rows : byMiniBatch) {
+    tokens += rows.tokens;
+    contexts += rows.contexts;
+  }
+  const auto passes = static_cast<int64_t>(byMiniBatch.size());
+  if (byMiniBatch.empty() || (tokens == static_cast<uint64_t>(passes * variant.newTokens) &&
+                              contexts == static_cast<uint64_t>(passes * variant.sequences * variant.context)))
+    return "";
+  return model::cat("; of these ", tokens, tokens == 1 ? " token" : " tokens", " ran, of caches of ", contexts,
+                    " in sum");
+}
+
 const plan::Operand *operandOf(const plan::Schedule &schedule, const plan::Step &step, plan::Arg arg) {
   for (uint32_t o = 0; o < step.operandCount; ++o) {
     const plan::Operand &operand = schedule.operands[step.firstOperand + o];
@@ -186,14 +201,17 @@ Chart makeChart(const plan::Plan &plan, uint32_t index, const Trace *measured, d
   chart.miniBatches = plan.miniBatches;
   const std::vector<core::InUse> inUse = measured == nullptr ? std::vector<core::InUse>(1) : measured->inUse;
   if (measured != nullptr)
-    chart.subtitle += copiedText(plan, schedule, placement.kvBlocks, inUse);
+    chart.subtitle += ranText(variant, measured->rows) + copiedText(plan, schedule, placement.kvBlocks, inUse);
 
   const model::Hardware &hardware = plan.hardware;
   const double duplexShare = hardware.duplexShare();
   std::vector<core::InUse> told = inUse; // of residual streams no more than a full bucket's rows
   for (core::InUse &one : told)
     one.rows = std::min(one.rows, variant.newTokens);
-  const LaunchedSteps launched = launchedSteps(plan, index, linkBandwidth, core::LaunchInUse(told));
+  if (measured != nullptr)
+    chart.rows = measured->rows;
+  const LaunchedSteps launched =
+      LaunchPrices(plan, linkBandwidth).of(index, core::LaunchInUse(told), absl::MakeConstSpan(chart.rows));
   const sim::Timeline timeline = sim::Simulator(schedule).run(launched.ns, duplexShare);
   std::vector<std::pair<uint64_t, uint64_t>> times;
   for (const sim::StepTime &t : timeline.steps)

@@ -58,6 +58,7 @@ struct Chart {
   std::vector<int64_t> kvBlocksInUse;
   // Blocks [first, second) that its rows were written to, where its copies to the host are of those; else empty.
   std::vector<std::pair<int64_t, int64_t>> kvBlocksWritten;
+  std::vector<cost::Rows> rows;  // by mini-batch, what ran of the bucket; none: all of it, as far as is known
   std::vector<Track> tracks;     // planned, measured
   std::vector<plan::Lane> lanes; // those that any track uses, in the order of plan::Lane
 };
@@ -69,7 +70,7 @@ std::string stepName(const plan::Plan &plan, const plan::Schedule &schedule, con
 
 // `variant` must be one of the plan's; `measured`, if there is one, must have passed parseTrace for this plan. The
 // planned lanes are those over a link of `linkBandwidth` bytes/s (0: the plan's own), of an iteration that uses as much
-// of KV as the measured one did.
+// of KV, and runs as many rows, as the measured one did.
 Chart makeChart(const plan::Plan &plan, uint32_t variant, const Trace *measured, double linkBandwidth = 0);
 // "measured (host), iteration 5 of 8, the median of 7 of its variant: 379 ms, tokens at 366 ms, stalls 255 ms"
 std::string trackHeading(const Track &track);

@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tools/timeline/Timeline.h"
+#include "tools/timeline/TraceRows.h"
 
 namespace headrace::tools {
 namespace {
@@ -104,6 +105,8 @@ std::string timelineJson(const Chart &chart) {
   };
   add(kInUseKey, chart.kvBlocksInUse);
   add(kWrittenKey, chart.kvBlocksWritten);
+  if (!chart.rows.empty())
+    json["otherData"]["measured"][kRowsKey] = rowsJson(chart.rows);
   int pid = kPlannedPid; // then kMeasuredPid
   for (const Track &track : chart.tracks)
     addTrack(chart, track, pid++, json["traceEvents"]);

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/base/Text.h"
+#include "tools/timeline/TraceRows.h"
 
 namespace headrace::tools {
 namespace {
@@ -132,6 +133,13 @@ absl::StatusOr<Trace> parseTrace(std::string_view text, const std::string &where
   if (variant >= plan.variants.size())
     return refuse(model::cat("variant = ", variant, ": expected one of the plan's ", plan.variants.size()));
   trace.variant = static_cast<uint32_t>(variant);
+  if (const Json *rows = member(measured, kRowsKey); rows != nullptr) {
+    auto read = readRows(*rows, plan, plan.variants[trace.variant]);
+    if (!read)
+      return refuse(model::cat("otherData.measured.", kRowsKey, ": expected a list with an object for each of ",
+                               plan.miniBatches, " mini-batches, of counts within variant ", variant));
+    trace.rows = *std::move(read);
+  }
   const size_t steps = plan.schedules[plan.variants[trace.variant].schedule].steps.size();
   trace.steps.assign(steps, {0, -1});
   size_t found = 0;

@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "runtime/core/Device.h"
+#include "runtime/cost/CostModel.h"
 #include "runtime/plan/Plan.h"
 
 namespace headrace::tools {
@@ -25,6 +26,7 @@ struct Trace {
   std::vector<std::pair<int64_t, int64_t>> steps; // start, end in ns, one pair a step of the variant's schedule
   std::vector<core::InUse> inUse =
       std::vector<core::InUse>(1); // what the launch was told, by mini-batch: what its resizable copies are of
+  std::vector<cost::Rows> rows;    // what ran of the bucket, by mini-batch; none: it is not known
 };
 
 // Times on the device's clock become times from the first start.

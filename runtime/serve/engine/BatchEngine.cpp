@@ -56,6 +56,7 @@ public:
                                                  : Prefill::Chunked;
     options.logits = request_.keepLogits;
     options.placementOf = request_.placementOf;
+    options.onLaunch = request_.onLaunch;
     options.onToken = [this](const EngineToken &token) { add(token); };
     options.onIteration = [this](const EngineIteration &iteration) { add(iteration); };
     options.onEnd = [this](const EngineEnd &end) { add(end); };

@@ -66,7 +66,8 @@ struct GenerateRequest {
   bool drain = true;
   // Which placement the next iteration runs in; null: the runtime's. A change costs the plan's transition.
   std::function<uint32_t(const ComposedIteration &)> placementOf;
-  std::function<void(const IterationSeen &)> onIteration; // called after each
+  std::function<void(const IterationSeen &)> onIteration;                              // called after each
+  std::function<void(uint32_t variant, const kernels::IterationMeta &first)> onLaunch; // as EngineOptions'
   // Called with each token as it comes. No: the prompt's reply ends with it, as with a stop token.
   std::function<bool(size_t prompt, int32_t token)> onToken;
   std::function<void(size_t prompt)> onEnd; // its last token was told

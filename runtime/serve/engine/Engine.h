@@ -144,6 +144,8 @@ struct EngineOptions {
   std::function<void(const EngineToken &)> onToken;
   std::function<void(const EngineEnd &)> onEnd;
   std::function<void(const EngineIteration &)> onIteration;
+  // Called behind each launch, with what it was written: the buffers of its mini-batches lie from `first` on.
+  std::function<void(uint32_t variant, const kernels::IterationMeta &first)> onLaunch;
 };
 
 struct EngineCounters {

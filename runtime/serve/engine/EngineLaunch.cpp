@@ -317,9 +317,12 @@ absl::Status Engine::launchIn(uint32_t placement) {
   }
   const Composition all = composedTogether();
   ASSIGN_OR_RETURN(variant, runtime_.chooseIn(placement, all.tokens, all.sequences, all.context));
-  RETURN_IF_ERROR(core::writeMetas(plan_.metaLayout, plan_.blockTokens, rows_, device_.meta()));
+  kernels::IterationMeta *const meta = device_.meta(); // of this launch: the next has its own
+  RETURN_IF_ERROR(core::writeMetas(plan_.metaLayout, plan_.blockTokens, rows_, meta));
   const int64_t launchNs = device_.nowNs();
   RETURN_IF_ERROR(runtime_.launch(variant));
+  if (options_.onLaunch)
+    options_.onLaunch(variant, *meta);
   next.launched = {.number = runtime_.launched(),
                    .variant = variant,
                    .placement = placement,

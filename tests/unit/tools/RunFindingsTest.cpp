@@ -109,17 +109,15 @@ PhaseInput split(double predictedMs, double measuredMs, int64_t compute, int64_t
 }
 
 TEST(RunFindings, CopiesAreHeldAgainstWhatWasInUseOfKv) {
-  // 406 ns are predicted with this much in use, 1174 with everything.
-  const std::string fast = why(splitTestPlan(), split(1174, 406, 1, 1));
-  EXPECT_EQ(fast, "decode took 0.35 x the predicted time, as less of KV was in use than may be: compute 1.00 x (200 ns "
-                  "for 200 ns), copies 1.00 x (1.00 GB/s for 1.00) in iteration 5 of 8, which copied 346 B of at most "
-                  "1.09 KiB: KV blocks below 2 of 5 were in use"); // 256 + 90 of 1024 + 90
-  EXPECT_EQ(why(splitTestPlan(), split(1174, 406, 1, 1), 0, /*sim=*/true), fast);
+  EXPECT_EQ(why(splitTestPlan(), split(406, 406, 1, 1)), ""); // 1174 with everything in use
   // Half as fast a link as planned: the copies that there were took twice as long, and that is what is said of it.
   const std::string link = why(splitTestPlan(), split(406, 752, 1, 2)); // 692 of copies
   EXPECT_THAT(link, HasSubstr("decode took 1.85 x the predicted time, as copies did: compute 1.00 x (200 ns for 200 "
                               "ns), copies 2.00 x (0.50 GB/s for 1.00)"));
-  EXPECT_THAT(link, HasSubstr("copied 346 B of at most 1.09 KiB: KV blocks below 2 of 5 were in use; the profile"));
+  EXPECT_THAT(
+      link,
+      HasSubstr("copied 346 B of at most 1.09 KiB: KV blocks below 2 of 5 were in use; the profile")); // 256 + 90 of
+                                                                                                       // 1024 + 90
   EXPECT_THAT(link, HasSubstr("compile --h2d-bandwidth 0.50GB/s plans for such a link"));
   EXPECT_THAT(why(splitTestPlan(), split(1174, 1000 * 1174, 3, 1)), HasSubstr("as compute did: "));
   // With everything in use there is nothing to say of it.
