@@ -13,6 +13,7 @@
 #include "bench/cuda/Parts.h"
 #include "bench/cuda/Session.h"
 #include "bench/figures/Summary.h"
+#include "bench/iterations/Predicted.h"
 
 namespace headrace::bench {
 namespace {
@@ -121,9 +122,8 @@ private:
     const Played played = session_->play(placement, cell, {.seconds = kPlaySeconds});
     // With two in flight a launch may wait for the end of an iteration's copies.
     const Played single = session_->play(placement, cell, {.warmUp = 1, .most = 2, .seconds = 1, .inFlight = 1});
-    const plan::Variant &variant = session_->plan().variants[played.variant];
     const plan::Schedule &schedule = session_->scheduleOf(played.variant);
-    const double ms = median(played.ms), predicted = static_cast<double>(variant.predictedNs) * 1e-6;
+    const double ms = median(played.ms), predicted = predictedMs(session_->plan(), played.variant, cell);
     const auto bytes = static_cast<double>(played.h2dBytes);
     const double bandwidth = bytes > 0 ? chunkBandwidth(schedule, placement) : 0;
     const double link = bytes > 0 ? bytes / bandwidth * 1e3 : 0;

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "bench/iterations/Player.h"
+#include "bench/iterations/Predicted.h"
 #include "bench/iterations/RecordVariant.h"
 #include "bench/iterations/RoundPlan.h"
 #include "bench/iterations/StepTimes.h"
@@ -49,6 +50,8 @@ protected:
     request.cells = {cell};
     absl::StatusOr<plan::Plan> made = planRound(request);
     ASSERT_TRUE(made.ok()) << made.status();
+    runtime.reset(); // before what it refers to
+    device.reset();
     plan = *std::move(made);
     device = sim::makeSimDevice();
     auto loaded = core::Runtime::load(plan, *device, {}, nullptr, {});
@@ -105,6 +108,21 @@ TEST_P(OnGpu, EveryRoundIsPlannedAndPlayed) {
   }
 }
 INSTANTIATE_TEST_SUITE_P(Memory, OnGpu, testing::Values(74, 131));
+
+// Two prompts of 2,048 run in the variant for the most sequences that decode: predicted as in a plan for them alone.
+TEST_F(PlayedRound, TwoPromptsArePredictedAsTwo) {
+  ASSERT_NO_FATAL_FAILURE(make("opt-6.7b", gib(120), {0}));
+  const Cell two = cells[5];
+  ASSERT_EQ(two.name, "prefill 4096 as 2 x 2048");
+  const auto shared = play(*runtime, 0, two, {.warmUp = 0, .most = 2});
+  ASSERT_TRUE(shared.ok()) << shared.status();
+  EXPECT_GT(plan.variants[shared->variant].sequences, 100);
+  const double ms = predictedMs(plan, shared->variant, two);
+  ASSERT_NO_FATAL_FAILURE(makeSplit("opt-6.7b", two, {.intervals = {0}}));
+  const double alone = static_cast<double>(plan.variants[0].predictedNs) * 1e-6;
+  EXPECT_NEAR(ms, alone, 1e-3 * alone);
+  EXPECT_NEAR(predictedMs(plan, 0, two), alone, 1e-9 * alone);
+}
 
 // Steps of an iteration of 32 layers, eight of them away: in virtual time as long as predicted.
 TEST_F(PlayedRound, StepTimesAreThoseOfOneIteration) {
