@@ -44,6 +44,14 @@ TokenGaps::Config TokenGaps::exitOf(uint32_t variant) const {
   return paths_.config(schedule.placement, schedule.exitState);
 }
 
+std::vector<uint32_t> TokenGaps::path(Config from, Config to) const {
+  std::vector<uint32_t> transitions;
+  for (Config at = from; at != to; at = paths_.next(at, to))
+    if (const uint32_t transition = paths_.transition(at, to); transition != core::TransitionPaths::kFree)
+      transitions.push_back(transition);
+  return transitions;
+}
+
 uint64_t TokenGaps::pathNs(Config from, Config to) const {
   uint64_t ns = 0;
   for (Config at = from; at != to; at = paths_.next(at, to))

@@ -39,8 +39,14 @@ public:
   const Times &of(uint32_t variant) const { return times_[variant]; }
   // The transitions from what `from` leaves on the device to what `to` begins with; none if nothing leads there.
   std::optional<uint64_t> wayNs(uint32_t from, uint32_t to) const;
+  // Those transitions in their order, without such as take nothing; wayNs must exist.
+  std::vector<uint32_t> way(uint32_t from, uint32_t to) const { return path(exitOf(from), entryOf(to)); }
   // From a launch with this placement's homes on the device and nothing in its slots to the tokens of `to`.
   std::optional<uint64_t> firstNs(uint32_t placement, uint32_t to) const;
+  // The transitions before `to`; firstNs must exist.
+  std::vector<uint32_t> firstWay(uint32_t placement, uint32_t to) const {
+    return path(paths_.config(placement, 0), entryOf(to));
+  }
   // wayNs must exist.
   uint64_t gapNs(uint32_t from, uint32_t to) const { return of(from).tailNs() + *wayNs(from, to) + of(to).headNs; }
 
@@ -64,6 +70,7 @@ private:
   bool decodes(uint32_t variant) const;
   Config entryOf(uint32_t variant) const;
   Config exitOf(uint32_t variant) const;
+  std::vector<uint32_t> path(Config from, Config to) const;
   uint64_t pathNs(Config from, Config to) const;
   // Those that may serve the bucket of `chosen` where the device holds `now`: whatever is in use of KV, or so little
   // that variants for fewer blocks may.

@@ -37,6 +37,14 @@ Outcome start(std::vector<std::string> words, const std::function<bool()> &when,
   posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
   posix_spawn_file_actions_adddup2(&actions, out, STDOUT_FILENO);
   posix_spawn_file_actions_adddup2(&actions, err, STDERR_FILENO);
+  // A test that runs in the background of a shell has SIGINT ignored, and a child would keep that.
+  sigset_t interrupts;
+  sigemptyset(&interrupts);
+  sigaddset(&interrupts, SIGINT);
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  posix_spawnattr_setsigdefault(&attributes, &interrupts);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);
   std::vector<char *> argv;
   for (std::string &word : words)
     argv.push_back(word.data());
@@ -44,7 +52,7 @@ Outcome start(std::vector<std::string> words, const std::function<bool()> &when,
   Outcome outcome;
   pid_t child = 0;
   int status = 0;
-  if (::posix_spawn(&child, argv.front(), &actions, nullptr, argv.data(), environ) == 0) {
+  if (::posix_spawn(&child, argv.front(), &actions, &attributes, argv.data(), environ) == 0) {
     pid_t ended = 0;
     for (bool killed = false; when && (ended = ::waitpid(child, &status, WNOHANG)) == 0;) {
       if (!killed && when()) {
@@ -57,6 +65,7 @@ Outcome start(std::vector<std::string> words, const std::function<bool()> &when,
       outcome.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   }
   posix_spawn_file_actions_destroy(&actions);
+  posix_spawnattr_destroy(&attributes);
   return outcome;
 }
 

@@ -42,25 +42,34 @@ uint64_t RunTimes::objectiveNs(uint32_t variant) const {
   return 0;
 }
 
-sim::TokenGaps::Times RunTimes::timesOf(uint32_t variant, const RanLaunch &ran) {
-  if (ran.rows.empty() && ran.inUse.empty())
-    return predicted_.of(variant);
-  const uint32_t schedule = plan_.variants[variant].schedule;
+sim::TokenGaps::Times RunTimes::play(uint32_t schedule, const LaunchedSteps &launched) {
   sim::Simulator &simulator = simulators_.try_emplace(schedule, plan_.schedules[schedule]).first->second;
-  const LaunchedSteps launched = prices_->of(variant, ran.launchInUse(), ran.rows);
   const sim::Timeline timeline = simulator.run(launched.ns, plan_.hardware.duplexShare());
   return {timeline.iterationNs, timeline.publishNs};
 }
 
+sim::TokenGaps::Times RunTimes::timesOf(uint32_t variant, const RanLaunch &ran) {
+  if (ran.rows.empty() && ran.inUse.empty())
+    return predicted_.of(variant);
+  return play(plan_.variants[variant].schedule, prices_->of(variant, ran.launchInUse(), ran.rows));
+}
+
+uint64_t RunTimes::wayNs(uint32_t variant, const RanLaunch &ran) {
+  const bool first = last_ == plan::kNone;
+  if (!(first ? predicted_.firstNs(placement_, variant) : predicted_.wayNs(last_, variant)))
+    return 0;
+  uint64_t ns = 0;
+  for (const uint32_t transition : first ? predicted_.firstWay(placement_, variant) : predicted_.way(last_, variant))
+    ns +=
+        play(plan_.transitions[transition].schedule, prices_->ofTransition(transition, ran.launchInUse())).iterationNs;
+  return ns;
+}
+
 void RunTimes::add(const serve::IterationSeen &seen, const RanLaunch &ran) {
   const bool first = last_ == plan::kNone;
-  const uint64_t wayNs = first ? 0 : predicted_.wayNs(last_, seen.variant).value_or(0);
   const sim::TokenGaps::Times times = timesOf(seen.variant, ran);
-  // Before the first lies what its placement takes to begin with, if anything leads there.
-  const std::optional<uint64_t> firstNs = first ? predicted_.firstNs(placement_, seen.variant) : std::nullopt;
-  const uint64_t ns = !first    ? lastTailNs_ + wayNs + times.headNs
-                      : firstNs ? *firstNs - predicted_.of(seen.variant).headNs + times.headNs
-                                : 0;
+  const uint64_t way = wayNs(seen.variant, ran);
+  const uint64_t ns = (first ? 0 : lastTailNs_) + way + times.headNs;
   const bool change = !first && plan_.variants[last_].schedule != plan_.variants[seen.variant].schedule;
   longestInPromptsNs_ = std::max({longestInPromptsNs_, seen.waitedNs, seen.prefill ? seen.gapNs : -1});
   if (seen.prefill) {
@@ -68,7 +77,7 @@ void RunTimes::add(const serve::IterationSeen &seen, const RanLaunch &ran) {
   } else {
     (change ? changes_ : decode_).add(ns, seen.ns);
     if (change)
-      transitionsNs_ += static_cast<double>(wayNs);
+      transitionsNs_ += static_cast<double>(way);
     else if (ns > 0)
       steady_.push_back(static_cast<double>(seen.ns) / static_cast<double>(ns));
     if (seen.gapNs >= 0) {

@@ -52,7 +52,10 @@ private:
     double predictedNs = 0, measuredNs = 0;
     void add(uint64_t predicted, int64_t measured);
   };
+  sim::TokenGaps::Times play(uint32_t schedule, const LaunchedSteps &launched);
   sim::TokenGaps::Times timesOf(uint32_t variant, const RanLaunch &ran);
+  // Of the transitions before the next iteration, which runs `variant`; 0 where nothing leads there.
+  uint64_t wayNs(uint32_t variant, const RanLaunch &ran);
   static Compared meanOf(const Sum &sum);
   uint64_t objectiveNs(uint32_t variant) const; // of decode in this bucket; 0: none
   double noise() const; // of what a steady iteration takes, over its prediction: the 99th percentile over the median

@@ -22,7 +22,7 @@ struct LaunchedSteps {
   std::vector<uint64_t> linkBytes; // a step, over the link
 };
 
-// Prices launches of a plan's variants, one by one.
+// Prices launches of a plan's variants and transitions, one by one.
 class LaunchPrices {
 public:
   // The plan outlives it. `linkBandwidth`: bytes/s a direction in place of the profile's; 0: the plan's own.
@@ -32,8 +32,14 @@ public:
 
   // `rows`: what ran, by mini-batch (sim/RowPrices.h); none: all of the variant's bucket.
   LaunchedSteps of(uint32_t variant, const core::LaunchInUse &inUse, absl::Span<const cost::Rows> rows = {});
+  LaunchedSteps ofTransition(uint32_t transition, const core::LaunchInUse &inUse) const;
 
 private:
+  LaunchedSteps paced(const plan::Schedule &schedule, const std::vector<uint64_t> &durationsNs) const;
+  // `newTokens`: of the bucket; 0 of a transition.
+  void sizeCopies(const plan::Schedule &schedule, int64_t newTokens, const core::LaunchInUse &inUse,
+                  LaunchedSteps &launched) const;
+
   const plan::Plan &plan_;
   const double linkBandwidth_;
   const model::WeightLayout layout_;
