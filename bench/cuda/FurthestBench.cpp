@@ -4,7 +4,8 @@
 //
 //   in turns       resident, with copies, the copies alone, resident, with copies, ...: what is the bound's own spread?
 //                  Beside it the GPU's clock and power.
-//   step by step   the same two iterations by CUPTI: which kinds of steps take longer, where do lanes wait?
+//   step by step   the same two iterations by CUPTI, or by time stamps where that is not there: which kinds of steps
+//                  take longer, where do lanes wait?
 #include <algorithm>
 #include <fstream>
 #include <memory>
@@ -76,6 +77,10 @@ private:
     return static_cast<uint32_t>(intervals_.size() - 1);
   }
 
+  static cuda::TraceBy traceBy() {
+    return whyNot(cuda::TraceBy::Cupti).empty() ? cuda::TraceBy::Cupti : cuda::TraceBy::Stamps;
+  }
+
   Session &session(bool trace) {
     if (session_ != nullptr)
       return *session_;
@@ -91,7 +96,7 @@ private:
                         .deviceMemory = freeDeviceMemory() - std::min<uint64_t>(freeDeviceMemory(), kLeftBesides),
                         .cells = cells,
                         .intervals = intervals_})),
-        *weights_, Session::Options{.cuda = {.index = context_.device}, .trace = trace});
+        *weights_, Session::Options{.cuda = {.index = context_.device, .traceBy = traceBy()}, .trace = trace});
     return *session_;
   }
 
@@ -145,14 +150,14 @@ private:
   }
 
   Json stepByStep(const Target &target) {
-    if (const std::string why = whyNot(cuda::TraceBy::Cupti); !why.empty())
-      return {{"unavailable", why}};
     const tools::Chart alone = chartOf(0, target.cell), with = chartOf(target.placement, target.cell);
     const tools::Track &resident = alone.tracks.back(), &offloaded = with.tracks.back();
     const tools::LaneAccount was = accountOf(resident, plan::Lane::Compute),
                              is = accountOf(offloaded, plan::Lane::Compute),
                              link = accountOf(offloaded, plan::Lane::H2D);
-    Json fields = {{"resident ms", msOf(was.totalNs())}, {"ms", msOf(is.totalNs())}};
+    Json fields = {{"measured by", take(cuda::measuredBy(session(true).device()))},
+                   {"resident ms", msOf(was.totalNs())},
+                   {"ms", msOf(is.totalNs())}};
     for (const tools::LaneAccount::Part &part : is.kinds)
       fields["compute +ms, " + part.name] = msOf(part.ns - was.of(part.name));
     fields["compute +ms, waits"] = msOf(is.waitNs - was.waitNs);
@@ -187,7 +192,7 @@ void measureFurthest(const Context &context) {
   report.part("furthest",
               "the iterations above 1.03 of what bounds them, at least six: five turns of the resident one, this one "
               "and its copies alone, medians of all turns' iterations; clock and power of the last turn; step by step "
-              "by CUPTI, the iteration of median length of 7, one in flight; compute +ms: more than resident");
+              "the iteration of median length of 7, one in flight; compute +ms: more than resident");
   for (size_t first = 0, end; first < far.size(); first = end) {
     for (end = first + 1; end < far.size() && far[end].model == far[first].model;)
       ++end;

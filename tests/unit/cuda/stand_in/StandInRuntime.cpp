@@ -115,6 +115,11 @@ extern "C" {
 // ---- what there is
 
 cudaError_t cudaDriverGetVersion(int *version) { return *version = 13000, cudaSuccess; }
+cudaError_t cudaRuntimeGetVersion(int *version) { return *version = 13000, cudaSuccess; }
+cudaError_t cudaDeviceGetPCIBusId(char *bus, int length, int) {
+  return std::strncpy(bus, "00000000:00:00.0", static_cast<size_t>(length)), cudaSuccess;
+}
+cudaError_t cudaDeviceSynchronize() { return Queue::get().wait(Queue::get().given()), cudaSuccess; }
 cudaError_t cudaGetDeviceCount(int *count) { return *count = 1, cudaSuccess; }
 cudaError_t cudaSetDevice(int) { return cudaSuccess; }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int) {
@@ -175,6 +180,11 @@ cudaError_t cudaHostGetDevicePointer(void **device, void *host, unsigned) { retu
 cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind) {
   Queue::get().wait(Queue::get().given());
   std::memcpy(to, from, bytes);
+  return cudaSuccess;
+}
+cudaError_t cudaMemset(void *to, int value, size_t bytes) {
+  Queue::get().wait(Queue::get().given());
+  std::memset(to, value, bytes);
   return cudaSuccess;
 }
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
