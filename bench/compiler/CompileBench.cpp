@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // How long compiling takes at the largest scale: Llama-3.1-405B's shape on an H100, eager, lowering to verified plan.
+// One is of a smaller model, as it says.
 //
 //   DecodeVariant      one placement, one schedule, one variant
 //   ManyVariants       8 placements (intervals 1 to 8) x 8 batches x 4 contexts = 256 variants
@@ -10,6 +11,9 @@
 //   MiniBatches/M      one decode variant of M mini-batches, and the same with three quarters of KV on the host
 //   Split...           the same with three quarters of the KV blocks at home on the host: beside each variant one that
 //                      brings none of them (2 and 512 variants)
+//   ChooseMiniBatches/M
+//                      OPT-30B on an RTX 4090, 64 sequences of 1,024 tokens in M mini-batches: candidates are searched,
+//                      weights and KV on the host as far as it takes, then the variants of all buckets are compiled
 #include <benchmark/benchmark.h>
 
 #include <cstdio>
@@ -30,10 +34,10 @@ namespace {
   std::exit(1);
 }
 
-CompileRequest llama405b() {
+CompileRequest onDevice(const std::string &modelName, const std::string &hardwareName) {
   const std::string examples = sourceDir() + "/examples/";
-  const auto model = model::openModel(examples + "models/llama-3.1-405b.toml");
-  const auto hardware = model::openHardware(examples + "hardware/h100.toml");
+  const auto model = model::openModel(examples + "models/" + modelName + ".toml");
+  const auto hardware = model::openHardware(examples + "hardware/" + hardwareName + ".toml");
   if (!model.ok())
     fail(model.status());
   if (!hardware.ok())
@@ -41,6 +45,11 @@ CompileRequest llama405b() {
   CompileRequest request;
   request.model = model->spec;
   request.hardware = *hardware;
+  return request;
+}
+
+CompileRequest llama405b() {
+  CompileRequest request = onDevice("llama-3.1-405b", "h100");
   request.hardware.hostMemoryBytes = uint64_t{1} << 42; // beyond any machine: only the compiler is measured
   request.goal.deviceMemory = uint64_t{1} << 42;
   request.policy.interval = 2;
@@ -106,9 +115,18 @@ CompileRequest miniBatches(int64_t count, bool tails) {
   return tails ? split(request, {compiler::interval(2)}) : request;
 }
 void MiniBatches(benchmark::State &state) { compileFor(state, miniBatches(state.range(0), false)); }
-BENCHMARK(MiniBatches)->RangeMultiplier(2)->Range(1, 8)->Unit(benchmark::kMillisecond);
+BENCHMARK(MiniBatches)->Arg(1)->Arg(2)->Arg(4)->Arg(8)->Arg(32)->Unit(benchmark::kMillisecond);
 void SplitMiniBatches(benchmark::State &state) { compileFor(state, miniBatches(state.range(0), true)); }
 BENCHMARK(SplitMiniBatches)->RangeMultiplier(2)->Range(1, 8)->Unit(benchmark::kMillisecond);
+
+void ChooseMiniBatches(benchmark::State &state) {
+  CompileRequest request = onDevice("opt-30b", "rtx4090");
+  request.goal.batch = 64;
+  request.goal.miniBatches = state.range(0);
+  request.goal.context = 1024;
+  compileFor(state, request);
+}
+BENCHMARK(ChooseMiniBatches)->Arg(1)->Arg(8)->Arg(32)->Unit(benchmark::kMillisecond);
 
 void ManyVariants(benchmark::State &state) { compileFor(state, manyVariants()); }
 BENCHMARK(ManyVariants)->Unit(benchmark::kMillisecond);

@@ -2,6 +2,8 @@
 #include "passes/algorithms/LayOutArena.h"
 
 #include <algorithm>
+#include <iterator>
+#include <limits>
 #include <numeric>
 
 namespace headrace::algorithms {
@@ -10,14 +12,15 @@ namespace {
 // The search for where slots begin ends within so many permille of the arena.
 constexpr uint64_t kBisectionEnd = 5;
 
-// Transients of all iterations around slots that begin at `slotsBegin`, relative to the transients' base.
+// Transients of all iterations around slots that begin at `slotsBegin`, relative to the transients' base. Only some of
+// them where the top would not be below the limit.
 struct Attempt {
   std::vector<std::vector<uint64_t>> transients;
   uint64_t top = 0;
 };
 
 Attempt packAround(absl::Span<const ArenaIteration> iterations, absl::Span<const uint64_t> slotBytes,
-                   absl::Span<const uint32_t> slotOrder, uint64_t slotsBegin) {
+                   absl::Span<const uint32_t> slotOrder, uint64_t slotsBegin, uint64_t limit) {
   Attempt attempt; // its top is at least the end of the slots, so packing need not do better than that
   attempt.top = slotsBegin;
   std::vector<uint64_t> begin(slotBytes.size());
@@ -26,6 +29,8 @@ Attempt packAround(absl::Span<const ArenaIteration> iterations, absl::Span<const
     attempt.top += slotBytes[slot];
   }
   for (const ArenaIteration &iteration : iterations) {
+    if (attempt.top >= limit)
+      break;
     std::vector<TakenRange> taken;
     for (const SlotUse &use : iteration.slotUses)
       taken.push_back({begin[use.slot] + use.offset, use.bytes, use.first, use.last});
@@ -36,13 +41,23 @@ Attempt packAround(absl::Span<const ArenaIteration> iterations, absl::Span<const
   return attempt;
 }
 
-// What the transients need that are picked.
-template <typename Pick> uint64_t peakOf(absl::Span<const LiveRange> transients, Pick &&pick) {
-  std::vector<LiveRange> some;
-  for (const LiveRange &item : transients)
-    if (pick(item))
-      some.push_back(item);
-  return packRanges(some).peak;
+// Those of an iteration's transients that live while the lowest bytes of a slot are in use.
+std::vector<LiveRange> besideLowest(const ArenaIteration &iteration, uint32_t slot) {
+  std::vector<SlotUse> uses;
+  for (const SlotUse &use : iteration.slotUses)
+    if (use.slot == slot && use.offset == 0)
+      uses.push_back(use);
+  std::sort(uses.begin(), uses.end(), [](const SlotUse &a, const SlotUse &b) { return a.first < b.first; });
+  for (size_t i = 1; i < uses.size(); ++i) // the latest end so far: uses may overlap
+    uses[i].last = std::max(uses[i].last, uses[i - 1].last);
+  std::vector<LiveRange> beside;
+  for (const LiveRange &item : iteration.transients) {
+    const auto behind = std::upper_bound(uses.begin(), uses.end(), item.last,
+                                         [](int64_t last, const SlotUse &use) { return last < use.first; });
+    if (behind != uses.begin() && std::prev(behind)->last >= item.first)
+      beside.push_back(item);
+  }
+  return beside;
 }
 
 } // namespace
@@ -59,19 +74,15 @@ ArenaLayout layOutArena(absl::Span<const uint64_t> belowBytes, absl::Span<const 
   std::stable_sort(slotOrder.begin(), slotOrder.end(),
                    [&](uint32_t a, uint32_t b) { return slotLast[a] < slotLast[b]; });
 
-  const auto peak = [&](auto &&pick) {
-    uint64_t peak = 0;
-    for (const ArenaIteration &iteration : iterations)
-      peak = std::max(peak, peakOf(iteration.transients, [&](const LiveRange &item) { return pick(iteration, item); }));
-    return peak;
-  };
   // Slots above all transients are always possible. Lower, transients flow around what of the slots is in use.
-  uint64_t slotsBegin = peak([](const ArenaIteration &, const LiveRange &) { return true; });
-  Attempt best = packAround(iterations, slotBytes, slotOrder, slotsBegin);
+  uint64_t slotsBegin = 0;
+  for (const ArenaIteration &iteration : iterations)
+    slotsBegin = std::max(slotsBegin, packRanges(iteration.transients).peak);
+  Attempt best = packAround(iterations, slotBytes, slotOrder, slotsBegin, std::numeric_limits<uint64_t>::max());
   const auto lower = [&](uint64_t begin) {
     if (begin >= slotsBegin)
       return false;
-    Attempt attempt = packAround(iterations, slotBytes, slotOrder, begin);
+    Attempt attempt = packAround(iterations, slotBytes, slotOrder, begin, best.top);
     if (attempt.top >= best.top)
       return false;
     best = std::move(attempt);
@@ -80,11 +91,9 @@ ArenaLayout layOutArena(absl::Span<const uint64_t> belowBytes, absl::Span<const 
   };
   if (!slotBytes.empty()) {
     // Above only those that live while the lowest bytes of the lowest slot are in use; failing that, somewhere between.
-    uint64_t low = peak([&](const ArenaIteration &iteration, const LiveRange &item) {
-      return std::any_of(iteration.slotUses.begin(), iteration.slotUses.end(), [&](const SlotUse &use) {
-        return use.slot == slotOrder.front() && use.offset == 0 && use.first <= item.last && item.first <= use.last;
-      });
-    });
+    uint64_t low = 0;
+    for (const ArenaIteration &iteration : iterations)
+      low = std::max(low, packRanges(besideLowest(iteration, slotOrder.front())).peak);
     if (!lower(low))
       for (uint64_t high = slotsBegin; high > low + std::max<uint64_t>(512, best.top / 1000 * kBisectionEnd);) {
         const uint64_t middle = low + (high - low) / 2 / 256 * 256;

@@ -2,7 +2,7 @@
 #include "passes/algorithms/PlanCut.h"
 
 #include <algorithm>
-#include <limits>
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -20,9 +20,47 @@ struct Score {
   bool operator<(const Score &other) const { return worst != other.worst ? worst < other.worst : sum < other.sum; }
 };
 
+// Compute steps between which nothing is waited for and of whose ends only the last is asked, taken as one. Many cuts
+// are played, and most steps are such.
+class Stretches {
+public:
+  explicit Stretches(const CutProblem &problem) {
+    for (const CutUnit &unit : problem.units) {
+      begins_.push_back(unit.firstUse);
+      for (int64_t end : {unit.freeAfter, unit.tailFreeAfter, unit.writtenBackAfter})
+        begins_.push_back(static_cast<uint64_t>(end + 1)); // -1, no step, is 0
+    }
+    for (absl::Span<const uint64_t> durations : problem.computeNs)
+      begins_.insert(begins_.end(), {0, durations.size()});
+    std::sort(begins_.begin(), begins_.end());
+    begins_.erase(std::unique(begins_.begin(), begins_.end()), begins_.end());
+  }
+
+  // Of the stretch that begins with a step, and of the one that ends with it; -1 stays.
+  uint32_t from(uint32_t step) const { return static_cast<uint32_t>(indexOf(step)); }
+  int64_t to(int64_t step) const { return indexOf(static_cast<uint64_t>(step + 1)) - 1; }
+
+  std::vector<uint64_t> sums(absl::Span<const uint64_t> durations) const {
+    std::vector<uint64_t> sums;
+    for (size_t i = 0; i < begins_.size() && begins_[i] < durations.size(); ++i) {
+      const uint64_t end = i + 1 < begins_.size() ? begins_[i + 1] : durations.size();
+      sums.push_back(std::accumulate(durations.begin() + begins_[i], durations.begin() + end, uint64_t{0}));
+    }
+    return sums;
+  }
+
+private:
+  int64_t indexOf(uint64_t begin) const {
+    return std::lower_bound(begins_.begin(), begins_.end(), begin) - begins_.begin();
+  }
+
+  std::vector<uint64_t> begins_; // ascending
+};
+
+// Its steps are stretches.
 class Planner {
 public:
-  explicit Planner(const CutProblem &problem) : problem_(problem) {
+  explicit Planner(const CutProblem &problem) : problem_(problem), units_(problem.units) {
     uint64_t link = 0, back = 0;
     for (const CutUnit &unit : problem.units) {
       copyNs_.push_back(problem.copyNs(unit.bytes));
@@ -30,13 +68,18 @@ public:
       writeBackNs_.push_back(unit.writtenBackAfter < 0 ? 0 : problem.writeBackNs(unit.bytes));
       back += writeBackNs_.back();
     }
+    const Stretches stretches(problem);
+    for (CutUnit &unit : units_) {
+      unit.firstUse = stretches.from(unit.firstUse);
+      for (int64_t *end : {&unit.freeAfter, &unit.tailFreeAfter, &unit.writtenBackAfter})
+        *end = stretches.to(*end);
+    }
     size_t steps = 0;
     for (absl::Span<const uint64_t> durations : problem.computeNs) {
-      uint64_t compute = 0;
-      for (uint64_t ns : durations)
-        compute += ns;
+      computeNs_.push_back(stretches.sums(durations));
+      const uint64_t compute = std::accumulate(computeNs_.back().begin(), computeNs_.back().end(), uint64_t{0});
       bounds_.push_back(std::max<uint64_t>(1, std::max({compute, link, back})));
-      steps = std::max(steps, durations.size());
+      steps = std::max(steps, computeNs_.back().size());
     }
     ends_.resize(steps);
     atHome_.resize(problem.units.size());
@@ -45,8 +88,8 @@ public:
   // One iteration, step by step: before a step, the copies up to the unit that it needs are played; a copy starts when
   // the link is free and its range is. Behind a step, what is written back once it has ended.
   uint64_t play(size_t bucket, const Cut &cut) {
-    absl::Span<const uint64_t> durations = problem_.computeNs[bucket];
-    const std::vector<CutUnit> &units = problem_.units;
+    const std::vector<uint64_t> &durations = computeNs_[bucket];
+    const std::vector<CutUnit> &units = units_;
     size_t next = cut.units; // the unit whose copy comes next
     size_t written = 0;      // the unit that is written back next
     uint64_t link = 0, back = 0, compute = 0;
@@ -90,6 +133,8 @@ private:
   uint64_t endOf(int64_t step) const { return step < 0 ? 0 : ends_[static_cast<size_t>(step)]; }
 
   const CutProblem &problem_;
+  std::vector<CutUnit> units_;
+  std::vector<std::vector<uint64_t>> computeNs_; // by bucket
   std::vector<uint64_t> copyNs_, writeBackNs_, bounds_, ends_;
   std::vector<uint64_t> atHome_; // by unit: when it has been written back
 };
