@@ -24,7 +24,7 @@ struct Run {
 };
 
 std::string labelOf(const Bar &bar) {
-  const std::string pass = passName(bar.layer, bar.miniBatch);
+  std::string pass = passName(bar.layer, bar.miniBatch);
   if (bar.layer >= 0)
     return pass;
   if (!plan::computes(bar.lane))
