@@ -193,7 +193,7 @@ def Headrace_RecomputeKvOp : Headrace_ComputeOp<"recompute_kv",
 
 def Headrace_EmptyKvOp : Headrace_ComputeOp<"empty_kv",
     [Headrace_Reads<"Meta">, Headrace_Writes<"Empty", "Y">], ["resultAddress"], [Headrace_NameResults]> {
-  let summary = "a range for K and V of tokens that nothing is kept of, and that the iteration passes again from their ids";
+  let summary = "a range for K and V of tokens that nothing is kept of, and that the iteration recomputes";
   let description = [{
     Stands where recompute_kv would and makes no rows: rope_append takes it behind the cache and fills it with those of
     the iteration's rows that lie in its blocks.

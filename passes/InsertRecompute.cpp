@@ -6,7 +6,7 @@
 //   before   norm | qkv | rope_append | attention | ...
 //   after    recompute_kv | norm | act_append | qkv | rope_append | attention | ...
 //
-// Where nothing is kept and tokens are passed again from their ids, there are no activation blocks: empty_kv in place
+// Where nothing is kept and tokens are recomputed, there are no activation blocks: empty_kv in place
 // of recompute_kv, and no act_append.
 //
 // recompute_kv stands before all other steps of its layer: it needs nothing of this iteration but the layer's qkv
@@ -140,8 +140,8 @@ struct InsertRecompute : impl::InsertRecomputeBase<InsertRecompute> {
                                  << stringifyPhase(getOperation().getPhase());
       return signalPassFailure();
     }
-    if (failed(insertRecompute(getOperation(),
-                               {recomputedBytes, workspaceBytes, flops, deviceBytes, keepDeviceBytes, fromIds})))
+    if (failed(insertRecompute(
+            getOperation(), {recomputedBytes, workspaceBytes, flops, deviceBytes, keepDeviceBytes, recomputesTokens})))
       signalPassFailure();
   }
 };
@@ -150,7 +150,7 @@ struct InsertRecompute : impl::InsertRecomputeBase<InsertRecompute> {
 
 mlir::LogicalResult insertRecompute(ir::IterationOp iteration, const RecomputeAmounts &amounts) {
   llvm::DenseMap<Turn, LayerSteps> layers = findLayers(iteration);
-  if (amounts.fromIds)
+  if (amounts.recomputesTokens)
     for (ir::KvOp cache : iteration.block().getOps<ir::KvOp>()) {
       LayerSteps &layer = layers[{cache.getLayer(), cache.getMiniBatch()}];
       if (!layer.complete())

@@ -311,8 +311,8 @@ passes::RecomputeAmounts recomputeAmounts(const LowerOptions &options) {
                         /*direct=*/false);
   };
   const uint64_t recomputed = model::alignUp(static_cast<uint64_t>(target.actBlocks) * target.kvBlockBytes);
-  if (target.fromIds)
-    return {.recomputedBytes = recomputed, .fromIds = true};
+  if (target.recomputesTokens)
+    return {.recomputedBytes = recomputed, .recomputesTokens = true};
   const cost::Work work = workOf(kernels::Op::RecomputeKv);
   const int64_t columns = 2 * spec.kvRows() + spec.qRows() % model::kPanelRows;
   return {.recomputedBytes = recomputed,

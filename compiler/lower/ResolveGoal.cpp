@@ -159,8 +159,8 @@ absl::Status resolveAct(const CompileRequest &request, Target &target) {
   target.kvBlocks = blocks.kv + 1;
   target.actBlocks = blocks.act;
   target.meta.firstActBlock = target.kvBlocks;
-  target.fromIds = request.policy.actHome == model::ActHome::None;
-  if (target.fromIds)
+  target.recomputesTokens = request.policy.actHome == model::ActHome::None;
+  if (target.recomputesTokens)
     return absl::OkStatus();
   target.meta.maxActBlocks = target.actBlocks;
   const __int128 bytes = __int128{target.actBlocks} * target.blockTokens * request.model->hidden *
@@ -248,13 +248,13 @@ void resolveGrowth(const CompileRequest &request, Target &target) {
                                        static_cast<uint64_t>(target.blockTokens) * sizeof(int32_t));
 }
 
-// Of so many sequences each decodes one row, beside those that are passed again, which are sequences of their own.
-cost::Bucket fromIds(const Target &target, int64_t sequences, int64_t context) {
-  const int64_t again = std::min(model::actRows(target.actShare, target.blockTokens, context), context - 1);
-  return {sequences * (again + 1), 2 * sequences, context, 0, sequences * again};
+// Of so many sequences each decodes one row, beside those that are recomputed, which are sequences of their own.
+cost::Bucket recomputingBucket(const Target &target, int64_t sequences, int64_t context) {
+  const int64_t recomputed = std::min(model::actRows(target.actShare, target.blockTokens, context), context - 1);
+  return {sequences * (recomputed + 1), 2 * sequences, context, 0, sequences * recomputed};
 }
 
-// Where tokens are passed again, decoding may have a bucket of the same size; then that serves both.
+// Where tokens are recomputed, decoding may have a bucket of the same size; then that serves both.
 void addMixed(const cost::Bucket &bucket, Target &target) {
   const auto same = [&](const cost::Bucket &other) {
     return std::tie(bucket.tokens, bucket.sequences, bucket.context) ==
@@ -285,7 +285,8 @@ absl::Status resolveBuckets(const model::Buckets &buckets, Target &target) {
   };
   for (int64_t s : sequences)
     for (int64_t c : contexts)
-      target.decode.push_back(target.fromIds ? fromIds(target, s, c) : cost::Bucket{s, s, c, actRows(s, c)});
+      target.decode.push_back(target.recomputesTokens ? recomputingBucket(target, s, c)
+                                                      : cost::Bucket{s, s, c, actRows(s, c)});
   std::vector<int64_t> mixedSequences{sequences.front()};
   if (sequences.size() > 1)
     mixedSequences.push_back(sequences.back());
@@ -293,10 +294,10 @@ absl::Status resolveBuckets(const model::Buckets &buckets, Target &target) {
     for (int64_t s : mixedSequences)
       for (int64_t c : contexts)
         if (t > s && t <= __int128{s} * c)
-          addMixed({t, target.fromIds ? 2 * s : s, c, actRows(s, c)}, target);
+          addMixed({t, target.recomputesTokens ? 2 * s : s, c, actRows(s, c)}, target);
 
   target.meta.maxTokens = std::max(Target::limits(target.decode).tokens, tokens.back());
-  target.meta.maxSequences = target.batch * (target.fromIds ? 2 : 1);
+  target.meta.maxSequences = target.batch * (target.recomputesTokens ? 2 : 1);
   const int64_t blocks = target.meta.maxBlocksPerSequence;
   if (__int128{target.batch} * blocks > (int64_t{1} << 28))
     return refuse("goal.batch", target.batch,
@@ -314,7 +315,7 @@ cost::Bucket Target::limits(const std::vector<cost::Bucket> &buckets) {
     most.sequences = std::max(most.sequences, bucket.sequences);
     most.context = std::max(most.context, bucket.context);
     most.actRows = std::max(most.actRows, bucket.actRows);
-    most.againRows = std::max(most.againRows, bucket.againRows);
+    most.recomputedRows = std::max(most.recomputedRows, bucket.recomputedRows);
   }
   return most;
 }

@@ -20,7 +20,7 @@ class Plan:
         self.mini_batches = mini_batches
         self.json = json.loads(fig.run(f"compile {self.command} --dry-run --json", show=False))
         cells = [v for v in self.json["variants"] if v["key"]["kv_blocks"] == self.json["kv_blocks"]]
-        if "--act-home none" in more: # a decoding sequence brings those that pass again as well
+        if "--act-home none" in more: # a decoding sequence brings those that are recomputed as well
             self.decode = max(cells, key=lambda v: v["key"]["new_tokens"])
         else:
             self.decode = next(v for v in cells if v["key"]["new_tokens"] == each)
@@ -79,7 +79,7 @@ def token_ms(plan):
 
 
 def figure_4(fig):
-    """Tokens of the first blocks of each sequence pass again from their ids, beside those that decode."""
+    """Tokens of the first blocks of each sequence are recomputed, beside those that decode."""
     for model, context, paper in (("opt-30b", 1024, 1.45), ("opt-66b", 512, 1.31)):
         none = Plan(fig, model, 64, context, 4, "")
         rows, slower = [], {}
@@ -92,9 +92,9 @@ def figure_4(fig):
                          f"{decode['compute_alone_ms'] / 1e3:.2f} s", f"{slower[share]:.2f}"])
             if share == "1/2":
                 fig.say(f"\n$ headrace compile {plan.command}")
-        fig.table([f"{model}, of its tokens from ids", "rows of a mini-batch", "the link", "compute", "by none"], rows)
+        fig.table([f"{model}, of its tokens recomputed", "rows of a mini-batch", "the link", "compute", "by none"], rows)
         compute = float(rows[2][3].split()[0])
-        fig.found(f"Figure 4: half of the tokens from ids, {model}, batch 64, context {context}: slower by", f"{paper}x",
+        fig.found(f"Figure 4: half of the tokens recomputed, {model}, batch 64, context {context}: slower by", f"{paper}x",
                   f"{slower['1/2']:.2f}x: compute alone is {rows[2][3]}; {paper}x of it is {compute / paper:.1f} s without, "
                   f"where an ideal link takes {none.decode_s():.1f}")
 
@@ -124,8 +124,8 @@ def figure_6(fig):
     act = (all_.decode["compute_alone_ms"] - none.decode["compute_alone_ms"]) / tokens
     token = token_ms(none)
     fig.say(f"\n$ headrace compile {all_.command}")
-    fig.say(f"\nms a token, all {48} layers: from ids (a prefill of these tokens) {token:.4f}, from activations {act:.4f}")
-    fig.found("Figure 6: recomputation from activations takes less than from token ids by", "78%",
+    fig.say(f"\nms a token, all {48} layers: token recomputation (a prefill of these tokens) {token:.4f}, from activations {act:.4f}")
+    fig.found("Figure 6: recomputation from activations takes less than token recomputation by", "78%",
               f"{100 * (1 - act / token):.0f}%: 4 h^2 of about 24 h^2 operations a token, and attention")
 
 
@@ -229,8 +229,8 @@ def figure_15(fig):
 
 FIGURES = {
     "figure-3": ("Figure 3: KV that crosses the link in every iteration", figure_3),
-    "figure-4": ("Figure 4: keys and values from token ids", figure_4),
-    "figure-6": ("Figure 6: keys and values from token ids and from activations", figure_6),
+    "figure-4": ("Figure 4: token recomputation", figure_4),
+    "figure-6": ("Figure 6: token recomputation, and recomputation from activations", figure_6),
     "figure-8": ("Figure 8: an iteration's lanes, with keys and values alone and with activations", figure_8),
     "figure-9": ("Figure 9: both imbalances, and what removes them", figure_9),
     "figure-12": ("Figure 12: throughput at batch 128, 128 new tokens", figure_12),

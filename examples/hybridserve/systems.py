@@ -137,14 +137,14 @@ class World:
                    (512, 1024, 1920))
 
     def half_ids(self, model, context):
-        """Half of 64 sequences' tokens from ids, by none of them (Figure 4): FlexGen's link, all compute beside it."""
+        """Half of 64 sequences' tokens recomputed, by none of them (Figure 4): FlexGen's link, all compute beside it."""
         link = "" if self.efficiency == 1 else f"--link-efficiency {self.efficiency:g}"
         none = self.plan(model, 64, context, 4, link)
         half = self.plan(model, 64, context, 4, f"{link} --act-ratio 1/2 --act-home none".strip(), tokens=256)
         return half.decode_s() / none.decode_s()
 
     def act_by_ids(self):
-        """A decode iteration's compute, recomputation from activations in it, by the same from ids (Figure 6)."""
+        """A decode iteration's compute, recomputation from activations in it, by the same with token recomputation (Figure 6)."""
         shape = ("opt-30b", self.ids_batch, 1024, max(1, self.ids_batch // 16))
         none, act = self.plan(*shape), self.act(*shape)
         ids = none.decode["compute_alone_ms"] + token_ms(none) * self.ids_batch * 1023

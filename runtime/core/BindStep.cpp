@@ -429,7 +429,7 @@ private:
   absl::StatusOr<KernelArgs> recomputeKv() const {
     RETURN_IF_ERROR(refuseWithoutAct());
     ASSIGN_OR_RETURN(meta, operands_.meta());
-    if (plan_.recomputesFromIds()) // no rows: what fills its result is rope_append
+    if (plan_.recomputesTokens()) // no rows: what fills its result is rope_append
       return kernels::RecomputeKvArgs{.meta = meta};
     ASSIGN_OR_RETURN(act, operands_.require(Arg::Act, actBytes()));
     ASSIGN_OR_RETURN(unit, operands_.unit(Arg::Weight, layout_));

@@ -64,7 +64,7 @@ absl::Status KvBlocks::grow(std::vector<int32_t> &table, int64_t tokens) {
   return absl::OkStatus();
 }
 
-int64_t KvBlocks::actOf(const std::vector<int32_t> &table) const {
+int64_t KvBlocks::actOf(absl::Span<const int32_t> table) const {
   return std::partition_point(table.begin(), table.end(), [&](int32_t block) { return block >= kvBlocks_; }) -
          table.begin();
 }

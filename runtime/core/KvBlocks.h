@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/types/span.h"
 #include "runtime/job/ActShare.h"
 
 namespace headrace::core {
@@ -57,7 +58,7 @@ public:
   // Takes back the blocks of `table` behind those that hold its first `tokens` tokens.
   void shrink(std::vector<int32_t> &table, int64_t tokens);
   // How many of a table's first blocks are activation blocks, where those come first.
-  int64_t actOf(const std::vector<int32_t> &table) const;
+  int64_t actOf(absl::Span<const int32_t> table) const;
   // Takes back all blocks of `table` and empties it.
   void release(std::vector<int32_t> &table);
 

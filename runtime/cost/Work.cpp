@@ -103,13 +103,13 @@ uint64_t attentionPairs(const Bucket &bucket) {
 
 Rows rowsOf(const Bucket &bucket) {
   const uint64_t tokens = Amount(bucket.tokens).get();
-  if (bucket.againRows > 0) {
+  if (bucket.recomputedRows > 0) {
     const int64_t half = std::max<int64_t>(1, bucket.sequences / 2);
-    const Bucket again{bucket.againRows, half, (bucket.againRows + half - 1) / half};
-    Rows rows = rowsOf(Bucket{bucket.tokens - bucket.againRows, half, bucket.context, bucket.actRows});
+    const Bucket recomputed{bucket.recomputedRows, half, (bucket.recomputedRows + half - 1) / half};
+    Rows rows = rowsOf(Bucket{bucket.tokens - bucket.recomputedRows, half, bucket.context, bucket.actRows});
     rows.tokens = tokens;
-    rows.contexts = (Amount(rows.contexts) + Amount(bucket.againRows)).get();
-    rows.pairs = (Amount(rows.pairs) + Amount(attentionPairs(again))).get();
+    rows.contexts = (Amount(rows.contexts) + Amount(bucket.recomputedRows)).get();
+    rows.pairs = (Amount(rows.pairs) + Amount(attentionPairs(recomputed))).get();
     return rows;
   }
   return {.tokens = tokens,

@@ -49,8 +49,8 @@ enum class KvWriteBack : uint8_t { Auto = 0, Mirror = 1, All = 2, Dirty = 3 };
 enum class Residuals : uint8_t { Device = 0, Host = 1 };
 // Where activation blocks are between iterations. On the host each layer's are brought when it needs them, and new rows
 // are written there by the step that keeps them. Auto: as many layers' on the host as make it fastest.
-// None: nowhere. Nothing is kept of these tokens, and each iteration passes them from their ids through all layers
-// again (token recomputation, which HybridServe compares itself with).
+// None: nowhere. Nothing is kept of these tokens, and each iteration passes them from their ids through all layers:
+// token recomputation, which HybridServe compares itself with.
 enum class ActHome : uint8_t { Auto = 0, Device = 1, Host = 2, None = 3 };
 enum class Instances : uint8_t { Together = 0, Apart = 1 };
 std::string_view startRuleName(StartRule rule);       // "paper", "eager", "ahead"

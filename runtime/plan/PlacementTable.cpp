@@ -51,11 +51,11 @@ uint32_t slowestPermille(const Plan &plan, uint32_t placement) {
 }
 
 std::optional<uint32_t> chosenPlacement(const Plan &plan, const IterationSize &size) {
-  const bool decode = size.tokens == size.sequences;
   std::optional<uint32_t> largest;
   for (const BucketChoice &choice : plan.choices) { // by bucket, ascending
     const Variant &v = plan.variants[choice.variant];
-    if ((plan.schedules[v.schedule].iterationClass == IterationClass::Decode) != decode)
+    const bool decode = plan.schedules[v.schedule].iterationClass == IterationClass::Decode;
+    if (size.oneRowEach ? !decode : bringsOneRowEach(plan, v))
       continue;
     largest = v.placement;
     if (v.newTokens >= size.tokens && v.sequences >= size.sequences && v.context >= size.context)
@@ -93,7 +93,7 @@ std::optional<uint32_t> PlacementTable::variantIn(uint32_t placement, const Iter
       continue;
     if (plan_.schedules[v.schedule].kvBlocks != 0)
       continue; // of fewer blocks than may be in use
-    if (bringsOneRowEach(plan_, v) && size.tokens != size.sequences)
+    if (bringsOneRowEach(plan_, v) && !size.oneRowEach)
       continue;
     if (!best || predictedNs_[i] < predictedNs_[*best])
       best = i;

@@ -86,7 +86,7 @@ uint64_t Plan::kvBlockBytes() const {
 }
 
 uint64_t Plan::actBlockBytes() const {
-  if (recomputesFromIds())
+  if (recomputesTokens())
     return 0;
   return static_cast<uint64_t>(model->hidden) * static_cast<uint64_t>(blockTokens) * model::dtypeBytes(activationDtype);
 }
@@ -103,7 +103,7 @@ std::string kvName(int64_t layer, uint32_t miniBatch, uint32_t miniBatches) {
 }
 
 bool bringsOneRowEach(const Plan &plan, const Variant &variant) {
-  return plan.schedules[variant.schedule].iterationClass == IterationClass::Decode && !plan.recomputesFromIds();
+  return plan.schedules[variant.schedule].iterationClass == IterationClass::Decode && !plan.recomputesTokens();
 }
 
 int64_t actRows(const Plan &plan, const Variant &variant) {
@@ -114,12 +114,12 @@ int64_t actRows(const Plan &plan, const Variant &variant) {
 }
 
 int64_t runningSequences(const Plan &plan, const Variant &variant) {
-  return plan.recomputesFromIds() ? variant.sequences / 2 : variant.sequences;
+  return plan.recomputesTokens() ? variant.sequences / 2 : variant.sequences;
 }
 
-int64_t againRows(const Plan &plan, const Variant &variant) {
+int64_t recomputedRows(const Plan &plan, const Variant &variant) {
   const bool decodes = plan.schedules[variant.schedule].iterationClass == IterationClass::Decode;
-  return plan.recomputesFromIds() && decodes ? variant.newTokens - runningSequences(plan, variant) : 0;
+  return plan.recomputesTokens() && decodes ? variant.newTokens - runningSequences(plan, variant) : 0;
 }
 
 std::string actName(int64_t layer, uint32_t miniBatch, uint32_t miniBatches) {

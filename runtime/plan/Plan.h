@@ -339,14 +339,14 @@ struct Plan {
   // Their home is the device, or of some or all layers the host, direct: then such a layer's are brought to a slot for
   // recompute_kv, and act_append, which is direct, writes its rows to the home.
   //
-  // Where policy.actHome is None nothing is kept, and there are no buffers of kind Act: the share is that of the first
-  // blocks of a sequence, ceil(share n) of n, and each iteration brings their tokens as new rows of a sequence of its
-  // own that has the same table, in front of the rows that are new. The transient begins empty (recompute_kv makes no
-  // rows) and rope_append fills it. The meta buffer holds twice as many sequences as may run.
+  // Token recomputation: where policy.actHome is None nothing is kept, and there are no buffers of kind Act. The share
+  // is that of the first blocks of a sequence, ceil(share n) of n, and each iteration brings their tokens as new rows
+  // of a sequence of its own that has the same table, in front of the rows that are new. The transient begins empty
+  // (recompute_kv makes no rows) and rope_append fills it. The meta buffer holds twice as many sequences as may run.
   int64_t actBlocks = 0, contextBlocks = 0;
   model::ActShare actShare;
   bool keepsActivations() const { return actBlocks > 0 && policy.actHome != model::ActHome::None; }
-  bool recomputesFromIds() const { return actBlocks > 0 && !keepsActivations(); }
+  bool recomputesTokens() const { return actBlocks > 0 && !keepsActivations(); }
   kernels::MetaLayout metaLayout; // the limits over all variants
   int64_t maxContext = 0;
 
@@ -402,22 +402,22 @@ struct Plan {
   // Where there are several, a multiple of model::kAlign.
   uint64_t ioRangeBytes(const Buffer &io) const { return io.bytes / (miniBatches == 0 ? 1 : miniBatches); }
   // Sequences of a mini-batch that may run.
-  int64_t mostSequences() const { return metaLayout.maxSequences / (recomputesFromIds() ? 2 : 1); }
+  int64_t mostSequences() const { return metaLayout.maxSequences / (recomputesTokens() ? 2 : 1); }
   // Of all mini-batches together: rows that an iteration may sample.
   int64_t mostSampled() const { return static_cast<int64_t>(miniBatches) * metaLayout.maxSequences; }
 };
 
 // "kv.3", or "kv.3.1" where a plan has several mini-batches.
 std::string kvName(int64_t layer, uint32_t miniBatch, uint32_t miniBatches);
-// Whether the sequences of an iteration may bring one row each, and no more: decoding, but where tokens are passed
-// again beside it.
+// Whether the sequences of an iteration may bring one row each, and no more: decoding, but where tokens are recomputed
+// beside it.
 bool bringsOneRowEach(const Plan &plan, const Variant &variant);
 // Rows that recompute_kv makes at most in an iteration of a variant: of a layer and mini-batch, whole blocks.
 int64_t actRows(const Plan &plan, const Variant &variant);
-// Sequences of a variant that run, without those that stand for rows that pass again.
+// Sequences of a variant that run, without those that stand for recomputed rows.
 int64_t runningSequences(const Plan &plan, const Variant &variant);
-// Of the rows of a variant of decoding those that pass again, 0 where none do.
-int64_t againRows(const Plan &plan, const Variant &variant);
+// Of the rows of a variant of decoding those that are recomputed, 0 where none are.
+int64_t recomputedRows(const Plan &plan, const Variant &variant);
 // "act.3", or "act.3.1".
 std::string actName(int64_t layer, uint32_t miniBatch, uint32_t miniBatches);
 // "residual", or "residual.1" where a plan has several mini-batches.

@@ -108,10 +108,9 @@ void StructureCheck::checkActBlocks() {
   if (!ok())
     return;
   const bool any = plan_.actBlocks > 0;
-  if (plan_.recomputesFromIds() && meta.maxSequences % 2 != 0)
+  if (plan_.recomputesTokens() && meta.maxSequences % 2 != 0)
     fail("max_sequences is ", meta.maxSequences,
-         ", expected an even number: of those that run and of their tokens that "
-         "pass again");
+         ", expected an even number: of those that run and of their recomputed rows");
   const int64_t kept = plan_.keepsActivations() ? plan_.actBlocks : 0;
   if (meta.firstActBlock != (any ? plan_.kvBlocks : kernels::MetaLayout().firstActBlock) || meta.maxActBlocks != kept)
     fail("the meta buffer is for ", meta.maxActBlocks, " activation blocks from number ", meta.firstActBlock,

@@ -351,7 +351,7 @@ void OperandCheck::linear() {
 void OperandCheck::recomputeKv() {
   if (!needsAct())
     return;
-  if (plan_.recomputesFromIds()) { // it has nothing to make rows of
+  if (plan_.recomputesTokens()) { // it has nothing to make rows of
     local(Arg::Y, kW, recomputedBytes());
     return;
   }

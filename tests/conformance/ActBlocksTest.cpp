@@ -8,12 +8,14 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "kernels/Kernels.h"
 #include "runtime/plan/PlanVerifier.h"
 #include "runtime/serve/engine/BatchEngine.h"
 #include "tests/conformance/DevicesUnderTest.h"
 #include "tests/conformance/EngineTraffic.h"
+#include "tests/support/WrongWeights.h"
 
 namespace headrace {
 namespace {
@@ -28,12 +30,13 @@ struct Kept {
   int64_t onHost = 0;    // of so many layers activation blocks are on the host between iterations
   int64_t resident = -1; // KV blocks on the device, the scratch block included; -1: all
   algorithms::WriteBack writeBack = algorithms::WriteBack::Mirror;
-  bool fromIds = false; // nothing is kept
+  bool recomputesTokens = false; // nothing is kept
 };
 std::ostream &operator<<(std::ostream &out, const Kept &k) {
   return out << "share " << model::actShareText(k.share) << ", " << k.miniBatches << " mini-batches, interval "
              << k.interval << ", activations of " << k.onHost << " layers on the host, " << k.resident
-             << " KV blocks, written back " << static_cast<int>(k.writeBack) << (k.fromIds ? ", from ids" : "");
+             << " KV blocks, written back " << static_cast<int>(k.writeBack)
+             << (k.recomputesTokens ? ", token recomputation" : "");
 }
 
 compiler::CompileRequest ask(model::DeviceKind kind, const model::ModelSpec &spec, const Kept &kept) {
@@ -49,7 +52,7 @@ compiler::CompileRequest ask(model::DeviceKind kind, const model::ModelSpec &spe
   request.buckets = {.newTokens = {1, kSequences, 8}, .sequences = {1, kSequences}, .contexts = {16, kContext}};
   if (kept.share.any())
     request.policy.actShare = kept.share;
-  request.policy.actHome = kept.fromIds             ? model::ActHome::None
+  request.policy.actHome = kept.recomputesTokens    ? model::ActHome::None
                            : kept.onHost == kLayers ? model::ActHome::Host
                                                     : model::ActHome::Auto;
   request.actLayersAway = kept.onHost;
@@ -119,7 +122,7 @@ protected:
         const auto loaded = load(spec, kept);
         ASSERT_NE(loaded, nullptr);
         EXPECT_GT(loaded->plan.actBlocks, 0);
-        EXPECT_EQ(loaded->plan.recomputesFromIds(), kept.fromIds);
+        EXPECT_EQ(loaded->plan.recomputesTokens(), kept.recomputesTokens);
         const int64_t requests = kept.miniBatches * kSequences;
         const auto result =
             serve::generate(*loaded->runtime, {.prompts = prompts(requests), .maxNewTokens = newTokens()});
@@ -183,23 +186,23 @@ INSTANTIATE_TEST_SUITE_P(Devices, ActBlocks, testing::ValuesIn(core::devicesWith
 
 #ifndef HEADRACE_EMULATED_TESTS
 // Plans that keep nothing run on the host and simulated.
-class FromIds : public ActBlocks {};
+class TokenRecomputation : public ActBlocks {};
 
-// Nothing is kept of the first blocks of each sequence: their tokens pass all layers again in each iteration.
-TEST_P(FromIds, TokensAreThoseOfTokensPassedAgain) {
+// Nothing is kept of the first blocks of each sequence: their tokens are recomputed in each iteration.
+TEST_P(TokenRecomputation, TokensAreThoseOfKeysAndValuesKept) {
   std::vector<Kept> some;
   for (Kept kept : cases())
     if (kept.onHost == 0) { // nothing has a home
-      kept.fromIds = true;
+      kept.recomputesTokens = true;
       some.push_back(kept);
     }
   expectTokensAlone(some);
 }
 
 // Of 3 blocks of 4 tokens 1 of 2, the first two; a fourth changes nothing, with a fifth the third is given up.
-TEST_P(FromIds, TablesGiveUpTheirFirstBlocks) {
+TEST_P(TokenRecomputation, TablesGiveUpTheirFirstBlocks) {
   Kept kept{{1, 2}};
-  kept.fromIds = true;
+  kept.recomputesTokens = true;
   const auto loaded = load(core::tinyOpt(kLayers), kept);
   ASSERT_NE(loaded, nullptr);
   // As where activations are kept: 2 sequences of 16 blocks, 8 of each kind.
@@ -220,7 +223,57 @@ TEST_P(FromIds, TablesGiveUpTheirFirstBlocks) {
   EXPECT_EQ(pool.freeBlocks(), 32);
 }
 
-INSTANTIATE_TEST_SUITE_P(Devices, FromIds, testing::ValuesIn(core::devicesWithData()),
+// max_num_batched_tokens counts new rows. Of a prompt of 32 tokens 8 an iteration come beside 0, 8, 12 and 16 of those
+// before them: of 4, 6 and 8 blocks of 4 tokens half keep nothing.
+TEST_P(TokenRecomputation, TheBudgetCountsNewRows) {
+  Kept kept{{1, 2}};
+  kept.recomputesTokens = true;
+  const auto loaded = load(core::tinyLlama(kLayers), kept);
+  ASSERT_NE(loaded, nullptr);
+  std::vector<int32_t> prompt;
+  for (int32_t i = 0; i < 32; ++i)
+    prompt.push_back((5 * i + 2) % 150);
+  std::vector<std::pair<int64_t, bool>> composed; // rows, and whether it is one of decode
+  serve::GenerateRequest request{.prompts = {prompt}, .maxNewTokens = 4, .maxNumBatchedTokens = 8};
+  request.placementOf = [&](const serve::ComposedIteration &next) {
+    EXPECT_EQ(next.sequences, next.tokens == 8 ? 1 : 2);
+    composed.emplace_back(next.tokens, next.oneRowEach);
+    return 0;
+  };
+  const auto result = serve::generate(*loaded->runtime, request);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->prefillIterations, 4u);
+  EXPECT_EQ(result->iterations, 4u + 3u); // the last of the four sampled the first token
+  // What the placement is chosen by has all rows; of 9 blocks 5 keep nothing.
+  EXPECT_THAT(composed, testing::ElementsAre(std::pair(8, false), std::pair(16, false), std::pair(20, false),
+                                             std::pair(24, false), std::pair(21, true), std::pair(21, true),
+                                             std::pair(21, true)));
+}
+
+// The largest bucket is that of 2 sequences at 64 tokens that decode: 2 x (32 + 1) rows.
+TEST_P(TokenRecomputation, TheBucketHoldsNewAndRecomputedRows) {
+  Kept kept{{1, 2}};
+  kept.recomputesTokens = true;
+  const auto loaded = load(core::tinyLlama(kLayers), kept);
+  ASSERT_NE(loaded, nullptr);
+  std::vector<std::pair<int64_t, int64_t>> rows; // new, recomputed
+  EngineOptions options;
+  options.onIteration = [&](const serve::EngineIteration &seen) {
+    EXPECT_EQ(seen.sequences, 2);
+    rows.emplace_back(seen.tokens, seen.recomputedRows);
+  };
+  auto engine = serve::Engine::create(*loaded->runtime, options);
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  for (int32_t p = 0; p < 2; ++p)
+    ASSERT_TRUE((*engine)->submit({.prompt = std::vector<int32_t>(60, p), .maxNewTokens = 4}).ok());
+  for (int step = 0; step < 8 && rows.size() < 3; ++step)
+    ASSERT_TRUE((*engine)->step().ok());
+  // The first prompt, and 6 tokens of the second. Then the first decodes, with 32 of 61 tokens recomputed, in 8 of 16
+  // blocks: 33 rows are left, 27 and 6 of the second's; then 9 and 24, as of 11 blocks 6 keep nothing.
+  EXPECT_THAT(rows, testing::ElementsAre(std::pair(66, 0), std::pair(1 + 27, 32 + 6), std::pair(1 + 9, 32 + 24)));
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, TokenRecomputation, testing::ValuesIn(core::devicesWithData()),
                          [](const auto &info) { return std::string(info.param.name); });
 
 // Keys and values of all tokens of a layer that recompute_kv has made, against those of a plan that has cached them.
@@ -249,10 +302,32 @@ TEST(ActBlocksOnTheHost, RecomputedBitsAreTheCachedOnes) {
   }
 }
 
+// The second pass over a prompt of 50 tokens has 33 rows an iteration, those that are recomputed included; at position
+// 40 stands the only token 7.
+TEST(ActBlocksOnTheHost, TheStepThatMadeWrongNumbersIsFoundWhereTokensAreRecomputed) {
+  Kept kept{{1, 2}};
+  kept.recomputesTokens = true;
+  compiler::CompileRequest asked = ask(model::DeviceKind::Host, core::tinyLlama(kLayers), kept);
+  asked.goal.batch = 1;
+  asked.buckets.newTokens = {1, 8};
+  asked.buckets.sequences = {1};
+  const auto plan = compiler::compile(asked);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  const auto device = core::devicesWithData().front().make();
+  const core::WrongWeights weights(
+      1, {{"embedding", model::TensorRole::TokenTable, 7, 3, std::numeric_limits<float>::quiet_NaN()}});
+  const auto runtime = core::Runtime::load(*plan, *device, {}, &weights, {});
+  ASSERT_TRUE(runtime.ok()) << runtime.status();
+  std::vector<int32_t> prompt(50, 5);
+  prompt[40] = 7;
+  EXPECT_THAT(std::string(serve::generate(**runtime, {.prompts = {prompt}, .maxNewTokens = 2}).status().message()),
+              testing::HasSubstr("embed embedding, at position 40, column 3"));
+}
+
 // The plan that is compiled, and the same with one thing changed: what the verifier says of it.
 TEST(ActBlocksOnTheHost, PlansThatKeepNothingAreHeldToIt) {
   Kept kept{{1, 2}};
-  kept.fromIds = true;
+  kept.recomputesTokens = true;
   const auto compiled = [&](const Kept &of) {
     return *compiler::compile(ask(model::DeviceKind::Host, core::tinyLlama(kLayers), of));
   };

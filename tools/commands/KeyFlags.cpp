@@ -68,7 +68,7 @@ constexpr KeyFlag kKeyFlags[] = {
      "auto (what the largest decode bucket is fastest with)"},
     {"policy", "act_home", "--act-home", kText,
      "where activation blocks are between iterations: device, host, auto (on the host as many layers' as is fastest), "
-     "or none: nothing is kept, and each iteration passes their tokens again from their ids (to compare with, on the "
+     "or none: nothing is kept, and each iteration recomputes their tokens from their ids (to compare with, on the "
      "host and simulated)"},
     {"policy", "offload_embedding", "--offload-embedding", kChoice, "auto, on or off"},
     {"policy", "offload_head", "--offload-head", kChoice, "auto, on or off"},

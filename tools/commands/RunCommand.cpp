@@ -58,14 +58,12 @@ absl::StatusOr<Outputs> outputsOf(const RunOptions &options) {
   return outputs;
 }
 
-// The representative iteration among those of the variants that `counts` says yes to; no steps where none was looked
-// at.
-Trace traceOf(const plan::Plan &plan, const core::Device &device, const IterationLooks &looks,
-              const std::function<bool(uint32_t)> &counts) {
+// The representative iteration of a phase; no steps where none was looked at.
+Trace traceOf(const plan::Plan &plan, const core::Device &device, const IterationLooks &looks, IterationPhase phase) {
   std::string measured(device.kind()); // "cuda, CUPTI"
   if (const absl::StatusOr<std::string> by = cuda::measuredBy(device); by.ok())
     measured += ", " + *by;
-  const IterationTimes::Representative found = looks.times().representative(looks.looks(), counts);
+  const IterationTimes::Representative found = looks.times().representative(looks.looks(), phase);
   if (found.look == nullptr)
     return {};
   Trace trace = makeTrace(plan, measured, found.look->variant, found.look->times);
@@ -80,14 +78,12 @@ RunFindings findOutAbout(const plan::Plan &plan, const core::Device &device, con
                          const RunReport &report, double linkBandwidth) {
   std::vector<PhaseInput> phases;
   for (const bool decode : {true, false}) {
-    const auto counts = [&](uint32_t variant) {
-      return (plan.schedules[plan.variants[variant].schedule].iterationClass == plan::IterationClass::Decode) == decode;
-    };
+    const IterationPhase phase = decode ? IterationPhase::Decode : IterationPhase::Prefill;
     const Compared compared = decode ? report.times.decode() : report.times.prefill();
     if (compared.iterations == 0)
       continue;
     phases.push_back({decode ? "decode" : "prefill", compared.predictedMs, compared.measuredMs,
-                      looks.times().mostOften(counts), traceOf(plan, device, looks, counts)});
+                      looks.times().mostOften(phase), traceOf(plan, device, looks, phase)});
   }
   return findOut(plan, phases, linkBandwidth, !device.holdsData());
 }
@@ -108,13 +104,14 @@ absl::Status writeTimelines(const RunOptions &options, const Outputs &outputs, c
 // What the first iteration runs in, so that nothing has to change before it: with the prompts that find a seat.
 uint32_t firstPlacement(const plan::Plan &plan, const Prompts &prompts, const SchedulerFlags &flags) {
   const int64_t seats = flags.maxNumSeqs.value_or(serve::engineBounds(plan).maxNumSeqs);
-  plan::IterationSize size{0, std::min(static_cast<int64_t>(prompts.size()), seats), 1};
-  for (int64_t p = 0; p < size.sequences; ++p) {
+  const int64_t sequences = std::min(static_cast<int64_t>(prompts.size()), seats);
+  int64_t rows = 0, context = 1;
+  for (int64_t p = 0; p < sequences; ++p) {
     const auto tokens = static_cast<int64_t>(prompts[static_cast<size_t>(p)].size());
-    size.tokens += tokens;
-    size.context = std::max(size.context, tokens);
+    rows += tokens;
+    context = std::max(context, tokens);
   }
-  return plan::chosenPlacement(plan, size).value_or(0);
+  return plan::chosenPlacement(plan, {rows, sequences, context}).value_or(0);
 }
 
 class Run {
@@ -257,7 +254,7 @@ private:
     request_.onLaunch = [this](uint32_t variant, const kernels::IterationMeta &first) {
       looks_->launched(variant, first);
     };
-    request_.placementOf = [this](const plan::IterationSize &size) {
+    request_.placementOf = [this](const serve::ComposedIteration &size) {
       looks_->beforeLaunch(size);
       return staysInOne() ? runtime_->placement() : plan::chosenPlacement(plan_, size).value_or(0);
     };
@@ -300,7 +297,7 @@ private:
     if (const absl::StatusOr<std::string> why = cuda::cuptiRefused(*device_); why.ok() && !why->empty())
       warnOnce(cat("steps are measured by time stamps in the graphs, because CUPTI refused: ", *why));
     if (drawn()) {
-      const Trace trace = traceOf(plan_, *device_, *looks_, [](uint32_t) { return true; });
+      const Trace trace = traceOf(plan_, *device_, *looks_, IterationPhase::Any);
       RETURN_IF_ERROR(writeTimelines(options_, *outputs_, plan_, trace, deviceOptions_.linkBandwidth));
     }
     report_->findings = findOutAbout(plan_, *device_, *looks_, *report_, deviceOptions_.linkBandwidth);

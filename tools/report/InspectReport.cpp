@@ -79,10 +79,9 @@ uint32_t actLayersOnHost(const plan::Plan &plan) {
 }
 
 std::string actText(const plan::Plan &plan) {
-  if (plan.recomputesFromIds())
-    return absl::StrFormat("kept of nothing: %d blocks of %d tokens a layer%s, the first %s of each sequence's, are "
-                           "passed again from their "
-                           "ids in each iteration, in place of %s of keys and values",
+  if (plan.recomputesTokens())
+    return absl::StrFormat("kept of nothing: %d blocks of %d tokens a layer%s, the first %s of each sequence's; their "
+                           "tokens are recomputed in each iteration, in place of %s of keys and values",
                            plan.actBlocks, plan.blockTokens, plan.miniBatches == 1 ? "" : " and mini-batch",
                            model::actShareText(plan.actShare),
                            formatBytes(static_cast<uint64_t>(plan.actBlocks) * plan.kvCaches() * plan.kvBlockBytes()));

@@ -16,7 +16,7 @@ namespace headrace::tools {
 struct VariantReport {
   uint32_t index = 0;
   int64_t newTokens = 0, sequences = 0, context = 0; // the key, with
-  int64_t running = 0;                               // sequences, but those that stand for rows that pass again
+  int64_t running = 0;                               // sequences, but those that stand for recomputed rows
   std::string placement;                             // the placement's name, and whether it is without tails of KV
   std::string interval;                              // "none", "4", or "" for layers that are no interval
   int32_t offloadedLayers = 0;

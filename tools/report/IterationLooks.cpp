@@ -9,41 +9,43 @@
 
 namespace headrace::tools {
 
-void IterationTimes::add(uint32_t variant, int64_t ns) { order_.emplace_back(variant, ns); }
+void IterationTimes::add(uint32_t variant, int64_t ns, bool prefill) { order_.push_back({variant, ns, prefill}); }
 
-uint32_t IterationTimes::mostOften(const std::function<bool(uint32_t)> &counts) const {
+uint32_t IterationTimes::mostOften(IterationPhase phase) const {
   std::map<uint32_t, size_t> of;
-  for (const auto &[variant, ns] : order_)
-    ++of[variant];
+  for (const One &one : order_)
+    if (one.isOf(phase))
+      ++of[one.variant];
   uint32_t most = plan::kNone;
-  for (const auto &[variant, ns] : order_)
-    if (counts(variant) && (most == plan::kNone || of[variant] > of[most]))
-      most = variant;
+  for (const One &one : order_)
+    if (one.isOf(phase) && (most == plan::kNone || of[one.variant] > of[most]))
+      most = one.variant;
   return most;
 }
 
 IterationTimes::Representative IterationTimes::representative(const std::vector<Look> &looks,
-                                                              const std::function<bool(uint32_t)> &counts) const {
-  const uint32_t variant = mostOften(counts);
+                                                              IterationPhase phase) const {
+  const uint32_t variant = mostOften(phase);
   std::vector<int64_t> sorted;
-  for (const auto &[ran, ns] : order_)
-    if (ran == variant)
-      sorted.push_back(ns);
+  for (const One &one : order_)
+    if (one.isOf(phase) && one.variant == variant)
+      sorted.push_back(one.ns);
   if (sorted.empty())
     return {};
   std::sort(sorted.begin(), sorted.end());
   const int64_t median = sorted[(sorted.size() - 1) / 2];
   Representative found;
   int64_t away = 0;
-  const auto awayOf = [&](const Look &look) { return std::abs(order_[look.iteration - 1].second - median); };
+  const auto awayOf = [&](const Look &look) { return std::abs(order_[look.iteration - 1].ns - median); };
+  const auto counts = [&](const Look &look) { return order_[look.iteration - 1].isOf(phase); };
   for (const Look &look : looks)
-    if (look.variant == variant && (found.look == nullptr || awayOf(look) < away)) {
+    if (counts(look) && look.variant == variant && (found.look == nullptr || awayOf(look) < away)) {
       found.look = &look;
       away = awayOf(look);
     }
   const bool typical = found.look != nullptr;
   for (size_t l = looks.size(); l-- > 0 && found.look == nullptr;)
-    if (counts(looks[l].variant))
+    if (counts(looks[l]))
       found.look = &looks[l];
   if (found.look == nullptr)
     return {};
@@ -77,11 +79,10 @@ void IterationLooks::launched(uint32_t variant, const kernels::IterationMeta &fi
   ran_.push_back(std::move(ran));
 }
 
-void IterationLooks::beforeLaunch(const plan::IterationSize &next) {
+void IterationLooks::beforeLaunch(const serve::ComposedIteration &next) {
   const uint64_t last = runtime_.launched();
-  const bool prompts = next.tokens != next.sequences;
-  const bool wanted = many_ ? stride_.wants(last) : promptsLast_ && !prompts;
-  promptsLast_ = prompts;
+  const bool wanted = many_ ? stride_.wants(last) : promptsLast_ && !next.prefill;
+  promptsLast_ = next.prefill;
   if (!opened_ || last == 0 || !wanted || (!looks_.empty() && looks_.back().iteration == last))
     return;
   look();
@@ -101,7 +102,7 @@ serve::IterationSeen IterationLooks::unwatched(serve::IterationSeen seen) {
     if (seen.gapNs >= 0) // since the tokens of that one
       seen.gapNs = std::min(seen.gapNs, seen.ns);
   }
-  times_.add(seen.variant, seen.ns);
+  times_.add(seen.variant, seen.ns, seen.prefill);
   visibleNs_ = std::max(visibleNs_, runtime_.device().tokensVisibleNs(iteration));
   return seen;
 }

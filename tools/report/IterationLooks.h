@@ -9,15 +9,12 @@
 
 #include <array>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "runtime/core/Runtime.h"
-#include "runtime/plan/PlacementTable.h"
 #include "runtime/serve/engine/BatchEngine.h"
 #include "runtime/sim/RowPrices.h"
 #include "tools/report/RanLaunch.h"
@@ -48,26 +45,37 @@ struct Look {
   RanLaunch ran;
 };
 
+// Iterations that are taken together: whatever their variants were made for.
+enum class IterationPhase : uint8_t { Any, Prefill, Decode }; // Prefill: with rows of prompts
+
 // The times of iterations by variant, and which of them stands for the others.
 class IterationTimes {
 public:
-  void add(uint32_t variant, int64_t ns); // the next iteration
+  void add(uint32_t variant, int64_t ns, bool prefill); // the next iteration
   uint64_t count() const { return order_.size(); }
-  uint32_t variantOf(uint64_t iteration) const { return order_[iteration - 1].first; }
+  uint32_t variantOf(uint64_t iteration) const { return order_[iteration - 1].variant; }
 
-  // The variant that ran most often among those that `counts` says yes to, of several the first that ran; kNone: none.
-  uint32_t mostOften(const std::function<bool(uint32_t)> &counts) const;
+  // The variant that ran most often in this phase, of several the first that ran; kNone: none.
+  uint32_t mostOften(IterationPhase phase) const;
 
   struct Representative {
     const Look *look = nullptr; // null: none was looked at
     std::string about;          // "iteration 5 of 8, the median of 7 of its variant"
   };
-  // Of mostOften(), the look nearest to its median time; where none of it was looked at, the last look at any that
-  // counts.
-  Representative representative(const std::vector<Look> &looks, const std::function<bool(uint32_t)> &counts) const;
+  // Of mostOften(), the look nearest to its median time; where none of it was looked at, the last look at any of the
+  // phase.
+  Representative representative(const std::vector<Look> &looks, IterationPhase phase) const;
 
 private:
-  std::vector<std::pair<uint32_t, int64_t>> order_;
+  struct One {
+    uint32_t variant;
+    int64_t ns;
+    bool prefill;
+    bool isOf(IterationPhase phase) const {
+      return phase == IterationPhase::Any || prefill == (phase == IterationPhase::Prefill);
+    }
+  };
+  std::vector<One> order_;
 };
 
 class IterationLooks {
@@ -78,7 +86,7 @@ public:
   IterationLooks(core::Runtime &runtime, bool opened, bool many, bool rows)
       : runtime_(runtime), opened_(opened), many_(many), rows_(rows) {}
 
-  void beforeLaunch(const plan::IterationSize &next);
+  void beforeLaunch(const serve::ComposedIteration &next);
   // Call it behind each launch, with the iteration's buffers (EngineOptions::onLaunch).
   void launched(uint32_t variant, const kernels::IterationMeta &first);
   // An iteration's time to visible tokens and the gap before them, as if nobody had looked. Call it for each, in their

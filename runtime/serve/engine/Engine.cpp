@@ -64,7 +64,7 @@ bool mayCompact(const plan::Plan &plan, uint32_t placement) {
 // The largest bucket for prompts of each placement that takes so many sequences.
 std::vector<int64_t> mixedBuckets(const plan::Plan &plan, int64_t sequences) {
   std::vector<int64_t> tokens(plan.placements.size(), 0);
-  sequences *= plan.recomputesFromIds() ? 2 : 1;
+  sequences *= plan.recomputesTokens() ? 2 : 1;
   for (const plan::Variant &variant : plan.variants)
     if (!plan::bringsOneRowEach(plan, variant) && variant.sequences >= sequences)
       tokens[variant.placement] = std::max(tokens[variant.placement], variant.newTokens);
@@ -96,7 +96,8 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::create(core::Runtime &runtime, E
                                .watermarkBlocks = watermark,
                                .prefill = options.prefill,
                                .batching = options.batching,
-                               .context = plan.maxContext};
+                               .context = plan.maxContext,
+                               .recomputed = plan.recomputesTokens() ? plan.actShare : model::ActShare()};
   // Swap space takes keys and values.
   const bool swaps =
       options.preemption != Preemption::Recompute && options.batching == Batching::Continuous && plan.actBlocks == 0;
@@ -105,7 +106,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::create(core::Runtime &runtime, E
   if (swapBytes > 0)
     RETURN_IF_ERROR(runtime.device().reserveSwap(swapBytes));
   std::unique_ptr<Engine> engine(new Engine(runtime, std::move(options), seqs, limits, swapBytes));
-  engine->budgets_ = mixedBuckets(plan, ofOne);
+  engine->budgets_ = engine->mostRows_ = mixedBuckets(plan, ofOne);
   engine->beginExpansion();
   if (const int64_t most = engine->options_.maxNumBatchedTokens; most > 0)
     for (int64_t &budget : engine->budgets_)
@@ -134,8 +135,8 @@ Engine::Engine(core::Runtime &runtime, EngineOptions options, int64_t maxNumSeqs
     for (int64_t slot = limits.maxNumSeqs; slot-- > 0;)
       one.freeSlots.push_back(static_cast<int32_t>(slot));
     one.views.reserve(ofOne);
-    one.composition.rows.reserve(ofOne);
-    one.rows.reserve(plan_.recomputesFromIds() ? 2 * ofOne : ofOne);
+    one.composition.clear(ofOne); // takes the room that iterations need
+    one.rows.reserve(plan_.recomputesTokens() ? 2 * ofOne : ofOne);
   }
   cancelled_.reserve(seqs); // the two take turns
   cancels_.reserve(seqs);
@@ -396,7 +397,7 @@ void Engine::reportWrong() {
     const std::string message =
         wrongLogitsMessage(wrong.position, wrong.others,
                            firstWrongStep(runtime_, sequence.ids, sequence.miniBatch, sequence.blocks, wrong.placement,
-                                          std::max<int64_t>(budgets_[wrong.placement], 1)));
+                                          std::max<int64_t>(mostRows_[wrong.placement], 1)));
     --sequence.inFlight;
     end(sequence, EndReason::Failed, wrong.ns, absl::AbortedError(message));
   }

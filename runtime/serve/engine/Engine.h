@@ -108,7 +108,8 @@ struct EngineIteration {
   uint64_t number = 0; // the runtime's count, from 1
   uint32_t variant = 0, placement = 0;
   int64_t launchNs = 0, visibleNs = 0;
-  int64_t tokens = 0, sequences = 0; // rows, and whose
+  int64_t tokens = 0, sequences = 0; // new rows, and whose
+  int64_t recomputedRows = 0;        // beside them, of tokens whose blocks keep nothing
   bool prefill = false;              // it has rows of prompts
   absl::Span<const EngineRows> rows; // with EngineOptions::tellRows; valid in the callback
 };
@@ -116,14 +117,16 @@ struct EngineIteration {
 // What an iteration is launched with.
 struct EngineEdge {
   uint32_t placement = 0; // of the plan
-  int64_t budget = 0;     // tokens of a mini-batch, where it has rows of prompts; 0: all that the engine would take
+  int64_t budget = 0;     // new rows of a mini-batch, where it has rows of prompts; 0: all that the engine would take
   Prefill prefill = Prefill::Chunked;
 };
 
 struct EngineOptions {
-  int64_t maxNumSeqs = 0;          // with rows in one iteration; 0: the plan's batch
-  int64_t maxNumBatchedTokens = 0; // of a mini-batch with rows of prompts; 0: the largest mixed bucket
-  double watermark = 0.01;         // share of the KV blocks that a joining sequence leaves free
+  int64_t maxNumSeqs = 0; // with rows in one iteration; 0: the plan's batch
+  // New rows of a mini-batch that has rows of prompts; 0: the largest mixed bucket, which in any case holds them and
+  // those that are recomputed.
+  int64_t maxNumBatchedTokens = 0;
+  double watermark = 0.01; // share of the KV blocks that a joining sequence leaves free
   Prefill prefill = Prefill::Chunked;
   Batching batching = Batching::Continuous;
   size_t depth = 2; // iterations in flight, 1 or 2
@@ -295,6 +298,10 @@ private:
     Composition composition;
     std::vector<core::SequenceRows> rows;
   };
+  // Of all mini-batches what a variant is chosen by, the largest of each figure; `preempted` are all.
+  struct ComposedTogether : ComposedIteration {
+    size_t preempted = 0;
+  };
   // A launched iteration whose tokens are not yet read.
   struct InFlight {
     EngineIteration launched;
@@ -341,13 +348,12 @@ private:
   bool swapsHinder(uint32_t placement) const;
   absl::StatusOr<bool> settleSwaps();
   bool stuck(const MiniBatch &one) const;
-  Composition composedTogether() const;
+  ComposedTogether composedTogether() const;
   absl::StatusOr<bool> preempt(MiniBatch &of);
   void failOldest(MiniBatch &of);
   absl::Status launchIn(uint32_t placement);
-  int64_t rowsAgain(const MiniBatch &of) const;
-  void addRowsAgain(MiniBatch &of, const Sequence &sequence);
-  absl::Status addRows(MiniBatch &of, Sequence &sequence, int64_t count, InFlight &iteration);
+  void addRows(MiniBatch &of, Sequence &sequence, int64_t count, InFlight &iteration);
+  void addRecomputedRows(MiniBatch &of, const Sequence &sequence, int64_t rows);
 
   // Swapping (EngineSwap.cpp).
   absl::StatusOr<bool> swapOut(Sequence &sequence);
@@ -395,7 +401,9 @@ private:
   const int64_t maxNumSeqs_;     // of all mini-batches
   const SchedulerLimits limits_; // of one
   const Scheduler scheduler_;
-  std::vector<int64_t> budgets_;  // tokens of an iteration with prompts, by placement; 0: there are no mixed variants
+  // Of an iteration with prompts, by placement: the rows that the largest bucket holds, and the new ones among them; 0:
+  // there are no mixed variants.
+  std::vector<int64_t> mostRows_, budgets_;
   std::vector<int64_t> resident_; // blocks of each cache on the device, by placement
   std::vector<bool> compacts_;    // the same: whether blocks may be moved together
   const PaddedRows padded_;

@@ -101,17 +101,15 @@ void Engine::padBatch(MiniBatch &of) {
 bool Engine::composed(const EngineEdge &edge) {
   SchedulerLimits limits = limits_;
   limits.prefill = edge.prefill;
-  const int64_t most = budgets_[edge.placement];
+  limits.mostRows = mostRows_[edge.placement];
+  const int64_t most = budgets_[edge.placement], budget = edge.budget == 0 ? most : std::min(edge.budget, most);
   bool wants = false; // blocks that it has not got
   for (MiniBatch &one : miniBatches_) {
     Composition &made = one.composition;
     if (isOver(one)) { // others are not: no rows beyond what it has room for
-      made = {.rows = std::move(made.rows)};
-      made.rows.assign(one.running.size(), 0);
+      made.clear(one.running.size());
       continue;
     }
-    const int64_t budget =
-        std::max<int64_t>(0, (edge.budget == 0 ? most : std::min(edge.budget, most)) - rowsAgain(one));
     do {
       const auto first = std::count_if(one.running.begin(), one.running.end(),
                                        [](const Sequence &sequence) { return sequence.blocks.empty(); });
@@ -130,11 +128,11 @@ bool Engine::stuck(const MiniBatch &one) const {
          std::none_of(moving_.begin(), moving_.end(), moves);
 }
 
-// What a variant is chosen by: the largest of each figure; but `preempted` and `prefill` are of all.
-Composition Engine::composedTogether() const {
-  Composition all;
+Engine::ComposedTogether Engine::composedTogether() const {
+  ComposedTogether all{{{0, 0, 0, true}, false}, 0};
   for (const MiniBatch &one : miniBatches_) {
     const Composition &made = one.composition;
+    all.oneRowEach &= made.oneRowEach();
     all.tokens = std::max(all.tokens, made.tokens);
     all.sequences = std::max(all.sequences, made.sequences);
     all.context = std::max(all.context, made.context);
@@ -157,9 +155,8 @@ absl::StatusOr<bool> Engine::launchNext() {
   if (!composed(edge))
     return false;
   const bool byBlocks = !options_.placementOf && levels_;
-  if (const Composition all = composedTogether(); (options_.placementOf || byBlocks) && all.tokens > 0) {
-    edge.placement =
-        byBlocks ? placementForBlocks() : options_.placementOf({{all.tokens, all.sequences, all.context}, all.prefill});
+  if (const ComposedTogether all = composedTogether(); (options_.placementOf || byBlocks) && all.tokens > 0) {
+    edge.placement = byBlocks ? placementForBlocks() : options_.placementOf(all);
     if (edge.placement >= plan_.placements.size())
       return absl::InvalidArgumentError(
           absl::StrCat("placement ", edge.placement, " asked for, the plan has ", plan_.placements.size()));
@@ -179,11 +176,12 @@ absl::StatusOr<bool> Engine::launchNext() {
   return launchComposed(edge);
 }
 
+// Not where a prompt's rows would be recomputed for it in the next iteration.
 void Engine::cutToBucket(EngineEdge edge) {
-  const Composition all = composedTogether();
-  if (!all.prefill || edge.prefill != Prefill::Chunked || isStatic() || plan_.recomputesFromIds())
+  const ComposedTogether all = composedTogether();
+  if (!all.prefill || edge.prefill != Prefill::Chunked || isStatic() || plan_.recomputesTokens())
     return;
-  edge.budget = padded_.cut(edge.placement, {all.tokens, all.sequences, all.context});
+  edge.budget = padded_.cut(edge.placement, all);
   if (edge.budget < all.tokens)
     composed(edge);
 }
@@ -211,7 +209,7 @@ absl::StatusOr<bool> Engine::launchComposed(const EngineEdge &edge) {
     }
   if (failed)
     return true;
-  const Composition all = composedTogether();
+  const ComposedTogether all = composedTogether();
   if (all.tokens == 0 && all.preempted == 0) {
     RETURN_IF_ERROR(awaitSwap());
     return true;
@@ -299,23 +297,31 @@ absl::Status Engine::launchIn(uint32_t placement) {
   InFlight &next = inFlight_[newest_ % kInFlight];
   next.rows.clear();
   next.keepsLogits = false;
-  int64_t tokens = 0, sequences = 0;
+  int64_t tokens = 0, sequences = 0, recomputed = 0;
   for (MiniBatch &one : miniBatches_) {
+    const Composition &made = one.composition;
     one.rows.clear();
     for (const bool prompts : {false, true}) { // decoding sequences first
       size_t i = 0;
       for (Sequence &sequence : one.running) {
-        if (i == one.composition.rows.size())
+        if (i == made.rows.size())
           break;
-        if (const int64_t rows = one.composition.rows[i++]; rows > 0 && prompts != sequence.view().decodes())
-          RETURN_IF_ERROR(addRows(one, sequence, rows, next));
+        const int64_t rows = made.rows[i], before = made.recomputed[i];
+        ++i;
+        if (rows == 0 || prompts == sequence.view().decodes())
+          continue;
+        RETURN_IF_ERROR(one.blocks->grow(sequence.blocks, sequence.rows + rows));
+        if (before > 0)
+          addRecomputedRows(one, sequence, before);
+        addRows(one, sequence, rows, next);
       }
     }
     rows_[one.number] = one.rows;
-    tokens += one.composition.tokens;
-    sequences += one.composition.sequences;
+    tokens += made.newTokens;
+    sequences += made.running;
+    recomputed += made.tokens - made.newTokens;
   }
-  const Composition all = composedTogether();
+  const ComposedTogether all = composedTogether();
   ASSIGN_OR_RETURN(variant, runtime_.chooseIn(placement, all.tokens, all.sequences, all.context));
   kernels::IterationMeta *const meta = device_.meta(); // of this launch: the next has its own
   RETURN_IF_ERROR(core::writeMetas(plan_.metaLayout, plan_.blockTokens, rows_, meta));
@@ -329,6 +335,7 @@ absl::Status Engine::launchIn(uint32_t placement) {
                    .launchNs = launchNs,
                    .tokens = tokens,
                    .sequences = sequences,
+                   .recomputedRows = recomputed,
                    .prefill = all.prefill};
   ++newest_;
   if (compacts_[placement]) // each brings all of its tails
@@ -349,7 +356,7 @@ absl::Status Engine::launchIn(uint32_t placement) {
   return absl::OkStatus();
 }
 
-absl::Status Engine::addRows(MiniBatch &of, Sequence &sequence, int64_t count, InFlight &iteration) {
+void Engine::addRows(MiniBatch &of, Sequence &sequence, int64_t count, InFlight &iteration) {
   absl::Span<const int32_t> ids;
   const int64_t known = sequence.prefill - sequence.padding, after = sequence.rows + count;
   const bool sample = after >= known && (sequence.rows < known || sequence.view().decodes());
@@ -362,9 +369,6 @@ absl::Status Engine::addRows(MiniBatch &of, Sequence &sequence, int64_t count, I
     sequence.decodeId = sequence.read() == sequence.sampled ? sequence.ids.back() : -1 - sequence.slot;
     ids = {&sequence.decodeId, 1};
   }
-  RETURN_IF_ERROR(of.blocks->grow(sequence.blocks, after));
-  if (plan_.recomputesFromIds())
-    addRowsAgain(of, sequence);
   of.rows.push_back({.tokens = ids,
                      .padding = padding,
                      .firstPosition = sequence.rows,
@@ -390,7 +394,6 @@ absl::Status Engine::addRows(MiniBatch &of, Sequence &sequence, int64_t count, I
   }
   sequence.sampled += sample;
   ++sequence.inFlight;
-  return absl::OkStatus();
 }
 
 } // namespace headrace::serve

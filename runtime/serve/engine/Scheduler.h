@@ -9,6 +9,12 @@
 //
 // First come, first served: those that run are older than those that wait, and who loses its blocks is the youngest.
 //
+// Where a sequence's first blocks keep nothing (plan::Plan::recomputesTokens), the rows of their earlier tokens are
+// recomputed in each iteration that has rows of it. The budget counts new rows, the bucket holds both:
+//
+//   share 1/2, blocks of 4     | decode: 8 + 1    prompt, 8 of its tokens are there: 8 + 8 |    a budget of 12 new rows
+//   a bucket of 25 rows        | recomputed, new  recomputed, new                          |    is not used up
+//
 // Static batching, for comparison: those that wait form a batch when nothing runs, nobody joins it, and all leave
 // together. KV blocks are kept for every sequence up to the longest prompt and the longest output of its batch.
 #pragma once
@@ -18,6 +24,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "runtime/job/ActShare.h"
 
 namespace headrace::serve {
 
@@ -46,7 +53,9 @@ struct SchedulerLimits {
   int64_t watermarkBlocks = 0; // kept free when a sequence joins others
   Prefill prefill = Prefill::Chunked;
   Batching batching = Batching::Continuous;
-  int64_t context = 0; // of the longest sequence that a static batch may hold
+  int64_t context = 0;        // of the longest sequence that a static batch may hold
+  model::ActShare recomputed; // of a sequence's blocks the first ones, which keep nothing; none, where all keep
+  int64_t mostRows = 0;       // that an iteration with rows of prompts has, new and recomputed; 0: any number
 };
 
 // What there is to know of a sequence.
@@ -63,10 +72,16 @@ struct SequenceView {
 
 // The next iteration.
 struct Composition {
-  std::vector<int64_t> rows; // one a running sequence, 0: it waits
-  int64_t tokens = 0, sequences = 0, context = 0;
-  bool prefill = false; // it has rows of prompts
-  size_t preempted = 0; // so many of the running ones, the last, give their blocks up first
+  // One a running sequence: its new rows, 0: it waits; and the rows before them, of its first tokens, that are
+  // recomputed, as rows of another sequence that has the same blocks.
+  std::vector<int64_t> rows, recomputed;
+  int64_t tokens = 0, sequences = 0, context = 0; // new and recomputed
+  int64_t newTokens = 0, running = 0;             // of these the new rows, and whose
+  bool prefill = false;                           // it has rows of prompts
+  size_t preempted = 0;                           // so many of the running ones, the last, give their blocks up first
+
+  bool oneRowEach() const { return newTokens == running; }
+  void clear(size_t sequences); // nobody has rows; allocates nothing where there is capacity
 };
 
 class Scheduler {
@@ -83,8 +98,8 @@ public:
     return freeBlocks - (blocksFor(head.nextEnd()) - head.blocks) >= limits_.watermarkBlocks;
   }
 
-  // Composes an iteration of at most `budget` tokens where it has rows of prompts; 0: prompts are brought one row at a
-  // time, as decodes are. Where a decode has no block, or nothing at all could run, the youngest are preempted. No
+  // Composes an iteration of at most `budget` new rows where it has rows of prompts; 0: prompts are brought one row at
+  // a time, as decodes are. Where a decode has no block, or nothing at all could run, the youngest are preempted. No
   // tokens: the oldest alone has no block to go on with. `comingBlocks` will be free by themselves: who can do with
   // them waits, and where nothing else can run there are no tokens either. Below 0 `freeBlocks` are so many too many in
   // use: who needs none goes on. Allocates nothing where `out` has the capacity.
@@ -98,6 +113,8 @@ private:
   bool decodesWait(absl::Span<const SequenceView> running) const;
   void addDecodes(Pass &pass) const;
   void addPrompts(Pass &pass) const;
+  int64_t recomputedRows(const SequenceView &one, int64_t newRows) const;
+  int64_t mostNewRows(const SequenceView &one, int64_t most, int64_t room) const;
 
   const SchedulerLimits limits_;
 };

@@ -33,24 +33,34 @@ std::string wrongLogitsMessage(int64_t position, size_t others, const std::strin
 }
 
 std::string firstWrongStep(core::Runtime &runtime, absl::Span<const int32_t> ids, uint32_t miniBatch,
-                           absl::Span<const int32_t> blocks, uint32_t placement, int64_t chunk) {
+                           absl::Span<const int32_t> blocks, uint32_t placement, int64_t most) {
   const plan::Plan &plan = runtime.plan();
   const auto end = static_cast<int64_t>(ids.size());
   const auto unknown = [](const absl::Status &why) {
     return absl::StrCat("which step made them was not found: ", std::string(why.message()));
   };
+  const auto rowsOf = [&](int64_t first, int64_t count) {
+    return core::SequenceRows{.tokens = ids.subspan(static_cast<size_t>(first), static_cast<size_t>(count)),
+                              .firstPosition = first,
+                              .blocks = blocks};
+  };
+  const int64_t keepNothing = // of the sequence's first tokens
+      plan.recomputesTokens() ? plan.blockTokens * runtime.kvBlocks(miniBatch).actOf(blocks) : 0;
+  std::vector<core::SequenceRows> rows;
   for (int64_t at = 0; at < end;) {
-    // Where nothing is kept in some blocks all before a chunk is passed again with it.
-    const int64_t first = plan.recomputesFromIds() ? 0 : at, next = std::min(end, at + chunk), count = next - first;
-    const absl::StatusOr<uint32_t> variant = runtime.chooseIn(placement, count, 1, next);
+    const int64_t recomputed = std::min(at, keepNothing), count = std::clamp<int64_t>(most - recomputed, 1, end - at),
+                  next = at + count;
+    rows.clear();
+    if (recomputed > 0)
+      rows.push_back(rowsOf(0, recomputed));
+    rows.push_back(rowsOf(at, count));
+    rows.back().sample = true;
+    const absl::StatusOr<uint32_t> variant =
+        runtime.chooseIn(placement, recomputed + count, static_cast<int64_t>(rows.size()), next);
     if (!variant.ok())
       return unknown(variant.status());
-    const core::SequenceRows rows{.tokens = ids.subspan(static_cast<size_t>(first), static_cast<size_t>(count)),
-                                  .firstPosition = first,
-                                  .blocks = blocks,
-                                  .sample = true};
     std::vector<absl::Span<const core::SequenceRows>> miniBatches(plan.miniBatches); // the others are empty
-    miniBatches[miniBatch] = {&rows, 1};
+    miniBatches[miniBatch] = rows;
     if (absl::Status status = core::writeMetas(plan.metaLayout, plan.blockTokens, miniBatches, runtime.device().meta());
         !status.ok())
       return unknown(status);
@@ -60,10 +70,11 @@ std::string firstWrongStep(core::Runtime &runtime, absl::Span<const int32_t> ids
     if (*found) {
       const plan::Schedule &schedule = plan.schedules[plan.variants[*variant].schedule];
       const plan::Step &step = schedule.steps[(*found)->step];
+      const int64_t row = (*found)->row, position = row < recomputed ? row : at + row - recomputed;
       const bool sampledRow = step.part == plan::Part::Head;
       return absl::StrCat("the first step that made such numbers: ", describeStep(plan, schedule, step),
-                          ", at position ", sampledRow ? next - 1 : first + (*found)->row, ", column ",
-                          (*found)->column, " (", (*found)->value, ")");
+                          ", at position ", sampledRow ? next - 1 : position, ", column ", (*found)->column, " (",
+                          (*found)->value, ")");
     }
     at = next;
   }

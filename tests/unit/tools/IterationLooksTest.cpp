@@ -27,11 +27,11 @@ TEST(LookStride, LooksAtAllThenAtEverySecond) {
 
 class Representative : public testing::Test {
 protected:
-  // Iterations of variant 7 take 10, 30, 20, 90 and 40; those of variant 2, between them, 5 and 6.
+  // Iterations of variant 7 take 10, 30, 20, 90 and 40; those of variant 2, between them, 5 and 6. These have prompts.
   Representative() {
     for (const auto &[variant, ns] :
          std::vector<std::pair<uint32_t, int64_t>>{{7, 10}, {2, 5}, {7, 30}, {7, 20}, {7, 90}, {2, 6}, {7, 40}})
-      times.add(variant, ns);
+      times.add(variant, ns, variant == 2);
   }
   std::vector<Look> looked(const std::vector<uint64_t> &iterations) const {
     std::vector<Look> looks;
@@ -39,7 +39,7 @@ protected:
       looks.push_back({i, times.variantOf(i), {}});
     return looks;
   }
-  static bool all(uint32_t) { return true; }
+  static constexpr IterationPhase all = IterationPhase::Any;
   IterationTimes times;
 };
 
@@ -58,11 +58,29 @@ TEST_F(Representative, OrWhatOfItWasLookedAtNearestToThat) {
 
 TEST_F(Representative, OfAnotherPhaseItIsOneOfThat) {
   const auto looks = looked({1, 2, 3, 4, 5, 6, 7});
-  const auto found = times.representative(looks, [](uint32_t variant) { return variant == 2; });
+  const auto found = times.representative(looks, IterationPhase::Prefill);
   EXPECT_EQ(found.about, "iteration 2 of 7, the median of 2 of its variant"); // the lower of two
-  EXPECT_EQ(times.representative(looks, [](uint32_t) { return false; }).look, nullptr);
-  EXPECT_EQ(times.mostOften([](uint32_t) { return false; }), plan::kNone);
+  EXPECT_EQ(times.mostOften(IterationPhase::Prefill), 2u);
+  EXPECT_EQ(times.mostOften(IterationPhase::Decode), 7u);
   EXPECT_EQ(times.mostOften(all), 7u);
+}
+
+// Whatever a variant was made for: where tokens are recomputed one serves both.
+TEST(RepresentativeOfAPhase, GoesByWhatRan) {
+  IterationTimes times;
+  for (const auto &[ns, prefill] : std::vector<std::pair<int64_t, bool>>{{90, true}, {10, false}, {20, false}})
+    times.add(4, ns, prefill);
+  times.add(5, 80, true);
+  times.add(5, 70, true);
+  const std::vector<Look> looks = {{1, 4, {}}, {2, 4, {}}, {3, 4, {}}};
+  EXPECT_EQ(times.mostOften(IterationPhase::Any), 4u);
+  EXPECT_EQ(times.mostOften(IterationPhase::Prefill), 5u);
+  EXPECT_EQ(times.mostOften(IterationPhase::Decode), 4u);
+  // None of variant 5 was looked at: the last with prompts.
+  EXPECT_EQ(times.representative(looks, IterationPhase::Prefill).about, "iteration 1 of 5");
+  EXPECT_EQ(times.representative(looks, IterationPhase::Decode).about,
+            "iteration 2 of 5, the median of 2 of its variant");
+  EXPECT_EQ(IterationTimes().mostOften(IterationPhase::Any), plan::kNone);
 }
 
 TEST_F(Representative, WithoutALookAtThatVariantTheLastOfAny) {
@@ -73,9 +91,9 @@ TEST_F(Representative, WithoutALookAtThatVariantTheLastOfAny) {
 
 TEST(RepresentativeOfOne, IsIt) {
   IterationTimes times;
-  times.add(0, 5);
+  times.add(0, 5, false);
   const std::vector<Look> looks = {{1, 0, {}}};
-  EXPECT_EQ(times.representative(looks, [](uint32_t) { return true; }).about, "iteration 1 of 1");
+  EXPECT_EQ(times.representative(looks, IterationPhase::Any).about, "iteration 1 of 1");
 }
 
 } // namespace
