@@ -19,10 +19,11 @@ def find_headrace(given):
 
 
 class Figure:
-    """One finding: its text is every command with its output, then what follows from them."""
+    """One finding: its text is every command with its output, then what follows from them. `anew`: nothing that was
+    kept of earlier runs is taken."""
 
-    def __init__(self, name, title, headrace, folder):
-        self.name, self.folder, self.headrace = name, folder, headrace
+    def __init__(self, name, title, headrace, folder, anew=False):
+        self.name, self.folder, self.headrace, self.anew = name, folder, headrace, anew
         self.text = title + "\n"
         self.findings = []  # (what, paper, here)
         self.pictures = []

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `examples/*/reproduce` have in common: makes a paper's figures, or compares them with what is committed."""
+"""What `examples/*/reproduce` have in common: makes a paper's figures, or compares them with what is committed.
+
+`--check` of all figures also refuses what lies in results/ and no figure makes, but for what was measured: on a machine
+of its own, by a command of its own, so that no other gives the same.
+"""
 import argparse
 import difflib
 import json
@@ -13,17 +17,18 @@ BEGIN, END = "<!-- what reproduce found -->\n", "<!-- end -->\n"
 
 
 class Reproduction:
-    """Of one folder: its README.md with the table of findings, its results/, its figures by name."""
+    """Of one folder: its README.md with the table of findings, its results/, its figures by name, and which files of
+    results/ were measured."""
 
-    def __init__(self, folder, figures):
-        self.folder, self.figures = folder, figures
+    def __init__(self, folder, figures, measured=()):
+        self.folder, self.figures, self.measured = folder, figures, measured
         self.results = os.path.join(folder, "results")
 
-    def make(self, name, headrace):
+    def make(self, name, headrace, anew):
         """The figure's files, by name."""
         title, function = self.figures[name]
         with tempfile.TemporaryDirectory() as folder:
-            figure = Figure(name, title, headrace, folder)
+            figure = Figure(name, title, headrace, folder, anew)
             function(figure)
             files = {name + ".txt": figure.whole()}
             for picture in figure.pictures:
@@ -56,16 +61,19 @@ class Reproduction:
         parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
         parser.add_argument("figures", nargs="*", metavar="FIGURE", help=", ".join(self.figures))
         parser.add_argument("--check", action="store_true", help="compare, write nothing")
+        parser.add_argument("--anew", action="store_true", help="ask for cells that are kept, too")
         parser.add_argument("--headrace", help="the binary")
         options = parser.parse_args()
         for name in options.figures:
             if name not in self.figures:
                 parser.error(f"{name}: expected some of {', '.join(self.figures)}")
         headrace = find_headrace(options.headrace)
-        wrong = []
+        wrong, made = [], set(self.measured)
         for name in options.figures or self.figures:
             print(name, file=sys.stderr)
-            for file, text in self.make(name, headrace).items():
+            files = self.make(name, headrace, options.anew)
+            made |= set(files)
+            for file, text in files.items():
                 if options.check:
                     wrong += [file] if self.differs(file, text) else []
                 else:
@@ -75,6 +83,8 @@ class Reproduction:
         readme = os.path.join(self.folder, "README.md")
         text = open(readme, encoding="utf-8").read()
         new = text[: text.index(BEGIN) + len(BEGIN)] + self.table() + text[text.index(END):]
+        if options.check and not options.figures:
+            wrong += [name for name in sorted(os.listdir(self.results)) if name not in made]
         if options.check and new != text:
             wrong.append("README.md")
         elif not options.check:

@@ -124,8 +124,12 @@ def explain(point, world, here, solved):
 
 def bounds(fig):
     cells, solved = open_cells(fig)
+    kept = dict(cells.kept)
+    if fig.anew:
+        cells.kept = {}
     ideal = World(cells)
-    same_share(cells, ideal)
+    if not fig.anew:
+        same_share(cells, ideal)
     efficiency, taken = fit(ideal)
     world = replace(ideal, efficiency=efficiency)
     say_systems(fig, world, taken)
@@ -154,6 +158,9 @@ def bounds(fig):
     out = [row for row in rows if row[1] == "held out"]
     fig.say(f"\nwithin 15%: {sum(r[-1] == 'yes' for r in rows)} of {len(rows)}; of those held out "
             f"{sum(r[-1] == 'yes' for r in out)} of {len(out)}; unexplained: {', '.join(unexplained) or 'none'}")
+    stale = [command for command in sorted({**kept, **cells.dear()}) if kept.get(command) != cells.dear().get(command)]
+    if fig.anew and stale:
+        raise SystemExit("\n".join(["bounds: not what is kept in bounds.json; run examples/hybridserve/solve", *stale]))
     if unexplained:
         raise SystemExit(fig.whole() + "\nunexplained: " + ", ".join(unexplained))
     return cells
