@@ -7,6 +7,7 @@
 
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -57,6 +58,10 @@ public:
     launched.push_back((recorded.key.transition ? "transition " : "variant ") + std::to_string(recorded.key.index));
     return launchStatus;
   }
+  absl::StatusOr<std::optional<WrongNumber>> findWrongNumber(uint32_t variant, const LaunchInUse &) override {
+    launched.push_back("search of variant " + std::to_string(variant));
+    return wrong;
+  }
   absl::StatusOr<absl::Span<const int32_t>> awaitTokens(uint64_t iteration) override {
     token = static_cast<int32_t>(iteration);
     return absl::MakeConstSpan(&token, 1);
@@ -76,6 +81,7 @@ public:
   std::vector<int64_t> told;                        // a launch: InUse::kvBlocks of the first mini-batch
   std::vector<std::pair<int64_t, int64_t>> written; // a launch: InUse::writtenBegin, writtenEnd
   absl::Status launchStatus;
+  std::optional<WrongNumber> wrong; // what a search finds
   uint64_t extraArena = 0;
   int32_t token = 0;
 };

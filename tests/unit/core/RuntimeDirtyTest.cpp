@@ -4,6 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <optional>
+
+#include "runtime/core/DirtyStates.h"
 #include "runtime/core/MetaWriter.h"
 #include "tests/support/TinyPlan.h"
 #include "tests/unit/core/RecordingDevice.h"
@@ -47,6 +51,57 @@ TEST(RuntimeDirty, AStateIsLeftByWhatHasItAsItsEntryOrByItsFlush) {
     ASSERT_TRUE(runtime->launch(variant).ok());
   EXPECT_THAT(device.launched, ElementsAre("transition 0", "variant 0", "variant 2", "variant 2", "transition 1",
                                            "transition 0", "variant 1", "variant 2"));
+}
+
+// A search for wrong numbers stops at the first, and what slots hold then counts as lost; but not where homes would
+// stay behind: it runs to its end, and leaves what the schedule leaves.
+TEST(RuntimeDirty, ASearchLeavesWhatIsDirty) {
+  plan::Plan plan = dirtyPlan();
+  RecordingDevice device;
+  device.wrong = WrongNumber{};
+  const auto runtime = mustLoad(plan, device);
+  for (const uint32_t variant : {0, 2}) { // prompts' rows leave the dirty state, which decode carries on
+    const auto found = runtime->findWrongNumber(variant);
+    ASSERT_TRUE(found.ok()) << found.status();
+    EXPECT_TRUE(found->has_value());
+  }
+  ASSERT_TRUE(runtime->launch(2).ok());
+  ASSERT_TRUE(runtime->launch(0).ok());
+  EXPECT_THAT(device.launched, ElementsAre("transition 0", "search of variant 0", "search of variant 2", "variant 2",
+                                           "transition 1", "transition 0", "variant 0"));
+  // Nothing is dirty, and nothing is copied to the host: after a search that found something state 1 is brought anew.
+  for (uint32_t s : {0, 1})
+    plan.schedules[s].exitState = 1;
+  RecordingDevice clean;
+  const auto other = mustLoad(plan, clean);
+  for (const bool finds : {false, true}) {
+    clean.wrong = finds ? std::optional(WrongNumber{}) : std::nullopt;
+    ASSERT_TRUE(other->findWrongNumber(0).ok());
+    ASSERT_TRUE(other->launch(0).ok());
+  }
+  EXPECT_THAT(clean.launched, ElementsAre("transition 0", "search of variant 0", "variant 0", "search of variant 0",
+                                          "transition 0", "variant 0"));
+}
+
+// Homes of keys and values are kept current by copies of them to the host, and are behind what is dirty; copies to the
+// device, and of weights, have no part in it.
+TEST(RuntimeDirty, WhatWritesBack) {
+  plan::Plan plan = dirtyPlan();
+  plan::Schedule &schedule = plan.schedules[0];
+  EXPECT_TRUE(writesBack(plan, schedule)); // leaves state 2
+  schedule.exitState = 1;
+  EXPECT_FALSE(writesBack(plan, schedule));
+  const auto copy = std::find_if(schedule.steps.begin(), schedule.steps.end(),
+                                 [](const plan::Step &step) { return step.kind == plan::StepKind::Copy; });
+  ASSERT_NE(copy, schedule.steps.end());
+  copy->lane = plan::Lane::D2H; // of weights
+  EXPECT_FALSE(writesBack(plan, schedule));
+  const auto kv = std::find_if(plan.buffers.begin(), plan.buffers.end(),
+                               [](const plan::Buffer &buffer) { return buffer.kind == plan::BufferKind::Kv; });
+  schedule.operands[copy->firstOperand].buffer = static_cast<uint32_t>(kv - plan.buffers.begin());
+  EXPECT_TRUE(writesBack(plan, schedule));
+  copy->lane = plan::Lane::H2D;
+  EXPECT_FALSE(writesBack(plan, schedule));
 }
 
 TEST(RuntimeDirty, NoStateStandsInForADirtyOne) {

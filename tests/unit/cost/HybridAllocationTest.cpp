@@ -87,6 +87,19 @@ TEST(HybridAllocationCorrected, BalancesWholeLanes) {
   EXPECT_EQ(got.binding, Binding::kBalanced);
 }
 
+// A line through measured times may begin below 0; none of its times does.
+TEST(HybridAllocationCorrected, CountsNoInterceptBelowNothing) {
+  for (Line HybridTimes::*line : {&HybridTimes::loadKv, &HybridTimes::loadAct, &HybridTimes::kvGen}) {
+    HybridTimes times = roundTimes();
+    (times.*line).interceptNs = -6000;
+    const HybridAllocation got = allocated(times, 20, kHost);
+    EXPECT_EQ(got.actHost, 666); // as with 0
+    EXPECT_EQ(got.kvHost, 262);
+    EXPECT_EQ(got.lanes.pcieNs, 6950);
+    EXPECT_EQ(got.lanes.computeNs, 6950);
+  }
+}
+
 TEST(HybridAllocationCorrected, NamesWhatBinds) {
   HybridTimes times = roundTimes();
   times.loadWeightsNs = 20000; // 10 x 1190 + 90 against 20000 + 5 x 1190: more ACT blocks would do

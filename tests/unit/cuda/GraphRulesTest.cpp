@@ -207,6 +207,23 @@ TEST_F(BrokenGraph, ASmallUrgentCopyBehindALargeOneIsRefused) {
   graph.memory.arenaBytes += kSmallCopyBytes;
   ASSERT_LT(graph.nodes[urgent].copy.bytes, kSmallCopyBytes);
   expect(GraphRule::SmallCopy, "wait for the 65536 bytes of node ");
+  // Nor is it late where the step that needs it needs the large one too.
+  const auto onDevice = [&](uint32_t node) {
+    return *std::find_if(graph.nodes[node].accesses.begin(), graph.nodes[node].accesses.end(),
+                         [](const NodeAccess &access) { return access.space == plan::Space::Device; });
+  };
+  const NodeAccess small = onDevice(urgent);
+  const auto reader = std::find_if(computes.begin(), computes.end(), [&](uint32_t node) {
+    return std::any_of(graph.nodes[node].accesses.begin(), graph.nodes[node].accesses.end(), [&](const NodeAccess &a) {
+      return a.space == plan::Space::Device && a.begin < small.end && small.begin < a.end;
+    });
+  });
+  ASSERT_NE(reader, computes.end());
+  NodeAccess both = onDevice(bulk);
+  both.access = plan::Access::Read;
+  graph.nodes[*reader].accesses.push_back(both);
+  EXPECT_EQ(text(findFaults(graph)), "");
+  graph.nodes[*reader].accesses.pop_back();
   // Behind another small one it is not late.
   graph.nodes[bulk].copy.bytes = kSmallCopyBytes - 256;
   EXPECT_EQ(text(findFaults(graph)), "");
