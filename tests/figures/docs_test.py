@@ -22,8 +22,8 @@ A comment in front of a block, or of a table, which nobody sees in what is rende
                                  `why` and `waited for`, which go by them, are not looked at; all else is compared
   <!-- headrace: not run, WHY -->    its flags are known, that is all
   <!-- headrace: rows 2-4            in the table below each row's figures in columns 2 to 4 (the first is 1) are, as
-  $ headrace ...                     far as their digits go, among those that the row's command prints; `$ -`: a row
-  $ headrace ... -->                 without one. `slow` may stand behind the columns
+  $ headrace ...                     far as their digits go, among those that the row's command prints (`$ cat FILE`: that
+  $ headrace ... -->                 a file beside the page has; `$ -`: a row without). `slow` may stand behind the columns
   <!-- headrace: picture FILE        the picture in the next line is the FILE that these commands, or those above, write
   $ headrace ... -->
 
@@ -50,8 +50,8 @@ MARKER = re.compile(r"\s*<!-- headrace: (.*?)-->", re.DOTALL)
 MEASURED = re.compile(r"\b\d+(?:\.\d+)?(?= (?:ms|us|s|x)\b|%|/s| tokens/s)|(?<=\bin iteration )\d+|(?<=median of )\d+")
 PROGRESS = re.compile(r"^headrace: .*  .*\b(?:so far|left)\b.*\n", re.MULTILINE)  # tools/commands/Progress.h
 UNITS = {"ns": ("s", 1e-9), "us": ("s", 1e-6), "ms": ("s", 1e-3), "s": ("s", 1), "B": ("B", 1), "KiB": ("B", 2**10),
-         "MiB": ("B", 2**20), "GiB": ("B", 2**30), "x": ("x", 1), "%": ("%", 1)}
-FIGURE = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)(?: ?(ns|us|ms|s|B|KiB|MiB|GiB|x|%)(?!\w))?")
+         "MiB": ("B", 2**20), "GiB": ("B", 2**30), "%": ("%", 1)}
+FIGURE = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)(?: ?(ns|us|ms|s|B|KiB|MiB|GiB|%)(?!\w))?")
 
 
 class Block:
@@ -219,12 +219,14 @@ class Page:
         if len(asked) != len(table):
             return self.fail(block.line, f"{len(table)} rows, {len(asked)} commands")
         for line, (command, cells) in enumerate(zip(asked, table), block.line + 2):
-            printed = self.run(line, command) if command != "-" else None
-            if printed is None:
-                continue
-            for text, value, unit, step in (figure for cell in cells[first - 1:last] for figure in figures(cell)):
-                if not any(unit == u and abs(v - value) <= step * 0.5001 for _, v, u, _ in figures(printed)):
-                    self.fail(line, f"{command}\nprints no {text}:\n{printed}")
+            if command.startswith("cat "):
+                with open(os.path.join(os.path.dirname(self.path), command[4:]), encoding="utf-8") as file:
+                    printed = file.read()
+            else:
+                printed = self.run(line, command) if command != "-" else None
+            for given in (figure for cell in cells[first - 1:last] for figure in figures(cell) if printed is not None):
+                if not any(given.rounds(figure) for figure in figures(printed)):
+                    self.fail(line, f"{command}\nhas no {given.text}:\n{printed}")
 
     def picture(self, block):
         for command in block.asked():
@@ -265,14 +267,24 @@ class Page:
             self.known(prose[:span.start()].count("\n") + 1, words(span[1]))
 
 
+class Quantity:
+    """A figure in a text, with its unit if it has one."""
+
+    def __init__(self, number, unit):
+        self.text, self.number = f"{number} {unit}".strip(), float(number)
+        self.base, self.factor = UNITS.get(unit, ("", 1))
+        self.half = 0.50001 * 10.0 ** -len(number.partition(".")[2])
+
+    def rounds(self, other):
+        """Whether it is the other with fewer digits, maybe in another unit, or with none (a list that has one at its
+        end)."""
+        if not self.base:
+            return abs(self.number - other.number) <= self.half
+        return self.base == other.base and abs(self.number - other.number * other.factor / self.factor) <= self.half
+
+
 def figures(text):
-    """(as it stands, in the unit's base, the base, what its last digit is worth) of each figure in a text."""
-    found = []
-    for number, unit in FIGURE.findall(re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", text)):
-        base, factor = UNITS.get(unit, ("", 1))
-        step = 10.0 ** -len(number.partition(".")[2])
-        found.append((f"{number} {unit}".strip(), float(number) * factor, base, step * factor))
-    return found
+    return [Quantity(*found) for found in FIGURE.findall(re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", text))]
 
 
 def check(headrace, path, slow=False):
