@@ -6,11 +6,14 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <fstream>
 #include <map>
+#include <sstream>
 
 #include "runtime/sim/SimGroup.h"
 #include "tests/conformance/FleetFixture.h"
 #include "tests/support/LongRun.h"
+#include "tests/support/SourceDir.h"
 
 namespace headrace::serve {
 namespace {
@@ -60,6 +63,14 @@ std::string describe(const FleetResult &r) {
          std::to_string(r.freedByteSeconds / (static_cast<double>(r.endNs - r.startNs) * 1e-9)) + " bytes";
 }
 
+// docs/fleet.md has a row of each case.
+std::string page() {
+  std::ifstream file(sourceDir() + "/docs/fleet.md");
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
 TEST_P(FleetSim, NothingThatWasAdmittedMissesItsObjectives) {
   LoadedFleet fleet(simGroup(GetParam().roles.size()), instances(), {.busBandwidth = kBus});
   const std::vector<FleetRequest> requests = this->requests();
@@ -76,6 +87,9 @@ TEST_P(FleetSim, NothingThatWasAdmittedMissesItsObjectives) {
   EXPECT_GT(result->changes, 100u);
   EXPECT_GT(result->freedByteSeconds, 0);
   EXPECT_GT(result->admitted, requests.size() / 3);
+  EXPECT_THAT(page(), testing::HasSubstr("| " + std::to_string(result->admitted) + " of " +
+                                         std::to_string(requests.size()) + " | " + std::to_string(result->iterations) +
+                                         ", " + std::to_string(result->changes) + " | 0 |"));
   for (size_t r = 0; r < requests.size(); ++r) {
     const RequestOutcome &outcome = result->requests[r];
     if (!outcome.admitted) {
@@ -156,6 +170,9 @@ TEST_P(FleetSim, MissesAreBoundedByEachLossOfBandwidth) {
   EXPECT_EQ(result->misses.other, 0u);
   EXPECT_EQ(result->misses.kvBlocks, 0u);
   EXPECT_EQ(result->ttftMisses.other, 0u);
+  EXPECT_THAT(page(), testing::ContainsRegex("of " + std::to_string(requests.size()) + "[^\n]* 0 . " +
+                                             std::to_string(result->misses.total()) + ", " +
+                                             std::to_string(result->bandwidthLosses) + " ."));
   // Of a loss, an instance misses at most 1 + ceil(offloaded bytes / (rate left x SLO)) iterations.
   uint64_t offloaded = 0;
   for (uint32_t p = 0; p < sharedPlan().placements.size(); ++p)
