@@ -78,6 +78,19 @@ TEST(RotatePlaces, WhatWasVisitedSinceItWasBrought) {
   }
 }
 
+// A place that is given on more than once in an iteration: the last of its moves counts. Of four layers in two places 2
+// and 3 are brought before their visits, then 0 and 1 behind theirs, for the next iteration.
+TEST(RotatePlaces, WhatWasVisitedSinceItWasBroughtLast) {
+  const Rotation rotation = rotatePlaces(4, 2);
+  ASSERT_EQ(rotation.period(), 1u);
+  EXPECT_EQ(rotation.phases[0].moves, (std::vector<PlaceMove>{{.layer = 2, .place = 0, .after = 0},
+                                                              {.layer = 3, .place = 1, .after = 1},
+                                                              {.layer = 0, .place = 0, .after = 2},
+                                                              {.layer = 1, .place = 1, .after = 3}}));
+  EXPECT_FALSE(rotation.visitedOnEntry(0, 0));
+  EXPECT_FALSE(rotation.visitedOnEntry(0, 1));
+}
+
 TEST(RotatePlaces, EveryCaseUpToThirtyLayersIsSoundAndAsShortAsItSays) {
   for (int32_t layers = 3; layers <= 30; ++layers)
     for (int32_t places = 2; places < layers; ++places) {

@@ -111,6 +111,7 @@ TEST_F(MetaWriter, RefusesWhatThePlanHasNoRoomFor) {
   EXPECT_THAT(refusal({.tokens = next_, .firstPosition = std::numeric_limits<int64_t>::max(), .blocks = blocks_}),
               HasSubstr("is out of range"));
   EXPECT_THAT(refusal({.blocks = blocks_}), HasSubstr("sequence 0: no rows"));
+  EXPECT_THAT(refusal({.tokens = prompt_, .padding = -1, .blocks = blocks_}), HasSubstr("sequence 0: no rows"));
   const SequenceRows one{.tokens = next_, .blocks = blocks_};
   EXPECT_THAT(std::string(write({one, one, one}).message()), HasSubstr("3 sequences, the plan's limit is 2"));
 }

@@ -89,11 +89,32 @@ TEST(PackMiniBatches, PrefersOneFewerToBalance) {
   EXPECT_THAT(two.miniBatches, ElementsAre(ElementsAre(0, 1), ElementsAre(2)));
 }
 
+// Request 0 has 10 x 3 + 5 against 15, and any other would raise F_b. KV alone is infinite and stays so with more of
+// it: request 2 joins request 1. All of them are 7 KV blocks, one more than there is room for.
+TEST(PackMiniBatches, KvAloneJoinsKvAlone) {
+  const Packing got = packedBy(packMiniBatches, evenTimes(), {{3, 1, 0, 0}, {1, 0, 0, 0}, {3, 0, 0, 0}}, {6, 6, 5});
+  EXPECT_THAT(got.miniBatches, ElementsAre(ElementsAre(0), ElementsAre(1, 2)));
+  EXPECT_EQ(got.layerNs, 35 + 40);
+}
+
+// 1 KV, 3 ACT, 2 KV and 3 ACT, 4 KV, 3 ACT blocks. Each merge is into the one with which the lanes are nearest to each
+// other: 10 x 3 + 5 x 3 = 15 x 3 in one, 10 x 4 + 5 x 6 = 70 against 15 x 6 = 90 in the other.
+TEST(PackMiniBatches, MergesIntoTheOneThatIsMostEven) {
+  const Packing got = packedBy(packMiniBatches, evenTimes(),
+                               {{1, 0, 0, 0}, {0, 3, 0, 0}, {2, 3, 0, 0}, {4, 0, 0, 0}, {0, 3, 0, 0}}, {8, 6, 8});
+  EXPECT_THAT(got.miniBatches, ElementsAre(ElementsAre(0, 2), ElementsAre(1, 3, 4)));
+  EXPECT_EQ(got.layerNs, 45 + 90);
+}
+
 TEST(PackMiniBatches, AreNoMoreThanOfFirstFitDecreasing) {
   // In order, 3 and 6 of 10 would share one, and 4 and 7 have one each.
   const Packing got =
       packedBy(packMiniBatches, evenTimes(), {{3, 0, 0, 0}, {6, 0, 0, 0}, {4, 0, 0, 0}, {7, 0, 0, 0}}, {10, 0});
   EXPECT_THAT(got.miniBatches, ElementsAre(ElementsAre(0, 3), ElementsAre(1, 2)));
+  // The same of K and V that are computed from ACT blocks, of those on the device too.
+  const Packing computed =
+      packedBy(packMiniBatches, evenTimes(), {{0, 0, 3, 0}, {0, 0, 6, 0}, {0, 0, 4, 0}, {0, 0, 7, 0}}, {0, 0, 10});
+  EXPECT_THAT(computed.miniBatches, ElementsAre(ElementsAre(0, 3), ElementsAre(1, 2)));
 }
 
 TEST(PackMiniBatches, CountsWhatIsLoadedAndWhatIsComputed) {

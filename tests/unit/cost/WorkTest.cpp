@@ -228,6 +228,8 @@ TEST(Work, RecomputingFollowsTheRowsOfActivationBlocks) {
   EXPECT_EQ(recomputing.homeRows, 2u);
   EXPECT_EQ(recomputing.contexts, 2u * 10 + 6);
   EXPECT_EQ(recomputing.pairs, 2u * 10 + 2 * (1 + 2 + 3));
+  // 7 rows of the two are 3.5 each, at a context of 4: 7 x 4 - 7 x 5 / 4.
+  EXPECT_EQ(rowsOf({2 + 7, 4, 10, 0, 7}).pairs, 2u * 10 + 20);
   EXPECT_EQ(rowsOf({8, 4, 10, 48}).keptRows, 8u);
   EXPECT_EQ(rowsOf({8, 4, 10}).keptRows, 0u);
 }

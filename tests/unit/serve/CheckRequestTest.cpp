@@ -112,6 +112,17 @@ TEST_F(CheckRequest, RefusesFiltersAndPenaltiesOutOfRange) {
   refused(&Sampling::repetitionPenalty, {0, -1, nan, infinity}, "repetition penalty = ");
   refused(&Sampling::presencePenalty, {-2.1f, 2.1f, nan}, "presence penalty = ");
   refused(&Sampling::frequencyPenalty, {-2.1f, 2.1f, nan}, "frequency penalty = ");
+  // What they end with is theirs.
+  for (const float end : {-2.0f, 2.0f}) {
+    request = good();
+    request.sampling.presencePenalty = request.sampling.frequencyPenalty = end;
+    EXPECT_TRUE(checkPrompts(plan_, request).ok()) << end;
+  }
+  for (const float end : {0.0f, 1.0f}) {
+    request = good();
+    request.sampling.minP = end;
+    EXPECT_TRUE(checkPrompts(plan_, request).ok()) << end;
+  }
 }
 
 } // namespace

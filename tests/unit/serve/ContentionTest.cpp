@@ -89,6 +89,8 @@ TEST(Contention, APlansTimeIsExtendedFromOneRateToLowerOnes) {
   EXPECT_DOUBLE_EQ(timeAtRate(p, 10), 30 * kSecond);
   EXPECT_DOUBLE_EQ(timeAtRate(p, 10.0 / 3), 50 * kSecond);
   EXPECT_DOUBLE_EQ(timeAtRate(planPlacement(25 * kSecond, 0, 25 * kSecond, 10), 1), 25 * kSecond);
+  // Compute is no longer than the whole, whatever its steps add up to.
+  EXPECT_DOUBLE_EQ(timeAtRate(planPlacement(30 * kSecond, 100, 25 * kSecond, 10), 10), 25 * kSecond);
 }
 
 TEST(Contention, ATransitionComesBeforeAnIterationOfTheOtherPlacement) {

@@ -258,6 +258,21 @@ TEST(KvBlocks, FirstBlocksAreGivenUpAsTablesGrow) {
   EXPECT_EQ(blocks.actEndOfUse(), 0);
 }
 
+// The highest block is given up for one that has become free below it: so is the end of use.
+TEST(KvBlocks, TheEndOfUseFallsAsFirstBlocksAreGivenUp) {
+  KvBlocks blocks(5, 4, {.blocks = 4, .context = 8, .share = {1, 2}, .sequences = 2, .first = true});
+  std::vector<int32_t> one, other;
+  ASSERT_TRUE(blocks.grow(one, 8).ok());
+  ASSERT_TRUE(blocks.grow(other, 8).ok());
+  EXPECT_EQ(other, (std::vector<int32_t>{6, 2}));
+  EXPECT_EQ(blocks.endOfUse(), 3);
+  blocks.release(one); // 5 and 1
+  ASSERT_TRUE(blocks.grow(other, 12).ok());
+  EXPECT_EQ(other, (std::vector<int32_t>{6, 5, 1}));
+  EXPECT_EQ(blocks.endOfUse(), 2);
+  EXPECT_EQ(blocks.kvUsed(), 1);
+}
+
 TEST(KvBlocks, ActivationBlocksAreNotLimited) {
   KvBlocks blocks(5, 4, {.blocks = 4, .context = 8, .share = {1, 1}});
   std::vector<int32_t> table;

@@ -177,6 +177,17 @@ TEST(RunTraffic, SamplesWhatWasSinceTheEdgeBefore) {
   EXPECT_EQ(result.kvBlocks, 30);
 }
 
+// One that comes at the very time of a sample is there: it waits, until the iteration that runs to 3000 has ended.
+TEST(RunTraffic, ASampleHasWhoComesAtItsTime) {
+  Sim sim;
+  const TrafficResult result =
+      sim.run({request(0, 5, 3), request(2000, 5, 3)}, {.engine = {.depth = 1}, .sampleEveryNs = 2000});
+  ASSERT_GE(result.samples.size(), 2u);
+  EXPECT_EQ(result.samples[1].ns, 2000);
+  EXPECT_EQ(result.samples[1].running, 1u);
+  EXPECT_EQ(result.samples[1].waiting, 1u);
+}
+
 // 1,000,000 ns in samples of 1: halved at 65,536, 131,072, 262,144 and 524,288.
 TEST(RunTraffic, SamplesAreThinnedWhenThereAreTooMany) {
   Sim sim;

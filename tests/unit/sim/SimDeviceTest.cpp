@@ -101,6 +101,21 @@ TEST_F(SimDeviceTest, TransitionsTakeTheirTimeAndAreNoIterations) {
   EXPECT_EQ(device->counters().h2dBytes, 65u);
 }
 
+// 100 bytes each, one behind the other. While the second copy is under way a transition has 25: the link has moved all
+// of them at 225.
+TEST_F(SimDeviceTest, WaitingForACopyBesideLeavesThoseBehindItToWhatIsLaunchedNext) {
+  open();
+  ASSERT_TRUE(device->reserveSwap(200).ok());
+  const auto first = device->copyBeside({{core::BlockCopy{true, 0, 0, 100}}});
+  const auto second = device->copyBeside({{core::BlockCopy{true, 100, 100, 100}}});
+  ASSERT_TRUE(first.ok() && second.ok()) << first.status() << second.status();
+  ASSERT_TRUE(device->awaitCopied(*first).ok());
+  EXPECT_EQ(device->nowNs(), 100);
+  ASSERT_TRUE(device->launch(*transition).ok());
+  ASSERT_TRUE(device->awaitCopied(*second).ok());
+  EXPECT_EQ(device->nowNs(), 225);
+}
+
 TEST_F(SimDeviceTest, TokensDependOnTheRequestAndThePositionAlone) {
   open();
   fill(3, 9);

@@ -131,6 +131,22 @@ TEST_F(SimGroupTest, WaitAnyReturnsWhoseTokensComeFirst) {
   EXPECT_EQ(group_->device(2).tokensVisibleNs(1), 10);
 }
 
+// Tokens that come as a copy ends, in no time behind it, are there at that time.
+TEST_F(SimGroupTest, WaitAnyPlaysWhatEndsAtItsTime) {
+  HandMade iteration;
+  const uint32_t copy = iteration.h2d(40);
+  iteration.schedule.steps[copy].linkBytes = 40;
+  iteration.compute(0, {copy});
+  iteration.publish(0);
+  plan_.schedules[0] = iteration.schedule;
+  plan_.variants[0].durationsNs = iteration.durations;
+  group(1, 1);
+  launch(0);
+  EXPECT_EQ(*group_->waitAny({1}, 39), 1u);
+  EXPECT_EQ(*group_->waitAny({1}, 40), 0u);
+  EXPECT_EQ(group_->nowNs(), 40);
+}
+
 // The second launch's tokens wait for the first's copies, which the other device slows.
 TEST_F(SimGroupTest, WaitAnySeesWhatOnlyCopiesOfOthersDecide) {
   group(2, 1);
