@@ -17,7 +17,7 @@ constexpr const char *kGrouped = "llama-12-tied-bias-bf16-sharded";
 class ActBlocks : public CommandLine {
 protected:
   static std::vector<std::string> compiled(const std::string &model, const std::vector<std::string> &more) {
-    std::vector<std::string> all = {"compile", golden(model), "--context", "64", "--batch", "4"};
+    std::vector<std::string> all = {"compile", golden(model), "--hardware", "host", "--context", "64", "--batch", "4"};
     all.insert(all.end(), more.begin(), more.end());
     return all;
   }
@@ -55,7 +55,7 @@ TEST_F(ActBlocks, ThePlanHasThemAndSaysSo) {
   writeText(path("job.toml"),
             "[model]\npath = \"" + golden(kOpt) +
                 "\"\n[goal]\nbatch = 4\ncontext = 64\n[policy]\nact_ratio = 0.5\nact_home = \"host\"\n");
-  const Outcome host = headrace({"compile", path("job.toml"), "-o", path("host.plan")});
+  const Outcome host = headrace({"compile", path("job.toml"), "--hardware", "host", "-o", path("host.plan")});
   ASSERT_EQ(host.status, 0) << host.err;
   EXPECT_THAT(host.out, HasSubstr("8 blocks of 16 tokens a layer, on the host, 1/2"));
   EXPECT_THAT(host.out, HasSubstr(" --act-ratio 1/2 --act-home host "));
@@ -66,8 +66,8 @@ TEST_F(ActBlocks, ThePlanHasThemAndSaysSo) {
 TEST_F(ActBlocks, TokensAreTheSame) {
   const auto tokens = [&](const std::vector<std::string> &more) {
     std::vector<std::string> words = {
-        "run", golden(kOpt),       "--context", "64", "--prompt-ids", "1,2,3,4,5,6,7;9", "--block-tokens",
-        "4",   "--max-new-tokens", "24"};
+        "run",          golden(kOpt),      "--hardware",     "host", "--context",        "64",
+        "--prompt-ids", "1,2,3,4,5,6,7;9", "--block-tokens", "4",    "--max-new-tokens", "24"};
     words.insert(words.end(), more.begin(), more.end());
     const Outcome o = headrace(words);
     EXPECT_EQ(o.status, 0) << o.err;
@@ -84,8 +84,8 @@ TEST_F(ActBlocks, TokensAreTheSame) {
 // Where tokens are recomputed one variant may serve prompts and decode: a report goes by what an iteration had.
 TEST_F(ActBlocks, AReportNamesTheLimitOfBothPhases) {
   const nlohmann::json ran =
-      json({"run", golden(kOpt), "--context", "64", "--prompt-ids", "1,2,3,4,5,6,7;9", "--block-tokens", "4",
-            "--max-new-tokens", "24", "--act-ratio", "1/2", "--act-home", "none", "--json"});
+      json({"run", golden(kOpt), "--hardware", "host", "--context", "64", "--prompt-ids", "1,2,3,4,5,6,7;9",
+            "--block-tokens", "4", "--max-new-tokens", "24", "--act-ratio", "1/2", "--act-home", "none", "--json"});
   ASSERT_TRUE(ran["limited_by"].contains("decode")) << ran["limited_by"];
   ASSERT_TRUE(ran["limited_by"].contains("prefill")) << ran["limited_by"];
   EXPECT_EQ(ran["limited_by"]["decode"]["resource"], "compute");
@@ -158,8 +158,8 @@ TEST_F(ActBlocks, WhatCannotBeIsRefused) {
   expectUsage({"--act-ratio", "auto", "--policy", "pie"}, "--act-ratio = auto: expected another policy beside it");
   expectUsage({"--act-ratio", "1/2", "--act-home", "host", "--interval", "2", "--start-rule", "paper"},
               "--act-home = \"host\": policy interval under the rule paper");
-  const Outcome swap = headrace({"bench", "serve", golden(kOpt), "--context", "64", "--act-ratio", "1/2",
-                                 "--num-prompts", "1", "--random-input-len", "8", "--random-output-len", "4",
+  const Outcome swap = headrace({"bench", "serve", golden(kOpt), "--hardware", "host", "--context", "64", "--act-ratio",
+                                 "1/2", "--num-prompts", "1", "--random-input-len", "8", "--random-output-len", "4",
                                  "--preemption-mode", "swap", "--swap-space", "1MiB"});
   EXPECT_EQ(swap.status, 2);
   EXPECT_THAT(swap.err, HasSubstr("expected recompute: swap space takes keys and values"));

@@ -16,8 +16,9 @@ using testing::HasSubstr;
 class BadModel : public CommandLine {
 protected:
   void refusedByBoth(const std::string &model, const std::string &message) const {
-    refused({"compile", model, "--batch", "1", "--context", "16", "-o", path("out.plan")}, 2, message);
-    refused({"run", model, "--prompt-ids", "1,2", "--max-new-tokens", "2"}, 2, message);
+    refused({"compile", model, "--hardware", "host", "--batch", "1", "--context", "16", "-o", path("out.plan")}, 2,
+            message);
+    refused({"run", model, "--hardware", "host", "--prompt-ids", "1,2", "--max-new-tokens", "2"}, 2, message);
   }
   // A copy of the model with config.json changed is refused with this message.
   void config(const char *model, const nlohmann::json &patch, const std::string &message) {
@@ -49,7 +50,7 @@ TEST_F(BadModel, MissingPieces) {
   std::filesystem::create_directory(path("empty"));
   refusedByBoth(path("empty"), "config.json");
   writeText(path("file"), "x");
-  refused({"compile", path("file"), "--dry-run"}, 2, path("file"));
+  refused({"compile", path("file"), "--hardware", "host", "--dry-run"}, 2, path("file"));
 }
 
 TEST_F(BadModel, ConfigsThatAreNoJson) {
@@ -118,7 +119,7 @@ TEST_F(BadModel, ShapesThatMakeNoSense) {
     std::string text = shape;
     replace(text, from, to);
     writeText(path("shape.toml"), text);
-    refused({"compile", path("shape.toml"), "-o", path("out.plan")}, 2, message);
+    refused({"compile", path("shape.toml"), "--hardware", "host", "-o", path("out.plan")}, 2, message);
   };
   bad("layers = 2", "layers = 0", path("shape.toml") + ":2: layers = 0: expected");
   bad("hidden = 64", "hidden = -64", "hidden = -64: expected");
@@ -127,7 +128,7 @@ TEST_F(BadModel, ShapesThatMakeNoSense) {
   bad("heads = 4", "heads = 3", "heads = 3: expected a divisor of hidden");
   bad("intermediate = 128", "intermediate = 99999999999", "intermediate");
   writeText(path("shape.toml"), shape);
-  EXPECT_EQ(headrace({"compile", path("shape.toml"), "--dry-run"}).status, 0);
+  EXPECT_EQ(headrace({"compile", path("shape.toml"), "--hardware", "host", "--dry-run"}).status, 0);
 }
 
 TEST_F(BadModel, OverflowingProductsOfDimensionsAreRefused) {

@@ -149,8 +149,8 @@ TEST_F(BenchCommand, FillsTheMemoryWithinTheObjective) {
 }
 
 TEST_F(BenchCommand, RunsRealDataOnTheHost) {
-  const Outcome o = headrace({"bench", golden("opt-7-tied-f32"), "--policies", "none,interval", "--batches", "2",
-                              "--input-len", "8", "--output-len", "4", "--rounds", "1"});
+  const Outcome o = headrace({"bench", golden("opt-7-tied-f32"), "--hardware", "host", "--policies", "none,interval",
+                              "--batches", "2", "--input-len", "8", "--output-len", "4", "--rounds", "1"});
   EXPECT_EQ(o.status, 0) << o.err;
   EXPECT_THAT(o.out, HasSubstr("device host"));
   EXPECT_THAT(o.out, HasSubstr("\ninterval "));

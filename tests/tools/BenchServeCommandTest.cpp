@@ -334,9 +334,9 @@ TEST_F(BenchServe, TheEnginesFlagsAreItsOwn) {
 }
 
 TEST_F(BenchServe, ServesRealDataOnTheHost) {
-  const nlohmann::json j =
-      json({"bench", "serve", golden("opt-7-tied-f32"), "--random-input-len", "8", "--random-output-len", "4",
-            "--num-prompts", "6", "--max-num-seqs", "2", "--request-rate", "1000", "--save-detailed"});
+  const nlohmann::json j = json({"bench", "serve", golden("opt-7-tied-f32"), "--hardware", "host", "--random-input-len",
+                                 "8", "--random-output-len", "4", "--num-prompts", "6", "--max-num-seqs", "2",
+                                 "--request-rate", "1000", "--save-detailed"});
   EXPECT_EQ(j["device"], "host");
   const nlohmann::json &r = j["results"][0];
   EXPECT_EQ(r["completed"], 6);

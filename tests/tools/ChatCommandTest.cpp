@@ -24,7 +24,7 @@ protected:
   // A chat of these lines: its standard output's lines as objects.
   Outcome lines(const std::string &text, const std::string &flags, const std::string &name = "qwen3-chat") const {
     writeText(path("lines"), text);
-    return shell("$HEADRACE chat " + model(name) + " --temperature 0 " + flags + " <" + path("lines"));
+    return shell("$HEADRACE chat " + model(name) + " --hardware host --temperature 0 " + flags + " <" + path("lines"));
   }
   static std::vector<Json> objects(const std::string &text) {
     std::vector<Json> out;
@@ -82,7 +82,8 @@ INSTANTIATE_TEST_SUITE_P(Chat, ChatModels, testing::Values("qwen3-chat", "llama-
 // Copies so slow that a token takes some 20 ms: Ctrl-C comes when a part of the reply is there.
 TEST_F(Chat, ThreeTurnsAtATerminalWithAnInterruptInTheSecond) {
   const Json chat = referenceOf("qwen3-chat")["chats"][0];
-  PseudoTerminal terminal({"chat", model(), "--temperature", "0", "--interval", "1", "--link-bandwidth", "8MB/s"});
+  PseudoTerminal terminal(
+      {"chat", model(), "--hardware", "host", "--temperature", "0", "--interval", "1", "--link-bandwidth", "8MB/s"});
   EXPECT_THAT(terminal.waitFor("\n> "), HasSubstr("Ctrl-C ends a reply"));
   const auto ask = [&](const std::string &question) {
     terminal.type(question + "\n");
@@ -119,13 +120,13 @@ TEST_F(Chat, ThreeTurnsAtATerminalWithAnInterruptInTheSecond) {
                                       {"user", questions[2]}})
     messages.push_back({{"role", role}, {"content", content}});
   writeText(path("messages.json"), messages.dump());
-  EXPECT_EQ(CommandLine::json({"run", model(), "--messages", path("messages.json"), "--temperature", "0",
-                               "--max-new-tokens", "200"})["texts"][0],
+  EXPECT_EQ(CommandLine::json({"run", model(), "--hardware", "host", "--messages", path("messages.json"),
+                               "--temperature", "0", "--max-new-tokens", "200"})["texts"][0],
             third);
 }
 
 TEST_F(Chat, TwoInterrupsWithNothingBeingMadeLeave) {
-  PseudoTerminal terminal({"chat", model(), "--temperature", "0"});
+  PseudoTerminal terminal({"chat", model(), "--hardware", "host", "--temperature", "0"});
   terminal.waitFor("\n> ");
   terminal.type(kInterrupt);
   EXPECT_THAT(terminal.waitFor("\n> "), HasSubstr("Ctrl-C once more, or Ctrl-D, leaves"));
@@ -168,7 +169,7 @@ TEST_F(Chat, AConversationThatOutgrowsTheContextIsRefusedWithItsTurn) {
   EXPECT_THAT(program.err, HasSubstr("tokens, and at least one of the reply: expected at most the context of 100"));
   EXPECT_THAT(program.err, HasSubstr("(cut after 13 tokens: the context is full)")); // 87 of the second turn's prompt
   // At a terminal it goes on as if nothing had been said.
-  PseudoTerminal terminal({"chat", model(), "--temperature", "0", "--context", "60"});
+  PseudoTerminal terminal({"chat", model(), "--hardware", "host", "--temperature", "0", "--context", "60"});
   terminal.waitFor("\n> ");
   terminal.type(std::string(100, 'x') + "\n");
   EXPECT_THAT(terminal.waitFor("\n> "), HasSubstr("turn 1: "));
@@ -177,7 +178,7 @@ TEST_F(Chat, AConversationThatOutgrowsTheContextIsRefusedWithItsTurn) {
 }
 
 TEST_F(Chat, ALineThatEndsInABackslashGoesOn) {
-  PseudoTerminal terminal({"chat", model(), "--temperature", "0", "--max-new-tokens", "4"});
+  PseudoTerminal terminal({"chat", model(), "--hardware", "host", "--temperature", "0", "--max-new-tokens", "4"});
   terminal.waitFor("\n> ");
   terminal.type("What is\\\n");
   terminal.waitFor(". ");
@@ -186,14 +187,14 @@ TEST_F(Chat, ALineThatEndsInABackslashGoesOn) {
   terminal.type(kEnd);
   EXPECT_EQ(terminal.status(), 0);
   writeText(path("talk.json"), R"([{"role": "user", "content": "What is\na headrace?"}])");
-  EXPECT_THAT(reply, HasSubstr(CommandLine::json({"run", model(), "--messages", path("talk.json"), "--temperature", "0",
-                                                  "--max-new-tokens", "4"})["texts"][0]
+  EXPECT_THAT(reply, HasSubstr(CommandLine::json({"run", model(), "--hardware", "host", "--messages", path("talk.json"),
+                                                  "--temperature", "0", "--max-new-tokens", "4"})["texts"][0]
                                    .get<std::string>()));
 }
 
 // A terminal keeps 4,095 bytes of a line.
 TEST_F(Chat, WhatATerminalCutsIsRefused) {
-  PseudoTerminal terminal({"chat", model(), "--temperature", "0"});
+  PseudoTerminal terminal({"chat", model(), "--hardware", "host", "--temperature", "0"});
   terminal.waitFor("\n> ");
   terminal.type(std::string(5000, 'a'));
   terminal.type("\n");
@@ -202,7 +203,7 @@ TEST_F(Chat, WhatATerminalCutsIsRefused) {
 }
 
 TEST_F(Chat, ACommandThatIsNoneIsRefused) {
-  PseudoTerminal terminal({"chat", model(), "--temperature", "0"});
+  PseudoTerminal terminal({"chat", model(), "--hardware", "host", "--temperature", "0"});
   terminal.waitFor("\n> ");
   terminal.type("/foo\n");
   EXPECT_THAT(terminal.waitFor("\n> "), HasSubstr("\"/foo\" is no command: expected /clear, /quit or /help"));
@@ -221,16 +222,16 @@ TEST_F(Chat, WithJsonAnErrorIsALineToo) {
 }
 
 TEST_F(Chat, RefusesByName) {
-  EXPECT_EQ(shell("$HEADRACE chat " + model() + " <&-").status, 2);
+  EXPECT_EQ(shell("$HEADRACE chat " + model() + " --hardware host <&-").status, 2);
 
   EXPECT_EQ(lines("\xff\n", "").status, 2);
   EXPECT_THAT(lines("\xff\n", "").err, HasSubstr("turn 1: the message: byte 255 at offset 0 is not UTF-8"));
   EXPECT_EQ(lines("a\xff\n", "--lossy").status, 0);
-  refused({"chat", model(), "--device", "sim"}, 1, "holds no data");
-  refused({"chat", golden("qwen3-7-gqa-f32")}, 2, "tokenizer.json");
+  refused({"chat", model(), "--hardware", "host", "--device", "sim"}, 1, "holds no data");
+  refused({"chat", golden("qwen3-7-gqa-f32"), "--hardware", "host"}, 2, "tokenizer.json");
   std::filesystem::copy(model("llama-byte-fallback"), path("model"));
   std::filesystem::remove(path("model") + "/chat_template.jinja");
-  refused({"chat", path("model")}, 2, "chat_template.jinja");
+  refused({"chat", path("model"), "--hardware", "host"}, 2, "chat_template.jinja");
 }
 
 } // namespace

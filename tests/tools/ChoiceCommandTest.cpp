@@ -31,7 +31,8 @@ protected:
                 more);
   }
   static std::vector<std::string> tiny(const std::vector<std::string> &more) {
-    return with({"compile", golden("llama-7-gqa-llama3-f32"), "--batch", "2", "--context", "64"}, more);
+    return with({"compile", golden("llama-7-gqa-llama3-f32"), "--hardware", "host", "--batch", "2", "--context", "64"},
+                more);
   }
   static nlohmann::json bucket(const nlohmann::json &plan, const std::string &iterationClass, int64_t sequences) {
     for (const nlohmann::json &choice : plan["choices"])
@@ -243,7 +244,7 @@ TEST_F(Choice, ARunTakesThePlacementOfEachBucket) {
                                          "--new-tokens",    "64",      "--slo-factor", "4", "--instances", "apart"};
   const std::vector<std::string> prompts = {
       "--prompt-ids", "1,2,3,4,5,6,7,8;9,10,11", "--max-new-tokens", "6", "--separate-prefill", "--json"};
-  std::vector<std::string> compile = {"compile", model, "-o", path("slo.plan")};
+  std::vector<std::string> compile = {"compile", model, "--hardware", "host", "-o", path("slo.plan")};
   compile.insert(compile.end(), goal.begin(), goal.end());
   ASSERT_EQ(headrace(compile).status, 0);
   const nlohmann::json plan = json({"inspect", path("slo.plan")});
@@ -253,7 +254,7 @@ TEST_F(Choice, ARunTakesThePlacementOfEachBucket) {
   ASSERT_GT(chosen.size(), 1U) << "one placement for all: nothing to switch";
   const nlohmann::json run = json(with({"run", path("slo.plan")}, prompts));
   EXPECT_GT(run["transitions"], 0);
-  EXPECT_EQ(run["tokens"], json(with({"run", model, "--interval", "none"}, prompts))["tokens"]);
+  EXPECT_EQ(run["tokens"], json(with({"run", model, "--hardware", "host", "--interval", "none"}, prompts))["tokens"]);
   // One for all is what --placement asks for.
   const nlohmann::json fixed = json(with({"run", path("slo.plan"), "--placement", "0"}, prompts));
   EXPECT_EQ(fixed["tokens"], run["tokens"]);

@@ -18,7 +18,7 @@ constexpr const char *kModel = "llama-7-gqa-llama3-f32";
 class Compile : public CommandLine {
 protected:
   std::vector<std::string> arguments(std::vector<std::string> more = {}) const {
-    std::vector<std::string> all = {"compile", golden(kModel), "--batch", "2", "--context", "64"};
+    std::vector<std::string> all = {"compile", golden(kModel), "--hardware", "host", "--batch", "2", "--context", "64"};
     all.insert(all.end(), more.begin(), more.end());
     return all;
   }
@@ -49,8 +49,8 @@ TEST_F(Compile, ADryRunWritesNothing) {
 }
 
 TEST_F(Compile, TheFlagsOfATiedModelGiveThePlanAgain) {
-  const nlohmann::json first =
-      json({"compile", golden("qwen2-7-tied-f32"), "--offload-layers", "7", "--offload-head", "on", "--dry-run"});
+  const nlohmann::json first = json({"compile", golden("qwen2-7-tied-f32"), "--hardware", "host", "--offload-layers",
+                                     "7", "--offload-head", "on", "--dry-run"});
   std::istringstream words(first["command"].get<std::string>());
   std::vector<std::string> again{std::istream_iterator<std::string>(words), {}};
   again.erase(again.begin()); // "headrace"
@@ -85,9 +85,9 @@ TEST_F(Compile, TheFlagsItPrintsGiveThePlanAgain) {
 }
 
 TEST_F(Compile, AShapeGivenByFlagsIsSpelledOut) {
-  const std::vector<std::string> shape = {"compile", "--family",        "opt", "--layers",       "3",   "--hidden",
-                                          "64",      "--heads",         "4",   "--intermediate", "128", "--vocab",
-                                          "100",     "--max-positions", "64",  "--dry-run"};
+  const std::vector<std::string> shape = {"compile", "--family",        "opt", "--layers",       "3",    "--hidden",
+                                          "64",      "--heads",         "4",   "--intermediate", "128",  "--vocab",
+                                          "100",     "--max-positions", "64",  "--hardware",     "host", "--dry-run"};
   const nlohmann::json j = json(shape);
   EXPECT_EQ(j["model"]["layers"], 3);
   EXPECT_THAT(j["command"].get<std::string>(), HasSubstr("--family opt --layers 3 --hidden 64"));
@@ -130,7 +130,8 @@ TEST_F(Compile, SayingThePlacementOutright) {
 }
 
 TEST_F(Compile, WordsOfOtherEnginesAreTranslatedAloud) {
-  const Outcome o = headrace({"compile", golden(kModel), "--max-num-seqs", "2", "-c", "64", "-ngl", "4", "--dry-run"});
+  const Outcome o = headrace(
+      {"compile", golden(kModel), "--hardware", "host", "--max-num-seqs", "2", "-c", "64", "-ngl", "4", "--dry-run"});
   EXPECT_EQ(o.status, 0) << o.err;
   EXPECT_THAT(o.err, HasSubstr("headrace: --max-num-seqs 2 means --batch 2\n"));
   EXPECT_THAT(o.err, HasSubstr("headrace: --ctx-size 64 means --context 64\n"));
@@ -172,8 +173,10 @@ TEST_F(Compile, DumpsTheIrOfEachPass) {
 TEST_F(Compile, AJobFileAndFlagsOverIt) {
   writeText(path("job.toml"),
             "[model]\npath = \"" + golden(kModel) + "\"\n[goal]\nbatch = 2\ncontext = 64\n[policy]\ninterval = 3\n");
-  EXPECT_EQ(json({"compile", path("job.toml"), "--dry-run"})["offloaded_layers"], 2);
-  EXPECT_EQ(json({"compile", path("job.toml"), "--offload-layers", "4", "--dry-run"})["offloaded_layers"], 4);
+  EXPECT_EQ(json({"compile", path("job.toml"), "--hardware", "host", "--dry-run"})["offloaded_layers"], 2);
+  EXPECT_EQ(json({"compile", path("job.toml"), "--hardware", "host", "--offload-layers", "4",
+                  "--dry-run"})["offloaded_layers"],
+            4);
   writeText(path("bad.toml"), "[model]\npath = \"" + golden(kModel) + "\"\n[goal]\nbatch = 2\nbach = 3\n");
   refused({"compile", path("bad.toml"), "--dry-run"}, 2, path("bad.toml") + ":5: goal.bach: unknown key");
   writeText(path("bad.toml"), "[goal\n");
@@ -205,12 +208,12 @@ TEST_F(Compile, UsageErrorsAreTwo) {
   refused(arguments({"--batch"}), 2, "--batch");
   refused(arguments({"--batch", "3"}), 2, "--batch"); // given twice
   refused({"compile", "--dry-run"}, 2, "no model");
-  refused({"compile", golden(kModel), "extra", "--dry-run"}, 2, "extra");
+  refused({"compile", golden(kModel), "--hardware", "host", "extra", "--dry-run"}, 2, "extra");
 }
 
 TEST_F(Compile, BadFlagsAreRefusedByName) {
   const auto bad = [&](const char *flag, const char *value, const char *message) {
-    refused({"compile", golden(kModel), flag, value, "-o", path("out.plan")}, 2, message);
+    refused({"compile", golden(kModel), "--hardware", "host", flag, value, "-o", path("out.plan")}, 2, message);
   };
   bad("--batch", "0", "--batch = 0: expected an integer from 1");
   bad("--batch", "-4", "--batch = -4: expected an integer from 1");
@@ -225,8 +228,9 @@ TEST_F(Compile, BadFlagsAreRefusedByName) {
   bad("--kv-dtype", "fp8", "--kv-dtype = \"fp8\"");
   bad("--start-rule", "soon", "--start-rule = \"soon\": expected \"paper\" or \"eager\"");
   bad("--new-tokens", "8,4", "--new-tokens = 4: expected ascending");
-  refused({"compile", golden(kModel), "--tpot", "1s", "--start-rule", "paper", "-o", path("out.plan")}, 2,
-          "command line: --start-rule = \"paper\": expected policy.name \"interval\" beside it");
+  refused({"compile", golden(kModel), "--hardware", "host", "--tpot", "1s", "--start-rule", "paper", "-o",
+           path("out.plan")},
+          2, "command line: --start-rule = \"paper\": expected policy.name \"interval\" beside it");
 }
 
 TEST_F(Compile, TheExamplesOfShippedThingsInTheHelpWork) {

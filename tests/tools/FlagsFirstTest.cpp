@@ -77,8 +77,9 @@ TEST_F(FlagsFirst, OfRun) {
                     {{"--prompt-ids", "1", "--num-prompts", "2"}, "--num-prompts = 2: expected --random-input-len"},
                     {{}, "expected one of --prompt, --prompt-file and --messages, or --prompt-ids"}});
   refused({"run"}, 2, "no model: expected a folder, a shape, or a job file");
-  refused({"run", golden("opt-7-tied-f32"), "--device-memory", "1KiB", "--prompt-ids", "1", "--verify-weights"}, 2,
-          "the plan has no hash of its weights");
+  refused({"run", golden("opt-7-tied-f32"), "--hardware", "host", "--device-memory", "1KiB", "--prompt-ids", "1",
+           "--verify-weights"},
+          2, "the plan has no hash of its weights");
 }
 
 TEST_F(FlagsFirst, OfCompile) {

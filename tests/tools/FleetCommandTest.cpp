@@ -126,9 +126,10 @@ TEST_F(FleetCommand, ARefusalNamesTheNeighbourWhoseObjectiveIsInTheWay) {
 
 TEST_F(FleetCommand, APlanIsWhatItIs) {
   writeText(path("fleet.toml"), "");
-  ASSERT_EQ(
-      headrace({"compile", golden("opt-7-tied-f32"), "--batch", "2", "--context", "32", "-o", path("p.plan")}).status,
-      0);
+  ASSERT_EQ(headrace({"compile", golden("opt-7-tied-f32"), "--hardware", "host", "--batch", "2", "--context", "32",
+                      "-o", path("p.plan")})
+                .status,
+            0);
   writeText(path("fleet.toml"), "[bus]\nbandwidth = \"2GB/s\"\n[[device]]\nname = \"a\"\nplan = \"p.plan\"\n" +
                                     requests("opt-7-tied-f32", "1s"));
   refused({"fleet", path("fleet.toml"), "--policy", "flexgen"}, 2,

@@ -35,7 +35,7 @@ protected:
     return path("job.toml");
   }
   std::vector<std::string> run(std::vector<std::string> more) const {
-    std::vector<std::string> words = {"run", golden(kModel), "--prompt-ids", "1"};
+    std::vector<std::string> words = {"run", golden(kModel), "--hardware", "host", "--prompt-ids", "1"};
     words.insert(words.end(), more.begin(), more.end());
     return words;
   }
@@ -48,7 +48,7 @@ TEST_F(InputErrors, NumbersOfFlagsAreReadWhole) {
                                                 "\": expected an integer from 0 to 18446744073709551615");
   EXPECT_EQ(headrace(run({"--seed", "18446744073709551615", "--temperature", "1"})).status, 0);
   EXPECT_EQ(headrace(run({"--seed", "1e3", "--max-new-tokens", "2.0"})).status, 0);
-  EXPECT_EQ(error({"run", "opt-6.7b", "--prompt-ids", "1", "--synthetic-weights", "-1"}),
+  EXPECT_EQ(error({"run", "opt-6.7b", "--hardware", "host", "--prompt-ids", "1", "--synthetic-weights", "-1"}),
             "command line: --synthetic-weights = \"-1\": expected an integer from 0 to 18446744073709551615");
   EXPECT_EQ(error(run({"--max-new-tokens", "9999999999999999999"})),
             "command line: --max-new-tokens = \"9999999999999999999\": expected an integer from 1 to 2147483648");
@@ -81,7 +81,7 @@ TEST_F(InputErrors, TokenIdsAreOfTheVocabulary) {
             "command line: --stop-ids = 999999: expected token ids from 0 to " + last + ", the model's vocabulary");
   EXPECT_EQ(headrace(run({"--stop-ids", last})).status, 0);
   EXPECT_EQ(headrace(run({"--stop-ids", std::to_string(vocab)})).status, 2);
-  EXPECT_EQ(error({"run", golden(kModel), "--prompt-ids", ""}),
+  EXPECT_EQ(error({"run", golden(kModel), "--hardware", "host", "--prompt-ids", ""}),
             "command line: --prompt-ids: prompt 0 = \"\": expected at least one token id");
 }
 
@@ -131,15 +131,19 @@ TEST_F(InputErrors, KeysOfAJobAreNamedWithItsFile) {
   const std::string model = "[model]\npath = \"" + golden(kModel) + "\"\n";
   EXPECT_THAT(error({"compile", job("[model]\nfile = \"m\"\n"), "--dry-run"}),
               StartsWith(path("job.toml") + ":2: model.file: unknown key: expected one of path, shape, "));
-  EXPECT_EQ(error({"compile", job(model + "[goal]\nbatch = 2\n[buckets]\nsequences = [1, 4]\n"), "--dry-run"}),
+  EXPECT_EQ(error({"compile", job(model + "[goal]\nbatch = 2\n[buckets]\nsequences = [1, 4]\n"), "--hardware", "host",
+                   "--dry-run"}),
             path("job.toml") + ": buckets.sequences = 4: expected a last size of 2, which is goal.batch");
-  EXPECT_EQ(error({"compile", job(model + "[buckets]\nsequences = [1, 4]\n"), "--batch", "2", "--dry-run"}),
+  EXPECT_EQ(error({"compile", job(model + "[buckets]\nsequences = [1, 4]\n"), "--hardware", "host", "--batch", "2",
+                   "--dry-run"}),
             path("job.toml") + ": buckets.sequences = 4: expected a last size of 2, which is goal.batch");
-  EXPECT_EQ(error({"compile", job(model + "[goal]\nbatch = 2\n"), "--sequences", "1,4", "--dry-run"}),
-            "command line: --sequences = 4: expected a last size of 2, which is goal.batch");
-  EXPECT_EQ(error({"compile", job("[buckets]\ncontexts = [4096]\n"), "--model", "opt-6.7b", "--dry-run"}),
+  EXPECT_EQ(
+      error({"compile", job(model + "[goal]\nbatch = 2\n"), "--hardware", "host", "--sequences", "1,4", "--dry-run"}),
+      "command line: --sequences = 4: expected a last size of 2, which is goal.batch");
+  EXPECT_EQ(error({"compile", job("[buckets]\ncontexts = [4096]\n"), "--hardware", "host", "--model", "opt-6.7b",
+                   "--dry-run"}),
             path("job.toml") + ": buckets.contexts = 4096: expected at most the 2048 positions of opt-6.7b");
-  EXPECT_EQ(headrace({"compile", job(model + "[goal]\nbatch = 2.0\n"), "--dry-run"}).status, 0);
+  EXPECT_EQ(headrace({"compile", job(model + "[goal]\nbatch = 2.0\n"), "--hardware", "host", "--dry-run"}).status, 0);
   EXPECT_THAT(error({"compile", job(model + "[goal]\nbatch = 2.5\n"), "--dry-run"}),
               StartsWith(path("job.toml") + ":4: goal.batch = 2.5: expected an integer from 1"));
 }
@@ -156,7 +160,7 @@ TEST_F(InputErrors, WhatIsNoFileIsSaidToBeWhatItIs) {
     EXPECT_EQ(error({"inspect", name}), name + ": " + type + ": expected a regular file");
     EXPECT_EQ(error({"record", "show", name}), name + ": " + type + ": expected a regular file");
     EXPECT_EQ(error({"fleet", name}), name + ": " + type + ": expected a regular file");
-    EXPECT_EQ(error({"run", golden(kModel), "--prompt-ids-file", name}),
+    EXPECT_EQ(error({"run", golden(kModel), "--hardware", "host", "--prompt-ids-file", name}),
               name + ": " + type + ": expected a regular file");
   }
 }
@@ -171,8 +175,10 @@ TEST_F(InputErrors, WithJsonAnErrorIsAnObject) {
     EXPECT_EQ("headrace: error: " + parsed["error"]["message"].get<std::string>() + "\n", o.err);
     return parsed["error"];
   };
-  EXPECT_EQ(object({"compile", golden(kModel), "--batch", "0", "--dry-run"})["exit_status"], 2);
-  EXPECT_EQ(object({"compile", golden(kModel), "--device-memory", "64KiB", "--dry-run"})["exit_status"], 1);
+  EXPECT_EQ(object({"compile", golden(kModel), "--hardware", "host", "--batch", "0", "--dry-run"})["exit_status"], 2);
+  EXPECT_EQ(
+      object({"compile", golden(kModel), "--hardware", "host", "--device-memory", "64KiB", "--dry-run"})["exit_status"],
+      1);
   EXPECT_EQ(object(run({"--seed", "-1"}))["exit_status"], 2);
   EXPECT_EQ(object({"inspect"})["exit_status"], 2);
   EXPECT_EQ(object({"inspect", path("missing.plan")})["exit_status"], 2);
@@ -191,7 +197,10 @@ TEST_F(InputErrors, APlanFindsItsModelFromAnyFolder) {
   fs::create_directories(path("models"));
   fs::rename(copyModel(kModel), path("models/m"));
   fs::create_directories(path("plans"));
-  ASSERT_EQ(shell("cd " + folder + " && $HEADRACE compile models/m --batch 2 --context 64 -o plans/m.plan").status, 0);
+  ASSERT_EQ(
+      shell("cd " + folder + " && $HEADRACE compile models/m --hardware host --batch 2 --context 64 -o plans/m.plan")
+          .status,
+      0);
   EXPECT_EQ(json({"inspect", path("plans/m.plan")})["model"]["path"], "../models/m");
   const std::string run = "$HEADRACE run --prompt-ids 1,2 --max-new-tokens 2 ";
   for (const std::string &from : {folder, path("plans"), std::string("/")})
@@ -212,21 +221,23 @@ TEST_F(InputErrors, APlansBytesDoNotDependOnWhereTheFolderIs) {
   for (const char *place : {"here", "there"}) {
     fs::create_directories(path(place));
     fs::rename(copyModel(kModel), path(place) + "/m");
-    ASSERT_EQ(shell("cd " + path(place) + " && $HEADRACE compile m --batch 2 --context 64 -o m.plan").status, 0);
+    ASSERT_EQ(
+        shell("cd " + path(place) + " && $HEADRACE compile m --hardware host --batch 2 --context 64 -o m.plan").status,
+        0);
   }
   EXPECT_EQ(readFile(path("here/m.plan")), readFile(path("there/m.plan")));
 }
 
 TEST_F(InputErrors, NamesArePrintable) {
   constexpr const char *kExpected = ": expected 1 to 256 bytes without control characters";
-  EXPECT_EQ(error({"compile", "tinyllama-1.1b", "--model-name", "a\tb", "--dry-run"}),
+  EXPECT_EQ(error({"compile", "tinyllama-1.1b", "--hardware", "host", "--model-name", "a\tb", "--dry-run"}),
             std::string("command line: --model-name = \"a\\tb\"") + kExpected);
-  EXPECT_EQ(error({"compile", "tinyllama-1.1b", "--hardware-name", "a\nb", "--dry-run"}),
+  EXPECT_EQ(error({"compile", "tinyllama-1.1b", "--hardware", "host", "--hardware-name", "a\nb", "--dry-run"}),
             std::string("command line: --hardware-name = \"a\\nb\"") + kExpected);
   const std::string folder = path("new\nline");
   fs::copy(golden(kModel), folder);
   before = files();
-  EXPECT_THAT(error({"compile", folder, "--dry-run"}), HasSubstr(kExpected));
+  EXPECT_THAT(error({"compile", folder, "--hardware", "host", "--dry-run"}), HasSubstr(kExpected));
 }
 
 TEST_F(InputErrors, ABudgetIsNotAboveTheMemoryThatThereIs) {
@@ -239,18 +250,22 @@ TEST_F(InputErrors, WhatWouldBeIgnoredIsRefused) {
             "command line: --num-prompts = 4: expected --random-input-len beside it: other prompts are as many as are "
             "given");
   EXPECT_EQ(
-      error({"bench", golden(kModel), "--device", "sim", "--batches", "8", "--max-num-seqs", "4"}),
+      error(
+          {"bench", golden(kModel), "--hardware", "host", "--device", "sim", "--batches", "8", "--max-num-seqs", "4"}),
       "command line: --max-num-seqs = \"4\": it means --batch, and --batches is given, too: expected one of them");
-  EXPECT_EQ(error({"bench", golden(kModel), "--device", "sim", "--slo-factor", "2", "--batch", "4", "--batches", "1"}),
+  EXPECT_EQ(error({"bench", golden(kModel), "--hardware", "host", "--device", "sim", "--slo-factor", "2", "--batch",
+                   "4", "--batches", "1"}),
             "command line: --batch = \"4\": --batches is given, too: expected one of them");
-  EXPECT_THAT(error({"bench", golden(kModel), "--device", "sim", "--slo-factor", "2", "--policy", "select-n"}),
+  EXPECT_THAT(error({"bench", golden(kModel), "--hardware", "host", "--device", "sim", "--slo-factor", "2", "--policy",
+                     "select-n"}),
               StartsWith("command line: --policy select-n: expected a flag or an argument of headrace bench"));
-  EXPECT_THAT(error({"bench", golden(kModel), "--device", "sim", "--slo-factor", "2", "--input-len", "2000"}),
+  EXPECT_THAT(error({"bench", golden(kModel), "--hardware", "host", "--device", "sim", "--slo-factor", "2",
+                     "--input-len", "2000"}),
               StartsWith("command line: --input-len = 2000: expected with --output-len 32 at most the "));
 }
 
 TEST_F(InputErrors, APromptThatNamesNoFile) {
-  EXPECT_EQ(error({"run", golden(kModel), "--prompt-ids", "prompts.txt"}),
+  EXPECT_EQ(error({"run", golden(kModel), "--hardware", "host", "--prompt-ids", "prompts.txt"}),
             "command line: --prompt-ids = \"prompts.txt\": expected token ids such as \"1,2,3;4,5\", or a file of them "
             "that is there");
 }

@@ -19,7 +19,7 @@ constexpr const char *kModel = "llama-7-gqa-llama3-f32";
 class MiniBatches : public CommandLine {
 protected:
   static std::vector<std::string> arguments(const std::string &command, const std::vector<std::string> &more) {
-    std::vector<std::string> all = {command, golden(kModel), "--context", "64"};
+    std::vector<std::string> all = {command, golden(kModel), "--hardware", "host", "--context", "64"};
     all.insert(all.end(), more.begin(), more.end());
     return all;
   }
@@ -70,7 +70,7 @@ TEST_F(MiniBatches, AutoFindsHowMany) {
   writeText(path("auto.toml"), "[model]\npath = \"" + golden(kModel) +
                                    "\"\n[goal]\nbatch = 8\nmini_batches = \"auto\"\ncontext = 64\n"
                                    "kv_device_memory = \"0B\"\n[policy]\ninterval = 1\n");
-  EXPECT_EQ(json({"compile", path("auto.toml"), "--dry-run", "--json"})["variants"],
+  EXPECT_EQ(json({"compile", path("auto.toml"), "--hardware", "host", "--dry-run", "--json"})["variants"],
             json(compiled({"--mini-batches", "auto", "--kv-device-memory", "0B", "--dry-run", "--json"}))["variants"]);
 }
 
@@ -106,7 +106,7 @@ TEST_F(MiniBatches, AutoRefusesWithTheLeastOfAll) {
 TEST_F(MiniBatches, ItIsAskedForInAJobFileAsWell) {
   writeText(path("job.toml"), "[model]\npath = \"" + golden(kModel) +
                                   "\"\n[goal]\nbatch = 8\nmini_batches = 4\ncontext = 64\n[policy]\ninterval = 1\n");
-  const nlohmann::json file = json({"compile", path("job.toml"), "--dry-run", "--json"});
+  const nlohmann::json file = json({"compile", path("job.toml"), "--hardware", "host", "--dry-run", "--json"});
   EXPECT_EQ(file["mini_batches"], 4);
   EXPECT_EQ(file["variants"], json(compiled({"--mini-batches", "4", "--dry-run", "--json"}))["variants"]);
 }
@@ -236,8 +236,8 @@ TEST_F(MiniBatches, AFleetRefusesThem) {
 
 TEST_F(MiniBatches, BenchWantsBatchesThatTheyDivide) {
   const auto bench = [](std::vector<std::string> more) {
-    more.insert(more.begin(), {"--hardware", "host", "--device", "sim", "--input-len", "8", "--output-len", "4",
-                               "--slo-factor", "4", "--policies", "interval=1", "--mini-batches", "2"});
+    more.insert(more.begin(), {"--device", "sim", "--input-len", "8", "--output-len", "4", "--slo-factor", "4",
+                               "--policies", "interval=1", "--mini-batches", "2"});
     return arguments("bench", more);
   };
   const Outcome o = headrace(bench({"--batches", "2,4"}));
@@ -248,10 +248,14 @@ TEST_F(MiniBatches, BenchWantsBatchesThatTheyDivide) {
 
 // Buckets are of as many as are found.
 TEST_F(MiniBatches, BenchAndBenchServeFindThem) {
-  const std::vector<std::string> bench = {
-      "--hardware",   "host",     "--device",       "sim",  "--input-len", "16",
-      "--output-len", "4",        "--batches",      "8",    "--policies",  "interval=1,hybridserve",
-      "--instances",  "together", "--mini-batches", "auto", "--json"};
+  const std::vector<std::string> bench = {"--device",       "sim",
+                                          "--input-len",    "16",
+                                          "--output-len",   "4",
+                                          "--batches",      "8",
+                                          "--policies",     "interval=1,hybridserve",
+                                          "--instances",    "together",
+                                          "--mini-batches", "auto",
+                                          "--json"};
   const nlohmann::json rows = json(arguments("bench", bench))["rows"];
   ASSERT_EQ(rows.size(), 2U);
   for (const nlohmann::json &row : rows)
@@ -304,8 +308,7 @@ TEST_F(MiniBatches, WhySaysWhoseThePlacementIs) {
 }
 
 TEST_F(MiniBatches, BenchNamesTheFlagThatActivationsWant) {
-  const std::vector<std::string> load = {"--hardware", "host",         "--device", "sim",       "--input-len",
-                                         "8",          "--output-len", "4",        "--batches", "2"};
+  const std::vector<std::string> load = {"--device", "sim", "--input-len", "8", "--output-len", "4", "--batches", "2"};
   std::vector<std::string> named = load, shared = load;
   named.insert(named.end(), {"--policies", "hybridserve"});
   shared.insert(shared.end(), {"--policies", "interval=1", "--act-ratio", "1/2"});

@@ -73,16 +73,18 @@ TEST_P(OpenedOnce, ByEveryCommandThatReadsIt) {
     return words;
   };
   const std::string plan = path("m.plan");
-  expectOnce({"compile", model, "--batch", "2", "--context", "32", "--verify-weights", "-o", plan});
-  expectOnce(with({"run", model, "--interval", "2"}, prompt));
-  expectOnce(with({"simulate", model}, prompt));
+  expectOnce(
+      {"compile", model, "--hardware", "host", "--batch", "2", "--context", "32", "--verify-weights", "-o", plan});
+  expectOnce(with({"run", model, "--hardware", "host", "--interval", "2"}, prompt));
+  expectOnce(with({"simulate", model, "--hardware", "host"}, prompt));
   expectOnce(with({"run", plan, "--verify-weights"}, prompt));
   expectOnce(with({"run", plan, "--weights", model}, prompt));
-  expectOnce({"bench", model, "--batches", "1,2", "--policies", "none,interval=2", "--input-len", "8", "--output-len",
-              "4", "--rounds", "1"});
-  expectOnce({"bench", "serve", model, "--num-prompts", "2", "--random-input-len", "8", "--random-output-len", "4"});
-  expectOnce(
-      {"profile", model, "--batches", "1", "--sequences", "16", "--seconds-per-pair", "0.01", "-o", path("r.toml")});
+  expectOnce({"bench", model, "--hardware", "host", "--batches", "1,2", "--policies", "none,interval=2", "--input-len",
+              "8", "--output-len", "4", "--rounds", "1"});
+  expectOnce({"bench", "serve", model, "--hardware", "host", "--num-prompts", "2", "--random-input-len", "8",
+              "--random-output-len", "4"});
+  expectOnce({"profile", model, "--hardware", "host", "--batches", "1", "--sequences", "16", "--seconds-per-pair",
+              "0.01", "-o", path("r.toml")});
 }
 
 // Two devices that run the same: as jobs, then as a plan.

@@ -22,7 +22,8 @@ class OutputFiles : public CommandLine {
 protected:
   std::vector<std::string> compile(const std::string &model, const std::string &output,
                                    std::vector<std::string> more = {}) const {
-    std::vector<std::string> words = {"compile", model, "--batch", "2", "--context", "64", "-o", output};
+    std::vector<std::string> words = {"compile", model,       "--hardware", "host", "--batch",
+                                      "2",       "--context", "64",         "-o",   output};
     words.insert(words.end(), more.begin(), more.end());
     return words;
   }
@@ -54,9 +55,11 @@ TEST_F(OutputFiles, AModelsFilesAreNeverReplaced) {
     neverWritten({"run", path("ok.plan"), "--prompt-ids", "1", flag, path("hard.plan")},
                  "a file of the model's folder");
   neverWritten({"run", path("ok.plan"), "--prompt-ids", "1", "--trace", path("ok.plan")}, "which this command reads");
-  neverWritten({"run", model, "--prompt-ids", "1", "--logits", model + "/model.safetensors"}, "of the model's folder");
-  neverWritten({"bench", model, "--policies", "none", "-o", model + "/config.json"}, "of the model's folder");
-  neverWritten({"profile", model, "-o", model + "/config.json"}, "of the model's folder");
+  neverWritten({"run", model, "--hardware", "host", "--prompt-ids", "1", "--logits", model + "/model.safetensors"},
+               "of the model's folder");
+  neverWritten({"bench", model, "--hardware", "host", "--policies", "none", "-o", model + "/config.json"},
+               "of the model's folder");
+  neverWritten({"profile", model, "--hardware", "host", "-o", model + "/config.json"}, "of the model's folder");
   // What Headrace wrote into the folder is not the model's.
   succeeds(compile(model, model + "/out.plan"));
   succeeds(compile(model, model + "/out.plan"));
@@ -70,7 +73,8 @@ TEST_F(OutputFiles, InputsAreNeverReplaced) {
                "which this command reads");
   neverWritten({"compile", path("job.toml"), "--batch", "2", "--context", "64", "-o", path("hw.toml")},
                "which this command reads");
-  neverWritten(compile(golden(kModel), path("hw.toml"), {"--hardware", path("hw.toml")}), "which this command reads");
+  neverWritten({"compile", golden(kModel), "--hardware", path("hw.toml"), "-o", path("hw.toml")},
+               "which this command reads");
   // A record and a plan would be replaced by ones of their own kind, were they not read.
   succeeds({"profile", "opt-6.7b", "--hardware", "a10", "--device", "sim", "--batches", "1,2", "--sequences", "64,128",
             "-o", path("r.toml")});
@@ -105,7 +109,7 @@ TEST_F(OutputFiles, WhatHeadraceDidNotWriteTakesOverwrite) {
     if (words.front() != "profile") // a whole record is not measured twice
       succeeds(words);
   };
-  foreign({"compile", golden(kModel), "--batch", "2", "--context", "64", "-o"}, "plan");
+  foreign({"compile", golden(kModel), "--hardware", "host", "--batch", "2", "--context", "64", "-o"}, "plan");
   foreign({"timeline", plan, "-o"}, "timeline");
   foreign({"timeline", plan, "--format", "svg", "-o"}, "timeline");
   foreign({"timeline", plan, "--format", "json", "-o"}, "timeline");
@@ -150,7 +154,8 @@ TEST_F(OutputFiles, TwoOutputsAreTwoFiles) {
   neverWritten(run(path("./t.svg"), path("t.svg")), "the same file as --logits: expected another name");
   writeText(path("t.svg"), "");
   neverWritten(run(path("same.svg"), path("t.svg")), "the same file as --logits: expected another name");
-  neverWritten({"bench", golden(kModel), "--svg", path("b"), "-o", path("b")}, "the same file as --svg");
+  neverWritten({"bench", golden(kModel), "--hardware", "host", "--svg", path("b"), "-o", path("b")},
+               "the same file as --svg");
   fs::create_directory(path("ir"));
   neverWritten(compile(golden(kModel), path("ir/decode.1-model.mlir"), {"--dump-ir", path("ir")}), "--dump-ir");
 }
@@ -196,7 +201,8 @@ TEST_F(OutputFiles, AnInterruptedCommandLeavesNoPartBehind) {
     const auto strikes = [&] { return struck = partThere(); };
     Outcome o;
     for (int tries = 0; tries < 20 && !struck; ++tries)
-      o = headraceKilled({"profile", path("model.toml"), "--seconds-per-pair", "0.05", "--force", "-o", path("r.toml")},
+      o = headraceKilled({"profile", path("model.toml"), "--hardware", "host", "--seconds-per-pair", "0.05", "--force",
+                          "-o", path("r.toml")},
                          strikes, signal);
     EXPECT_TRUE(struck);
     EXPECT_EQ(o.status, 128 + signal) << o.err;
@@ -206,8 +212,8 @@ TEST_F(OutputFiles, AnInterruptedCommandLeavesNoPartBehind) {
 
 TEST_F(OutputFiles, AFileThatMayNotGrowIsAFailedWrite) {
   // 8 blocks of 512 bytes; the plan takes more.
-  const Outcome o = shell("ulimit -f 8; $HEADRACE compile " + golden(kModel) + " --batch 2 --context 64 -o " +
-                          path("a.plan") + " 2>&1");
+  const Outcome o = shell("ulimit -f 8; $HEADRACE compile " + golden(kModel) +
+                          " --hardware host --batch 2 --context 64 -o " + path("a.plan") + " 2>&1");
   EXPECT_EQ(o.status, 1);
   EXPECT_THAT(o.out, HasSubstr(path("a.plan") + ": cannot write: File too large"));
   EXPECT_TRUE(files().empty());
@@ -215,7 +221,8 @@ TEST_F(OutputFiles, AFileThatMayNotGrowIsAFailedWrite) {
 
 TEST_F(OutputFiles, LogitsAmongTheWeightsWouldBeWeights) {
   const std::string copy = copyModel(kModel);
-  neverWritten({"run", copy, "--prompt-ids", "1", "--max-new-tokens", "1", "--logits", copy + "/out.safetensors"},
+  neverWritten({"run", copy, "--hardware", "host", "--prompt-ids", "1", "--max-new-tokens", "1", "--logits",
+                copy + "/out.safetensors"},
                "in the model's folder it would be weights: expected a file in another folder");
   succeeds(compile(copy, path("p.plan")));
   neverWritten({"run", path("p.plan"), "--prompt-ids", "1", "--logits", copy + "/out.safetensors"},

@@ -15,9 +15,12 @@ using testing::Not;
 class Pie : public CommandLine {
 protected:
   static std::vector<std::string> arguments(const std::string &command, const std::vector<std::string> &more) {
-    std::vector<std::string> all = {
-        command, golden("llama-7-gqa-llama3-f32"), "--batch", "8", "--context", "64", "--sequences", "8", "--contexts",
-        "64"};
+    std::vector<std::string> all = {command,       golden("llama-7-gqa-llama3-f32"),
+                                    "--hardware",  "host",
+                                    "--batch",     "8",
+                                    "--context",   "64",
+                                    "--sequences", "8",
+                                    "--contexts",  "64"};
     all.insert(all.end(), more.begin(), more.end());
     return all;
   }

@@ -13,8 +13,8 @@ using testing::HasSubstr;
 class PlanCommands : public CommandLine {
 protected:
   PlanCommands() {
-    EXPECT_EQ(headrace({"compile", golden("qwen2-7-tied-f32"), "--batch", "2", "--context", "64", "--interval", "2",
-                        "-o", file})
+    EXPECT_EQ(headrace({"compile", golden("qwen2-7-tied-f32"), "--hardware", "host", "--batch", "2", "--context", "64",
+                        "--interval", "2", "-o", file})
                   .status,
               0);
   }
@@ -30,8 +30,9 @@ TEST_F(PlanCommands, InspectShowsWhereEverythingIsAndWhy) {
 }
 
 TEST_F(PlanCommands, LongTablesAreFoldedAndAllShowsThem) {
-  ASSERT_EQ(headrace({"compile", golden("qwen2-7-tied-f32"), "--batch", "8", "--context", "64", "--interval", "2",
-                      "--new-tokens", "8,16,32", "--sequences", "1,2,4,8", "--contexts", "16,32,64", "-o", file})
+  ASSERT_EQ(headrace({"compile", golden("qwen2-7-tied-f32"), "--hardware", "host", "--batch", "8", "--context", "64",
+                      "--interval", "2", "--new-tokens", "8,16,32", "--sequences", "1,2,4,8", "--contexts", "16,32,64",
+                      "-o", file})
                 .status,
             0);
   const size_t variants = json({"inspect", file})["variants"].size();

@@ -36,7 +36,7 @@ protected:
   Measured run(std::vector<std::string> arguments) const {
     std::vector<std::string> words = {HEADRACE_BINARY, "run"};
     words.insert(words.end(), arguments.begin(), arguments.end());
-    for (const char *word : {"--prompt-ids", "1,2,3", "--max-new-tokens", "4", "--json"})
+    for (const char *word : {"--hardware", "host", "--prompt-ids", "1,2,3", "--max-new-tokens", "4", "--json"})
       words.emplace_back(word);
     std::vector<char *> argv;
     for (std::string &word : words)

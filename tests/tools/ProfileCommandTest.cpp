@@ -127,6 +127,8 @@ TEST_F(ProfileCommand, AKilledProfileIsContinued) {
                                 "vocab = 2000\nmax_positions = 256\ndtype = \"f32\"\n");
   const std::vector<std::string> words = {"profile",
                                           path("model.toml"),
+                                          "--hardware",
+                                          "host",
                                           "-o",
                                           record,
                                           "--batches",
@@ -270,7 +272,7 @@ TEST_F(ProfileCommand, BadUsageIsRefusedByName) {
   for (const char *seconds : {"0", "-1", "nan", "1e9"})
     refused(with({"-o", record, "--seconds-per-pair", seconds}), 2, "--seconds-per-pair");
   refused(with({"-o", record, "--context", "64"}), 2, "--context");
-  refused({"profile", "opt-6.7b", "--device", "tpu", "-o", record}, 2,
+  refused({"profile", "opt-6.7b", "--hardware", "a10", "--device", "tpu", "-o", record}, 2,
           "--device = \"tpu\": expected host, sim or cuda");
   refused({"profile", "no-such-model", "-o", record}, 2, "no-such-model");
   refused({"profile", "-o", record}, 2, "no model");

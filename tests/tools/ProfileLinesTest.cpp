@@ -135,9 +135,21 @@ TEST_F(ProfileLines, AGridOfTooFewBlocksIsRefusedBeforeAnythingIsMeasured) {
 TEST_F(ProfileLines, OnThisMachineTheyAreLinesOrRefused) {
   writeText(path("model.toml"), "family = \"opt\"\nlayers = 2\nhidden = 256\nheads = 4\nintermediate = 512\n"
                                 "vocab = 512\nmax_positions = 128\ndtype = \"f32\"\n");
-  const std::vector<std::string> words = {
-      "profile", path("model.toml"), "-o",    record,          "--batches",          "1,2", "--sequences",
-      "64,128",  "--device-memory",  "64MiB", "--activations", "--seconds-per-pair", "0.05"};
+  const std::vector<std::string> words = {"profile",
+                                          path("model.toml"),
+                                          "--hardware",
+                                          "host",
+                                          "-o",
+                                          record,
+                                          "--batches",
+                                          "1,2",
+                                          "--sequences",
+                                          "64,128",
+                                          "--device-memory",
+                                          "64MiB",
+                                          "--activations",
+                                          "--seconds-per-pair",
+                                          "0.05"};
   const Outcome o = headrace(words);
   const nlohmann::json shown = json({"record", "show", record});
   EXPECT_EQ(shown["complete"], true);

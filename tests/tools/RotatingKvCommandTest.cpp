@@ -16,8 +16,8 @@ constexpr const char *kModel = "llama-7-gqa-llama3-f32";
 class RotatingKv : public CommandLine {
 protected:
   static std::vector<std::string> arguments(const std::vector<std::string> &more) {
-    std::vector<std::string> all = {"compile", golden(kModel), "--batch", "8",          "--context",
-                                    "64",      "--sequences",  "8",       "--contexts", "64"};
+    std::vector<std::string> all = {"compile",   golden(kModel), "--hardware",  "host", "--batch",    "8",
+                                    "--context", "64",           "--sequences", "8",    "--contexts", "64"};
     all.insert(all.end(), more.begin(), more.end());
     return all;
   }
@@ -55,7 +55,7 @@ TEST_F(RotatingKv, ItIsAskedForInAJobFileAsWell) {
                                   "\"\n[goal]\nbatch = 8\ncontext = 64\nkv_device_memory = \"100KiB\"\n"
                                   "[policy]\nkv_places = 3\nkv_write_back = \"mirror\"\n"
                                   "[buckets]\nsequences = [8]\ncontexts = [64]\n");
-  const nlohmann::json file = json({"compile", path("job.toml"), "--dry-run"});
+  const nlohmann::json file = json({"compile", path("job.toml"), "--hardware", "host", "--dry-run"});
   const nlohmann::json flags =
       json(arguments({"--kv-device-memory", "100KiB", "--kv-places", "3", "--kv-write-back", "mirror", "--dry-run"}));
   EXPECT_EQ(file["variants"], flags["variants"]);

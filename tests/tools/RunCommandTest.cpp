@@ -29,12 +29,14 @@ class Run : public CommandLine {
 protected:
   static std::vector<std::string> run(const std::string &what, std::vector<std::string> more) {
     std::vector<std::string> all = {"run", what};
+    if (!what.ends_with(".plan")) // which has its hardware
+      all.insert(all.end(), {"--hardware", "host"});
     all.insert(all.end(), more.begin(), more.end());
     return all;
   }
   std::string plan(std::vector<std::string> more = {"--interval", "2"}) const {
-    std::vector<std::string> all = {"compile",   golden(kModel), "--batch", "2",
-                                    "--context", "32",           "-o",      path("out.plan")};
+    std::vector<std::string> all = {"compile", golden(kModel), "--hardware", "host", "--batch",
+                                    "2",       "--context",    "32",         "-o",   path("out.plan")};
     all.insert(all.end(), more.begin(), more.end());
     EXPECT_EQ(headrace(all).status, 0);
     return path("out.plan");
@@ -254,7 +256,8 @@ TEST_F(Run, SaysWhatLimitsAndWhichCopiesComputeWaitedFor) {
   EXPECT_LE(waited, 1.15 * stalled);
   EXPECT_GE(waited, 0.5 * stalled);
   // Nothing to wait for, nothing said.
-  const Outcome resident = headrace({"simulate", golden(kModel), "--prompt-ids", "1,2,3", "--max-new-tokens", "4"});
+  const Outcome resident =
+      headrace({"simulate", golden(kModel), "--hardware", "host", "--prompt-ids", "1,2,3", "--max-new-tokens", "4"});
   EXPECT_THAT(resident.out, HasSubstr("limited by       compute in decode"));
   EXPECT_THAT(resident.out, testing::Not(HasSubstr("waited for")));
 }
@@ -271,7 +274,9 @@ TEST_F(Run, AProfileOfAnotherMachineIsNamedAsTheReason) {
   EXPECT_THAT(text.out, HasSubstr("headrace profile " + golden(kModel) + " -o record.toml"));
   const nlohmann::json j = json(arguments);
   EXPECT_THAT(j["why"]["decode"].get<std::string>(), HasSubstr("is not of this machine"));
-  EXPECT_TRUE(json({"simulate", golden(kModel), "--prompt-ids", "1,2,3", "--max-new-tokens", "6"})["why"].empty());
+  EXPECT_TRUE(
+      json({"simulate", golden(kModel), "--hardware", "host", "--prompt-ids", "1,2,3", "--max-new-tokens", "6"})["why"]
+          .empty());
 }
 
 TEST_F(Run, SimulateTakesTheTimeThatWasPredicted) {

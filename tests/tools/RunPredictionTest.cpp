@@ -14,8 +14,8 @@ class RunPredictions : public CommandLine {};
 
 // However little of its bucket an iteration runs, and on whichever device: virtual time is that of what runs, too.
 TEST_F(RunPredictions, AreOfWhatRan) {
-  ASSERT_EQ(headrace({"compile", golden(kPredictedModel), "--batch", "8", "--context", "64", "--interval", "2", "-o",
-                      path("wide.plan")})
+  ASSERT_EQ(headrace({"compile", golden(kPredictedModel), "--hardware", "host", "--batch", "8", "--context", "64",
+                      "--interval", "2", "-o", path("wide.plan")})
                 .status,
             0);
   const nlohmann::json all =
@@ -49,7 +49,8 @@ TEST_F(RunPredictions, AreOfWhatRanWhateverMoves) {
            {"--act-ratio", "1/2", "--act-home", "host"},
            {"--act-ratio", "1/2", "--act-home", "none"}}) {
     SCOPED_TRACE(testing::PrintToString(flags));
-    std::vector<std::string> words = {"compile", golden(kPredictedModel), "--batch", "8", "--context", "64"};
+    std::vector<std::string> words = {
+        "compile", golden(kPredictedModel), "--hardware", "host", "--batch", "8", "--context", "64"};
     words.insert(words.end(), flags.begin(), flags.end());
     words.insert(words.end(), {"-o", path("moves.plan"), "--overwrite"});
     const Outcome made = headrace(words);

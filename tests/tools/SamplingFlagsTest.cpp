@@ -13,7 +13,8 @@ using SamplingFlags = CommandLine;
 TEST_F(SamplingFlags, FiltersAndPenaltiesAreWhatTheySay) {
   const auto tokens = [this](std::vector<std::string> flags) {
     std::vector<std::string> all = {
-        "run", golden("llama-7-gqa-llama3-f32"), "--prompt-ids", "1,2,3", "--max-new-tokens", "16"};
+        "run", golden("llama-7-gqa-llama3-f32"), "--hardware", "host", "--prompt-ids", "1,2,3", "--max-new-tokens",
+        "16"};
     all.insert(all.end(), flags.begin(), flags.end());
     return json(all)["tokens"][0].get<std::vector<int>>();
   };

@@ -23,7 +23,8 @@ constexpr uint64_t kBlock = 21504, kBlocks = 33;
 class SplitKv : public CommandLine {
 protected:
   static std::vector<std::string> arguments(const std::vector<std::string> &more) {
-    std::vector<std::string> all = {"compile", golden(kModel), "--batch", "8", "--context", "64", "--dry-run"};
+    std::vector<std::string> all = {"compile", golden(kModel), "--hardware", "host",     "--batch",
+                                    "8",       "--context",    "64",         "--dry-run"};
     all.insert(all.end(), more.begin(), more.end());
     return all;
   }
@@ -90,9 +91,11 @@ TEST_F(SplitKv, WhatKvMayHaveOfTheDeviceIsRoundedDownToBlocks) {
   const nlohmann::json plan = json(arguments({"--kv-device-memory", "100KiB"})); // 102400: 4 blocks are 86016
   EXPECT_EQ(homes(plan)["device"], 4 * kBlock);
   EXPECT_EQ(homes(plan)["host"], 29 * kBlock);
-  EXPECT_EQ(json({"compile", job("kv_device_memory = \"100KiB\""), "--dry-run"})["placements"], plan["placements"]);
+  EXPECT_EQ(json({"compile", job("kv_device_memory = \"100KiB\""), "--hardware", "host", "--dry-run"})["placements"],
+            plan["placements"]);
   // Over the file.
-  EXPECT_EQ(homes(json({"compile", job("kv_device_memory = \"1KiB\""), "--kv-device-memory", "21KiB", "--dry-run"})),
+  EXPECT_EQ(homes(json({"compile", job("kv_device_memory = \"1KiB\""), "--hardware", "host", "--kv-device-memory",
+                        "21KiB", "--dry-run"})),
             homes(json(arguments({"--kv-device-memory", "21504B"}))));
   // Enough for all of them: nothing is split.
   for (const char *enough : {"709632B", "8GiB"}) // 33 x 21504, and all that the device has
@@ -108,7 +111,8 @@ TEST_F(SplitKv, NoBlockNeedStayOnTheDevice) {
   const nlohmann::json plan = json(arguments({"--kv-device-memory", "0B"}));
   EXPECT_EQ(homes(plan)["device"], 0);
   EXPECT_EQ(homes(plan)["host"], kBlocks * kBlock);
-  EXPECT_EQ(json({"compile", job("kv_device_memory = \"0B\""), "--dry-run"})["placements"], plan["placements"]);
+  EXPECT_EQ(json({"compile", job("kv_device_memory = \"0B\""), "--hardware", "host", "--dry-run"})["placements"],
+            plan["placements"]);
 }
 
 TEST_F(SplitKv, HowAppendedRowsGetHomeIsAskedForOrChosen) {
@@ -159,7 +163,8 @@ TEST_F(SplitKv, NoHostMemoryForKvKeepsTheCacheOnTheDevice) {
   EXPECT_EQ(with(std::to_string(least - 1) + "B").status, 1);
   EXPECT_EQ(homes(json(arguments({"--kv-host-memory", "0B", "--device-memory", std::to_string(least) + "B"})))["host"],
             0);
-  refused({"compile", job("device_memory = \"1MiB\"\nkv_host_memory = \"0B\""), "--dry-run"}, 1, "KV cache 693.00 KiB");
+  refused({"compile", job("device_memory = \"1MiB\"\nkv_host_memory = \"0B\""), "--hardware", "host", "--dry-run"}, 1,
+          "KV cache 693.00 KiB");
 }
 
 TEST_F(SplitKv, HomesThatTheHostHasNoRoomForAreRefusedWithTheMinimum) {
@@ -200,14 +205,15 @@ TEST_F(SplitKv, DeviceMemoryForKvThatCannotBeIsRefused) {
 TEST_F(SplitKv, AFileIsRefusedByItsKey) {
   for (const std::string key : {"kv_device_memory", "kv_host_memory"})
     for (const std::string value : {"5", "-5", "0", "1.5", "true", "\"5\"", "\"lots\"", "[\"1GiB\"]", "{ }"})
-      refused({"compile", job(key + " = " + value), "--dry-run"}, 2,
+      refused({"compile", job(key + " = " + value), "--hardware", "host", "--dry-run"}, 2,
               path("job.toml") + ":7: goal." + key + " = " + (value == "{ }" ? "{...}" : value) +
                   ": expected bytes with their unit, such as \"8GiB\"");
-  refused({"compile", job("kv_device_memory = \"9GiB\""), "--dry-run"}, 2,
+  refused({"compile", job("kv_device_memory = \"9GiB\""), "--hardware", "host", "--dry-run"}, 2,
           path("job.toml") + ": goal.kv_device_memory = 9663676416: expected at most the 8589934592 bytes");
-  refused({"compile", job("kv_device_memory = \"1KiB\""), "--dry-run"}, 2,
+  refused({"compile", job("kv_device_memory = \"1KiB\""), "--hardware", "host", "--dry-run"}, 2,
           path("job.toml") + ": goal.kv_device_memory = 1024: expected at least one block of all 7 layers");
-  refused({"compile", job("kv_offloading_size = 5"), "--dry-run"}, 2, "goal.kv_offloading_size: unknown key");
+  refused({"compile", job("kv_offloading_size = 5"), "--hardware", "host", "--dry-run"}, 2,
+          "goal.kv_offloading_size: unknown key");
 }
 
 TEST_F(SplitKv, OtherPoliciesKeepCachesOnTheDeviceAndSaySo) {
@@ -234,19 +240,20 @@ TEST_F(SplitKv, AStatedPlacementIsSplitOnlyWhereThatIsStated) {
 }
 
 TEST_F(SplitKv, PlansAndProfilesTakeNoSuchFlags) {
-  ASSERT_EQ(headrace({"compile", golden(kModel), "-o", path("a.plan")}).status, 0);
+  ASSERT_EQ(headrace({"compile", golden(kModel), "--hardware", "host", "-o", path("a.plan")}).status, 0);
   refused({"run", path("a.plan"), "--prompt-ids", "1", "--kv-device-memory", "1MiB"}, 2,
           "--kv-device-memory beside the plan");
   refused({"run", path("a.plan"), "--prompt-ids", "1", "--kv-offloading-size", "1"}, 2,
           "--kv-offloading-size beside the plan");
-  refused({"profile", golden(kModel), "--kv-device-memory", "1MiB", "-o", path("r.toml")}, 2,
+  refused({"profile", golden(kModel), "--hardware", "host", "--kv-device-memory", "1MiB", "-o", path("r.toml")}, 2,
           "--kv-device-memory 1MiB: expected a flag or an argument of headrace profile");
 }
 
 // 2 x 20 prompt tokens and 8 new ones: 2 blocks each, so 5 with the scratch block, of which 3 are on the device.
 TEST_F(SplitKv, ARunGivesTheSameTokensAndSaysWhereKvWasAndWhatMoved) {
   const auto compiled = [&](const char *file, const std::vector<std::string> &more) {
-    std::vector<std::string> all = {"compile", golden(kModel), "--batch", "8", "--context", "64", "-o", path(file)};
+    std::vector<std::string> all = {"compile", golden(kModel), "--hardware", "host", "--batch",
+                                    "8",       "--context",    "64",         "-o",   path(file)};
     all.insert(all.end(), more.begin(), more.end());
     EXPECT_EQ(headrace(all).status, 0);
     return path(file);
@@ -306,8 +313,8 @@ TEST_F(SplitKv, AnObjectiveHoldsWithAllOfKvInUse) {
 }
 
 TEST_F(SplitKv, ARunIsHeldAgainstTheKvThatItUses) {
-  ASSERT_EQ(headrace({"compile", golden(kModel), "--batch", "8", "--context", "64", "--kv-device-memory", "21504B",
-                      "--h2d-bandwidth", "100MB/s", "-o", path("slow.plan")})
+  ASSERT_EQ(headrace({"compile", golden(kModel), "--hardware", "host", "--batch", "8", "--context", "64",
+                      "--kv-device-memory", "21504B", "--h2d-bandwidth", "100MB/s", "-o", path("slow.plan")})
                 .status,
             0);
   const nlohmann::json run =
@@ -318,8 +325,9 @@ TEST_F(SplitKv, ARunIsHeldAgainstTheKvThatItUses) {
 
 TEST_F(SplitKv, BenchSplitsForThePoliciesThatDo) {
   const auto with = [&](const std::vector<std::string> &more) {
-    std::vector<std::string> all = {"bench", golden(kModel), "--device", "sim",          "--batches",
-                                    "8",     "--input-len",  "16",       "--output-len", "4"};
+    std::vector<std::string> all = {"bench",       golden(kModel), "--hardware",   "host",
+                                    "--device",    "sim",          "--batches",    "8",
+                                    "--input-len", "16",           "--output-len", "4"};
     all.insert(all.end(), more.begin(), more.end());
     return all;
   };

@@ -21,7 +21,7 @@ protected:
     return Json::parse(readFile(golden(modelOf(name)) + "/reference-text.json"));
   }
   static std::vector<std::string> run(const std::string &name, std::vector<std::string> more) {
-    std::vector<std::string> all = {"run", golden(modelOf(name)), "--temperature", "0"};
+    std::vector<std::string> all = {"run", golden(modelOf(name)), "--hardware", "host", "--temperature", "0"};
     all.insert(all.end(), more.begin(), more.end());
     return all;
   }
@@ -133,7 +133,7 @@ TEST_F(Text, AStopStringEndsAReplyAndIsNotShown) {
 TEST_F(Text, TheModelsOwnSamplingIsTakenUnlessAFlagSaysOtherwise) {
   const std::string model = golden(modelOf("qwen3-chat")); // do_sample, temperature 0.6, top-k 20, top-p 0.95
   const auto tokens = [&](std::vector<std::string> more) {
-    std::vector<std::string> all = {"run", model, "--prompt", "Where", "--max-new-tokens", "40"};
+    std::vector<std::string> all = {"run", model, "--hardware", "host", "--prompt", "Where", "--max-new-tokens", "40"};
     all.insert(all.end(), more.begin(), more.end());
     return CommandLine::json(all)["tokens"];
   };
@@ -141,9 +141,11 @@ TEST_F(Text, TheModelsOwnSamplingIsTakenUnlessAFlagSaysOtherwise) {
             tokens({"--seed", "3", "--temperature", "0.6", "--top-k", "20", "--top-p", "0.95"}));
   EXPECT_EQ(tokens({"--seed", "3", "--temperature", "0"}), tokens({"--seed", "4", "--temperature", "0"}));
   EXPECT_NE(tokens({"--seed", "3", "--temperature", "5", "--top-k", "0", "--top-p", "1"}), tokens({"--seed", "3"}));
-  const Outcome said = headrace({"run", model, "--prompt", "Where", "--top-k", "5", "--max-new-tokens", "2"});
+  const Outcome said =
+      headrace({"run", model, "--hardware", "host", "--prompt", "Where", "--top-k", "5", "--max-new-tokens", "2"});
   EXPECT_THAT(said.err, HasSubstr("headrace: temperature 0.6, top-p 0.95 (" + model + "/generation_config.json)"));
-  const Outcome greedy = headrace({"run", model, "--prompt", "Where", "--temperature", "0", "--max-new-tokens", "2"});
+  const Outcome greedy = headrace(
+      {"run", model, "--hardware", "host", "--prompt", "Where", "--temperature", "0", "--max-new-tokens", "2"});
   EXPECT_THAT(greedy.err, Not(HasSubstr("top-p")));
 }
 
@@ -163,15 +165,18 @@ TEST_F(Text, EndIdsEndAReplyUnlessTheyAreIgnored) {
 TEST_F(Text, APlanFindsItsModelsTokenizer) {
   const Json reference = referenceOf("qwen3-chat")["prompts"][0];
   const std::string model = golden(modelOf("qwen3-chat"));
-  ASSERT_EQ(headrace({"compile", model, "--batch", "2", "--context", "128", "-o", path("out.plan")}).status, 0);
+  ASSERT_EQ(
+      headrace({"compile", model, "--hardware", "host", "--batch", "2", "--context", "128", "-o", path("out.plan")})
+          .status,
+      0);
   const std::vector<std::string> prompt = {"run", path("out.plan"),   "--prompt", reference["prompt"], "--temperature",
                                            "0",   "--max-new-tokens", "64"};
   EXPECT_EQ(CommandLine::json(prompt)["texts"], Json::array({reference["text"]}));
 }
 
 TEST_F(Text, MadeUpTokensAreNoText) {
-  const Json made = CommandLine::json(
-      {"simulate", golden(modelOf("qwen3-chat")), "--prompt", "The water flows", "--max-new-tokens", "5"});
+  const Json made = CommandLine::json({"simulate", golden(modelOf("qwen3-chat")), "--hardware", "host", "--prompt",
+                                       "The water flows", "--max-new-tokens", "5"});
   EXPECT_EQ(made["prompt_tokens"][0], 6);
   EXPECT_EQ(made["tokens"][0].size(), 5u);
   EXPECT_FALSE(made.contains("texts"));
@@ -200,14 +205,15 @@ TEST_F(Text, RefusesByName) {
   refused(run("qwen3-chat", {"--prompt", ""}), 2, "--prompt: no tokens");
   refused(run("qwen3-chat", {"--prompt", "a", "--tokenizer", path("none")}), 2, "--tokenizer");
   refused(run("qwen3-chat", {"--prompt", "a", "--tokenizer", text + "llama3"}), 2, ", the vocabulary of qwen3-chat");
-  refused({"run", golden("qwen3-7-gqa-f32"), "--prompt", "a"}, 2, "tokenizer.json");
-  refused({"run", "tinyllama-1.1b", "--synthetic-weights", "1", "--prompt", "a"}, 2, "or --tokenizer FOLDER");
+  refused({"run", golden("qwen3-7-gqa-f32"), "--hardware", "host", "--prompt", "a"}, 2, "tokenizer.json");
+  refused({"run", "tinyllama-1.1b", "--hardware", "host", "--synthetic-weights", "1", "--prompt", "a"}, 2,
+          "or --tokenizer FOLDER");
   refused(run("qwen3-chat", {"--prompt", "a", "--max-new-tokens", "4000"}), 2, "expected at most the 512 positions");
 }
 
 TEST_F(Text, BrokenFilesAreRefusedByName) {
   const std::string model = copyOf("qwen3-chat");
-  const std::vector<std::string> arguments = {"run", model, "--prompt", "a"};
+  const std::vector<std::string> arguments = {"run", model, "--hardware", "host", "--prompt", "a"};
   edit(model + "/generation_config.json", {{"eos_token_id", 5000}});
   refused(arguments, 2, "generation_config.json: eos_token_id = 5000: expected ids below ");
   edit(model + "/generation_config.json", {{"eos_token_id", 2}, {"top_p", 3}});
@@ -275,7 +281,8 @@ TEST_F(Text, TheTokenizersEndTokenEndsAMessage) {
   edit(model + "/config.json", {{"eos_token_id", 420}});
   const Json turn = referenceOf("qwen3-chat")["chats"][0]["turns"][0];
   writeText(path("talk.json"), Json::array({{{"role", "user"}, {"content", turn["question"]}}}).dump());
-  const std::vector<std::string> arguments = {"run", model, "--messages", path("talk.json"), "--temperature", "0"};
+  const std::vector<std::string> arguments = {
+      "run", model, "--hardware", "host", "--messages", path("talk.json"), "--temperature", "0"};
   EXPECT_EQ(CommandLine::json(arguments)["texts"], Json::array({turn["text"]}));
   EXPECT_THAT(headrace(arguments).err, HasSubstr("ends at 420 <|endoftext|>, 422 <|im_end|> (" + model +
                                                  "/generation_config.json, tokenizer_config.json's eos_token)"));
@@ -283,7 +290,10 @@ TEST_F(Text, TheTokenizersEndTokenEndsAMessage) {
 
 TEST_F(Text, WeightsElsewhereBringTheirTokenizer) {
   const std::string model = copyOf("qwen3-chat");
-  ASSERT_EQ(headrace({"compile", model, "--batch", "1", "--context", "128", "-o", path("out.plan")}).status, 0);
+  ASSERT_EQ(
+      headrace({"compile", model, "--hardware", "host", "--batch", "1", "--context", "128", "-o", path("out.plan")})
+          .status,
+      0);
   std::filesystem::rename(model, path("moved"));
   const Json reference = referenceOf("qwen3-chat")["prompts"][0];
   EXPECT_EQ(CommandLine::json({"run", path("out.plan"), "--weights", path("moved"), "--prompt", reference["prompt"],
@@ -294,7 +304,7 @@ TEST_F(Text, WeightsElsewhereBringTheirTokenizer) {
 TEST_F(Text, QuietIsTheRepliesAlone) {
   const Outcome quiet = headrace(run("qwen3-chat", {"--prompt", "The water flows", "--quiet"}));
   EXPECT_EQ(quiet.err, "");
-  EXPECT_EQ(shell("printf 'The water flows' | $HEADRACE run " + golden(modelOf("qwen3-chat")) +
+  EXPECT_EQ(shell("printf 'The water flows' | $HEADRACE run " + golden(modelOf("qwen3-chat")) + " --hardware host" +
                   " --temperature 0 -q --prompt-file -")
                 .out,
             quiet.out);

@@ -71,11 +71,14 @@ class WrongNumbers : public CommandLine {
 protected:
   static Outcome run(const std::string &what, std::vector<std::string> more = {}) {
     std::vector<std::string> all = {"run", what, "--prompt-ids", "1,2,3;4,5", "--max-new-tokens", "4"};
+    if (!what.ends_with(".plan")) // which has its hardware
+      all.insert(all.end(), {"--hardware", "host"});
     all.insert(all.end(), more.begin(), more.end());
     return headrace(all);
   }
   std::string compiled(const std::string &model, std::vector<std::string> more = {}) const {
-    std::vector<std::string> all = {"compile", model, "--batch", "2", "--context", "16", "-o", path("out.plan")};
+    std::vector<std::string> all = {"compile", model,       "--hardware", "host", "--batch",
+                                    "2",       "--context", "16",         "-o",   path("out.plan")};
     all.insert(all.end(), more.begin(), more.end());
     const Outcome outcome = headrace(all);
     EXPECT_EQ(outcome.status, 0) << outcome.err;
@@ -129,8 +132,9 @@ TEST_F(WrongNumbers, EndARunOfEveryKindOfPlan) {
   const std::vector<std::string> before = files();
   fails(run(path("out.plan"), {"--logits", path("l.safetensors"), "--trace", path("t.json")}), step);
   EXPECT_EQ(files(), before); // no output of a run that failed
-  const Outcome bench = headrace({"bench", copy, "--policies", "none", "--batches", "2", "--input-len", "4",
-                                  "--output-len", "3", "--rounds", "1", "--tpot", "10s", "--ttft", "10s"});
+  const Outcome bench =
+      headrace({"bench", copy, "--hardware", "host", "--policies", "none", "--batches", "2", "--input-len", "4",
+                "--output-len", "3", "--rounds", "1", "--tpot", "10s", "--ttft", "10s"});
   EXPECT_EQ(bench.status, 1) << bench.err;
   EXPECT_THAT(bench.err, HasSubstr("linear layers.3.up"));
   // The sim device has no numbers.
@@ -183,7 +187,9 @@ TEST_F(WrongNumbers, TensorsThatNothingUsesAreNamed) {
   Checkpoint(copy).add("score.weight").add("model.rotary_emb.inv_freq").write();
   const std::string note =
       "headrace: warning: " + copy + ": 1 tensor that no llama model of this config.json uses: score.weight\n";
-  EXPECT_EQ(headrace({"compile", copy, "--batch", "2", "--context", "16", "-o", path("out.plan")}).err, note);
+  EXPECT_EQ(
+      headrace({"compile", copy, "--hardware", "host", "--batch", "2", "--context", "16", "-o", path("out.plan")}).err,
+      note);
   for (const std::string &what : {copy, path("out.plan")}) { // once, also where it is compiled on the way
     const Outcome outcome = run(what);
     EXPECT_EQ(outcome.status, 0);
@@ -194,8 +200,8 @@ TEST_F(WrongNumbers, TensorsThatNothingUsesAreNamed) {
 TEST_F(WrongNumbers, AConfigOfAnotherModelIsRefused) {
   const std::string copy = copyModel(kLlama);
   const auto refusedByBoth = [&](const std::string &message) {
-    refused({"compile", copy, "-o", path("out.plan")}, 2, message);
-    refused({"run", copy, "--prompt-ids", "1,2"}, 2, message);
+    refused({"compile", copy, "--hardware", "host", "-o", path("out.plan")}, 2, message);
+    refused({"run", copy, "--hardware", "host", "--prompt-ids", "1,2"}, 2, message);
   };
   editConfig(copy, {{"num_hidden_layers", 6}});
   refusedByBoth(copy + "/model.safetensors: tensor \"model.layers.6.input_layernorm.weight\": expected no layer beyond "
@@ -236,7 +242,8 @@ TEST_F(WrongNumbers, VerifyWeightsComparesTheirValues) {
           "has no weights: expected a model folder");
   refused({"run", file, "--prompt-ids", "1", "--max-new-tokens", "4", "--verify-weights", "--synthetic-weights", "1"},
           2, "--verify-weights beside --synthetic-weights");
-  refused({"run", copy, "--prompt-ids", "1", "--verify-weights"}, 2, "the plan has no hash of its weights");
+  refused({"run", copy, "--hardware", "host", "--prompt-ids", "1", "--verify-weights"}, 2,
+          "the plan has no hash of its weights");
 }
 
 } // namespace

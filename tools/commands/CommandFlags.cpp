@@ -38,7 +38,8 @@ constexpr const char *kSimulateHelp = R"(Example:
 
 constexpr const char *kBenchHelp = R"(Example:
   headrace bench opt-6.7b --hardware a10 --device sim --batches 8,32 --input-len 64 --slo-factor 1.5 --svg bench.svg
-  headrace bench tinyllama-1.1b --synthetic-weights 1 --h2d-bandwidth 4GB/s --policies none,select-n,headrace --tpot 200ms)";
+  headrace bench tinyllama-1.1b --hardware host --synthetic-weights 1 --h2d-bandwidth 4GB/s \
+      --policies none,select-n,headrace --tpot 200ms)";
 
 constexpr const char *kBenchServeHelp = R"(Example:
   headrace bench serve opt-13b --hardware h100 --device sim --dataset-name sharegpt --request-rate 10 --svg serve.svg
@@ -48,7 +49,7 @@ constexpr const char *kBenchServeHelp = R"(Example:
   headrace bench serve out.plan --dataset-name trace --dataset-path requests.jsonl)";
 
 constexpr const char *kProfileHelp = R"(Example:
-  headrace profile ./qwen2.5-0.5b -o record.toml                    (this machine's CPU; run it again to continue it)
+  headrace profile ./qwen2.5-0.5b --hardware host -o record.toml    (this machine's CPU; run it again to continue it)
   headrace profile opt-6.7b --hardware a10 --device sim -o a10.toml
   headrace profile llama-3.1-8b --hardware h100 --batches 1,2,4,8 --sequences 128,256,512 -o h100.toml
   headrace profile opt-30b --hardware rtx4090 --device sim --activations -o opt.toml)";
