@@ -22,8 +22,11 @@ A comment in front of a block, or of a table, which nobody sees in what is rende
                                  `why` and `waited for`, which go by them, are not looked at; all else is compared
   <!-- headrace: not run, WHY -->    its flags are known, that is all
   <!-- headrace: rows 2-4            in the table below each row's figures in columns 2 to 4 (the first is 1) are, as
-  $ headrace ...                     far as their digits go, among those that the row's command prints (`$ cat FILE`: that
-  $ headrace ... -->                 a file beside the page has; `$ -`: a row without). `slow` may stand behind the columns
+  $ headrace ...                     far as their digits go, among those that the row's command prints (`$ cat FILE`:
+  $ headrace ... -->                 that a file beside the page has; `$ -`: a row without). `slow` may stand behind the
+                                     columns
+  <!-- headrace: figures             each figure with a unit in the paragraph below is among those that these commands
+  $ headrace ... -->                 print
   <!-- headrace: picture FILE        the picture in the next line is the FILE that these commands, or those above, write
   $ headrace ... -->
 
@@ -47,11 +50,12 @@ sys.dont_write_bytecode = True
 from harness import find_headrace  # noqa: E402
 
 MARKER = re.compile(r"\s*<!-- headrace: (.*?)-->", re.DOTALL)
+OWN = ("rows", "figures", "picture")  # markers that have commands of their own
 MEASURED = re.compile(r"\b\d+(?:\.\d+)?(?= (?:ms|us|s|x)\b|%|/s| tokens/s)|(?<=\bin iteration )\d+|(?<=median of )\d+")
 PROGRESS = re.compile(r"^headrace: .*  .*\b(?:so far|left)\b.*\n", re.MULTILINE)  # tools/commands/Progress.h
 UNITS = {"ns": ("s", 1e-9), "us": ("s", 1e-6), "ms": ("s", 1e-3), "s": ("s", 1), "B": ("B", 1), "KiB": ("B", 2**10),
          "MiB": ("B", 2**20), "GiB": ("B", 2**30), "%": ("%", 1)}
-FIGURE = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)(?: ?(ns|us|ms|s|B|KiB|MiB|GiB|%)(?!\w))?")
+FIGURE = re.compile(r"(?<![\w.-])(\d+(?:\.\d+)?)(?: ?(ns|us|ms|s|B|KiB|MiB|GiB|%)(?!\w))?")
 
 
 class Block:
@@ -67,7 +71,7 @@ class Block:
 
 
 def blocks(text):
-    """The fenced and indented blocks of a page, and what its markers `rows` hold with the table below them."""
+    """The fenced and indented blocks of a page, and what markers with commands of their own are about."""
     lines, found, marker, at = text.split("\n"), [], "", 0
     while at < len(lines):
         line = lines[at]
@@ -75,9 +79,9 @@ def blocks(text):
         if comment:
             marker = comment[1].strip()
             at += comment[0].count("\n") + 1
-            if marker.startswith(("rows", "picture")):
+            if marker.startswith(OWN):
                 end = at
-                while end < len(lines) and lines[end].startswith(("|", "![")):
+                while end < len(lines) and lines[end].strip():
                     end += 1
                 found.append(Block(at + 1, lines[at:end], marker))
                 at, marker = end, ""
@@ -228,6 +232,12 @@ class Page:
                 if not any(given.rounds(figure) for figure in figures(printed)):
                     self.fail(line, f"{command}\nhas no {given.text}:\n{printed}")
 
+    def paragraph(self, block):
+        printed = "\n".join(self.run(block.line, command) or "" for command in block.asked())
+        for given in figures(" ".join(block.lines)):
+            if given.base and not any(given.rounds(figure) for figure in figures(printed)):
+                self.fail(block.line, f"no command prints {given.text}")
+
     def picture(self, block):
         for command in block.asked():
             self.run(block.line, command)
@@ -244,9 +254,10 @@ class Page:
             return
         for block in found:
             self.at = self.folder
-            if block.marker.startswith(("rows", "picture")):
+            if block.marker.startswith(OWN):
                 if slow == block.slow:
-                    (self.rows if block.marker.startswith("rows") else self.picture)(block)
+                    own = {"rows": self.rows, "figures": self.paragraph, "picture": self.picture}
+                    own[block.marker.split()[0]](block)
                 continue
             for line, command, shown in commands(block):
                 if command.startswith("cat "):
