@@ -143,8 +143,8 @@ void Scheduler::compose(absl::Span<const SequenceView> running, int64_t budget, 
     addPrompts(pass);
     if (out.tokens > 0 || pass.running.size() <= 1)
       return;
-    if (comingBlocks > 0 || std::any_of(pass.running.begin(), pass.running.end(), moves))
-      return; // for what comes
+    if (comingBlocks > 0 || std::any_of(running.begin(), running.end(), moves))
+      return; // for what comes, also of one that was preempted on its way back
     pass.preemptYoungest();
   }
 }

@@ -43,10 +43,10 @@ protected:
     ASSERT_TRUE(runtime_->kvBlocks().setLimit(blocks + 1).ok());
     tokens_.clear();
     rows_ = 0;
-    options.onToken = [this](const EngineToken &token) {
-      tokens_[token.request].push_back(token.token);
-      if (onToken_)
-        onToken_();
+    options.onToken = [this](const EngineToken &token) { tokens_[token.request].push_back(token.token); };
+    options.onEnd = [this](const EngineEnd &end) {
+      if (onEnd_)
+        onEnd_(end);
     };
     options.onIteration = [this](const EngineIteration &iteration) { rows_ += iteration.tokens; };
     auto made = Engine::create(*runtime_, std::move(options));
@@ -68,6 +68,13 @@ protected:
         return;
     }
   }
+  void toFirstSwap() { // which has begun in the last step
+    for (int steps = 0; counters().swapsOut == 0; ++steps) {
+      ASSERT_LT(steps, 10000);
+      ASSERT_TRUE(engine_->step().ok());
+    }
+    ASSERT_TRUE(engine_->swapping());
+  }
   int64_t inUse() const { return runtime_->kvBlocks().blocksInUseAbove(0); }
   const EngineCounters &counters() const { return engine_->counters(); }
 
@@ -76,7 +83,7 @@ protected:
   std::unique_ptr<core::Runtime> runtime_;
   std::unique_ptr<Engine> engine_; // goes before them
   std::map<uint64_t, Ids> tokens_;
-  std::function<void()> onToken_;
+  std::function<void(const EngineEnd &)> onEnd_;
   int64_t rows_ = 0; // computed
 };
 
@@ -137,26 +144,63 @@ TEST_P(EngineSwap, AutoTakesTheCheaperWay) {
   }
 }
 
+// Cancelled so many steps after its swap-out began: while its blocks are on their way out, away, on their way back, and
+// while it runs again. The third waits for a seat, and runs beside the copies back.
 TEST_P(EngineSwap, WhoIsCancelledWhileItIsAwayGivesAllBack) {
-  for (int after = 0; after < 12; ++after) {
+  int out = 0, away = 0, back = 0, again = 0;
+  for (int after = 0; again == 0; ++after) {
     SCOPED_TRACE(after);
-    start({.preemption = Preemption::Swap, .swapBytes = 6 * kSlot});
+    ASSERT_LT(after, 1000);
+    start({.maxNumSeqs = 2, .preemption = Preemption::Swap, .swapBytes = 6 * kSlot});
     const uint64_t older = submit(1), younger = submit(7);
-    int left = after;
-    bool cancelled = false;
-    onToken_ = [&] {
-      if (counters().swapsOut > 0 && !cancelled && left-- == 0) {
-        cancelled = engine_->cancel(younger).ok();
-      }
-    };
+    const uint64_t third = engine_->submit({.prompt = {3}, .maxNewTokens = 4}).value_or(0);
+    toFirstSwap();
+    for (int left = after; left > 0; --left)
+      ASSERT_TRUE(engine_->step().ok());
+    const bool comesBack = counters().swapsIn > 0;
+    ++(engine_->swapping() ? comesBack ? back : out : comesBack ? again : away);
+    ASSERT_TRUE(engine_->cancel(younger).ok());
     toEnd();
-    onToken_ = nullptr;
-    EXPECT_TRUE(cancelled);
     EXPECT_EQ(tokens_[older].size(), 16u);
     EXPECT_LT(tokens_[younger].size(), 16u);
+    EXPECT_EQ(tokens_[third].size(), 4u);
     EXPECT_FALSE(engine_->swapping());
     EXPECT_EQ(inUse(), 0);
   }
+  EXPECT_GE(out, 1);
+  EXPECT_GE(away, 1);
+  EXPECT_GE(back, 1);
+}
+
+// Of nine blocks the older takes its five, and the younger wants a fifth behind its 16 rows: it is swapped out itself.
+// Cancelled in that step it keeps the four blocks, and of its 17 tokens, with one more behind them, 16 are there.
+TEST_P(EngineSwap, AConversationThatIsCancelledOnItsWayOutKeepsItsBlocks) {
+  start({.preemption = Preemption::Swap, .swapBytes = 9 * kSlot}, 9);
+  std::vector<EngineEnd> ends;
+  onEnd_ = [&](const EngineEnd &end) { ends.push_back(end); };
+  submit(1);
+  EngineRequest turn{.prompt = {7, 2, 3, 4}, .maxNewTokens = 16, .keepBlocks = true};
+  const uint64_t cancelled = engine_->submit(turn).value_or(0);
+  toFirstSwap();
+  ASSERT_TRUE(engine_->cancel(cancelled).ok());
+  toEnd();
+  ASSERT_EQ(tokens_[cancelled].size(), 13u);
+  EXPECT_EQ(counters().swapsIn, 0u);
+  EXPECT_EQ(inUse(), 4);
+  turn.prompt.insert(turn.prompt.end(), tokens_[cancelled].begin(), tokens_[cancelled].end());
+  turn.prompt.push_back(5);
+  turn.maxNewTokens = 2;
+  turn.keepBlocks = false;
+  const uint64_t alone = engine_->submit(turn).value_or(0);
+  toEnd();
+  turn.continues = cancelled;
+  const uint64_t goesOn = engine_->submit(turn).value_or(0);
+  toEnd();
+  ASSERT_EQ(ends.size(), 4u); // which came in this order, the first two in any
+  EXPECT_EQ(ends.back().request, goesOn);
+  EXPECT_EQ(ends.back().reusedTokens, 16);
+  EXPECT_EQ(tokens_[goesOn], tokens_[alone]);
+  EXPECT_EQ(inUse(), 0);
 }
 
 TEST_P(EngineSwap, AnEngineMayGoWhileSequencesAreAway) {
@@ -197,6 +241,70 @@ TEST(SchedulerWithSwaps, WhoCanDoWithBlocksThatComeWaitsForThem) {
   EXPECT_EQ(next.rows, (std::vector<int64_t>{0, 1}));
 }
 
+// Two of three have used their two blocks up, and one block comes: it is the first one's. For the second the youngest
+// gives up its two.
+TEST(SchedulerWithSwaps, ABlockThatComesIsWaitedForByOneOnly) {
+  const Scheduler scheduler({.maxNumSeqs = 4, .blockTokens = 4});
+  const SequenceView full{.prefill = 4, .rows = 8, .blocks = 2}, youngest{.prefill = 4, .rows = 5, .blocks = 2};
+  Composition next;
+  scheduler.compose(std::vector{full, full, youngest}, 8, 0, next, /*comingBlocks=*/1);
+  EXPECT_EQ(next.rows, (std::vector<int64_t>{0, 1, 0}));
+  EXPECT_EQ(next.preempted, 1u);
+  scheduler.compose(std::vector{full, full, youngest}, 8, 0, next, /*comingBlocks=*/2); // one each
+  EXPECT_EQ(next.rows, (std::vector<int64_t>{0, 0, 1}));
+  EXPECT_EQ(next.preempted, 0u);
+}
+
+// Prompts of 8 of which 4 are there, without a block to go on with. Where nothing comes the youngest gives its own up.
+TEST(SchedulerWithSwaps, PromptsThatHaveNoBlockWaitForWhatComes) {
+  const Scheduler scheduler({.maxNumSeqs = 4, .blockTokens = 4});
+  const SequenceView prompt{.prefill = 8, .rows = 4, .blocks = 1};
+  SequenceView comes = prompt;
+  comes.moving = true;
+  Composition next;
+  scheduler.compose(std::vector{prompt, prompt}, 8, 0, next);
+  EXPECT_EQ(next.rows, (std::vector<int64_t>{4, 0}));
+  EXPECT_EQ(next.preempted, 1u);
+  scheduler.compose(std::vector{prompt, prompt}, 8, 0, next, /*comingBlocks=*/1);
+  EXPECT_EQ(next.rows, (std::vector<int64_t>{0, 0}));
+  EXPECT_EQ(next.preempted, 0u);
+  scheduler.compose(std::vector{prompt, comes}, 8, 0, next); // which has rows then, and may end
+  EXPECT_EQ(next.rows, (std::vector<int64_t>{0, 0}));
+  EXPECT_EQ(next.preempted, 0u);
+}
+
+// Decodes wait for prompts that are brought in, not for one that is on its way back with rows to bring.
+TEST(SchedulerWithSwaps, DecodesDoNotWaitForAPromptThatIsBroughtBack) {
+  const Scheduler scheduler({.maxNumSeqs = 4, .blockTokens = 4, .prefill = Prefill::Separate});
+  const SequenceView runs{.prefill = 4, .rows = 5, .blocks = 2};
+  SequenceView prompt{.prefill = 8, .rows = 4, .blocks = 1};
+  Composition next;
+  scheduler.compose(std::vector{runs, prompt}, 8, 4, next);
+  EXPECT_EQ(next.rows, (std::vector<int64_t>{0, 4}));
+  prompt.moving = true;
+  scheduler.compose(std::vector{runs, prompt}, 8, 4, next);
+  EXPECT_EQ(next.rows, (std::vector<int64_t>{1, 0}));
+}
+
+// The youngest is on its way back: its two blocks are free once that has ended, and not before.
+TEST(SchedulerWithSwaps, BlocksOfOneThatIsBroughtBackAreNotFreeYet) {
+  const Scheduler scheduler({.maxNumSeqs = 4, .blockTokens = 4});
+  const SequenceView full{.prefill = 4, .rows = 8, .blocks = 2};
+  SequenceView comes{.prefill = 4, .rows = 6, .blocks = 2};
+  comes.moving = true;
+  Composition next;
+  scheduler.compose(std::vector{full, comes}, 8, 0, next);
+  EXPECT_EQ(next.rows, (std::vector<int64_t>{0, 0}));
+  EXPECT_EQ(next.preempted, 1u);
+  scheduler.compose(std::vector{full, full, comes}, 8, 0, next); // one for each of both
+  EXPECT_EQ(next.rows, (std::vector<int64_t>{0, 0, 0}));
+  EXPECT_EQ(next.preempted, 1u);
+  comes.moving = false; // it is there: its blocks are free at once, and one is left for the second
+  scheduler.compose(std::vector{full, full, comes}, 8, 0, next);
+  EXPECT_EQ(next.rows, (std::vector<int64_t>{1, 1, 0}));
+  EXPECT_EQ(next.preempted, 1u);
+}
+
 TEST(SchedulerWithSwaps, WhoIsBroughtBackHasNoRowsYet) {
   const Scheduler scheduler({.maxNumSeqs = 4, .blockTokens = 4});
   const SequenceView runs{.prefill = 4, .rows = 5, .blocks = 2};
@@ -216,6 +324,10 @@ TEST(SchedulerWithSwaps, WhoComesBackLeavesTheOthersTheirNextBlocks) {
   const SequenceView runs{.prefill = 4, .rows = 8, .blocks = 2}, away{.prefill = 4, .rows = 6};
   EXPECT_FALSE(scheduler.mayJoin(std::vector{runs}, away, 2));
   EXPECT_TRUE(scheduler.mayJoin(std::vector{runs}, away, 3));
+  // One that goes on in the blocks of the turn before was preempted for nobody: it needs one for its 12 tokens.
+  const SequenceView turn{.prefill = 12, .rows = 8, .blocks = 2};
+  EXPECT_TRUE(scheduler.mayJoin(std::vector{runs}, turn, 1));
+  EXPECT_FALSE(scheduler.mayJoin(std::vector{runs}, turn, 0));
 }
 
 } // namespace
