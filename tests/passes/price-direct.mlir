@@ -1,4 +1,4 @@
-// RUN: headrace-opt %s -headrace-price-direct="device-bytes=512 link-bytes=64 append-device-bytes=96 append-link-bytes=48" | FileCheck %s
+// RUN: headrace-opt %s -headrace-price-direct="device-bytes=512 link-bytes=64 append-device-bytes=96 append-link-bytes=48 keep-device-bytes=24 keep-link-bytes=12" | FileCheck %s
 // RUN: %not headrace-opt %s -headrace-choose-homes 2>&1 | FileCheck %s --check-prefix=PHASE
 // RUN: sed s/homes/lanes/ %s | %not headrace-opt -headrace-price-direct 2>&1 | FileCheck %s --check-prefix=LANES
 
@@ -22,4 +22,8 @@ headrace.iteration @decode decode phase(homes) limits(8, 8, 2048) {
   // What writes over the link has the amounts of that.
   // CHECK: headrace.rope_append {{.*}} step<attention 0, direct, device_bytes 96, link_bytes 48>
   %r, %k, %h = headrace.rope_append tokens(%meta) %qkv, %kv home %tail step<attention 0, direct, device_bytes 90> : <512, bytes>, <600, f32>, <256, f32>, <host, 512, f32>
+  // What keeps activations over the link has the amounts of that.
+  // CHECK: headrace.act_append {{.*}} step<attention 0, direct, device_bytes 24, link_bytes 12>
+  %act = headrace.act 0 : <host, 512, f32>
+  %a = headrace.act_append tokens(%meta) %n, %act step<attention 0, direct, device_bytes 20> : <512, bytes>, <400, f32>, <host, 512, f32>
 }

@@ -124,6 +124,19 @@ TEST(SwappedCaches, AsManyPlacesAsFit) {
   EXPECT_EQ(nine->placements[0].slots.size(), 0u);
 }
 
+// As few as there may be: one for the layer that runs, one for the next.
+TEST(SwappedCaches, TwoPlacesAreEnough) {
+  CompileRequest r = fast(pie(9));
+  r.goal.kvDeviceMemory = 2 * kPlace;
+  const auto plan = compile(r);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->placements[0].slots.size(), 2u);
+  r.goal.kvDeviceMemory = 9 * kPlace - 1; // a byte short of all of them
+  const auto eight = compile(r);
+  ASSERT_TRUE(eight.ok()) << eight.status();
+  EXPECT_EQ(eight->placements[0].slots.size(), 8u);
+}
+
 TEST(SwappedCaches, WeightsAreOffloadedAsStated) {
   CompileRequest r = pie(8);
   r.policy.kvPlaces = 4;
