@@ -300,6 +300,18 @@ size_t Engine::running() const {
   return count;
 }
 
+size_t Engine::seated() const {
+  const auto countIn = [&](const Sequences &sequences) {
+    return static_cast<size_t>(std::count_if(sequences.begin(), sequences.end(), [&](const Sequence &s) {
+      return s.joined && !s.ended && s.seatedFrom <= oldest_;
+    }));
+  };
+  size_t count = countIn(leaving_);
+  for (const MiniBatch &one : miniBatches_)
+    count += countIn(one.running);
+  return count;
+}
+
 void Engine::cancelNow(uint64_t id) {
   const auto endIn = [&](Sequences &sequences) {
     for (Sequence &sequence : sequences)

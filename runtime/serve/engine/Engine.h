@@ -231,6 +231,9 @@ public:
   // For the engine's thread.
   size_t inFlight() const { return newest_ - oldest_; }
   size_t running() const;
+  // Requests with a seat in the oldest iteration in flight, which is the one that runs; with nothing in flight, with a
+  // seat. To their last token, so at most maxNumSeqs(): who joined behind that iteration is not among them yet.
+  size_t seated() const;
   size_t waiting() const { return waiting_.size(); } // of those taken in
   const EngineCounters &counters() const { return counters_; }
   int64_t maxNumSeqs() const { return maxNumSeqs_; }
@@ -264,7 +267,8 @@ private:
     int32_t slot = -1;      // request slot, while it runs
     uint32_t miniBatch = 0; // while it runs, or has blocks
     int32_t decodeId = 0;
-    bool joined = false; // no: it waits
+    bool joined = false;   // no: it waits
+    size_t seatedFrom = 0; // the launch, counted as newest_, that it joined for
     bool ended = false;
     int64_t startNs = -1; // of its first launch
     uint32_t preemptions = 0;

@@ -40,6 +40,7 @@ absl::StatusOr<uint64_t> Engine::submitPrefilled(EngineRequest request, int32_t 
   sequence.sampled = 1;
   sequence.ids.push_back(firstToken);
   sequence.joined = true;
+  sequence.seatedFrom = newest_;
   sequence.slot = into.freeSlots.back();
   into.freeSlots.pop_back();
   return id;

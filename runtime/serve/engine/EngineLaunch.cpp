@@ -71,6 +71,7 @@ absl::StatusOr<bool> Engine::joinOne() {
   if (!mayComeBack(sequence, into) || !scheduler_.mayJoin(into.views, sequence.view(), into.blocks->freeBlocks()))
     return false;
   sequence.joined = true;
+  sequence.seatedFrom = newest_;
   sequence.miniBatch = into.number;
   sequence.slot = into.freeSlots.back();
   into.freeSlots.pop_back();

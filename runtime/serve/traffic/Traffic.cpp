@@ -76,6 +76,8 @@ public:
                                                                            : runtime_.kvBlocks().limit() - 1));
       out_.peakKvBlocks = std::max(out_.peakKvBlocks, blocksInUse());
     }
+    if (options_.sampleEveryNs > 0 && (out_.samples.empty() || device_.nowNs() - startNs_ > sampleNs_))
+      keepSample();
     out_.engine = engine->counters();
     out_.device = since(before, device_.counters());
     return std::move(out_);
@@ -158,26 +160,48 @@ private:
   void sampleUntil(int64_t now) {
     if (options_.sampleEveryNs == 0)
       return;
-    for (; nextSampleNs_ <= now; nextSampleNs_ += out_.sampleEveryNs) {
+    for (;;) {
       if (out_.samples.size() == kMostSamples)
         thinSamples();
-      while (came_ < requests_.size() && requests_[came_].arrivalNs <= nextSampleNs_)
-        ++came_;
-      out_.samples.push_back(last_);
-      out_.samples.back().ns = nextSampleNs_;
-      if (options_.maxConcurrency == 0) // else those outside have not come
-        out_.samples.back().waiting += static_cast<uint32_t>(came_ - std::min(came_, next_));
+      const int64_t end = sampleNs_ + out_.sampleEveryNs;
+      if (end > now)
+        break;
+      countOutside(end - 1);
+      keepSample();
+      sampleNs_ = end;
+      most_ = end < now ? last_ : EngineSample();
     }
-    const size_t waiting = engine_->waiting();
-    last_ = {now, blocksInUse(), static_cast<uint32_t>(static_cast<size_t>(inEngine_) - waiting),
-             static_cast<uint32_t>(waiting)};
+    if (sampleNs_ < now)
+      countOutside(now);
+    const size_t running = engine_->seated();
+    last_ = {0, blocksInUse(), static_cast<uint32_t>(running),
+             static_cast<uint32_t>(static_cast<size_t>(inEngine_) - running)};
+    most_.kvBlocks = std::max(most_.kvBlocks, last_.kvBlocks);
+    most_.running = std::max(most_.running, last_.running);
+    most_.waiting = std::max(most_.waiting, last_.waiting);
   }
 
-  // Every second of them goes.
+  // Those that have come by then and were not submitted wait as well; with maxConcurrency they have not come.
+  void countOutside(int64_t ns) {
+    while (came_ < requests_.size() && requests_[came_].arrivalNs <= ns)
+      ++came_;
+    const size_t outside = options_.maxConcurrency == 0 ? came_ - std::min(came_, next_) : 0;
+    most_.waiting = std::max(most_.waiting, last_.waiting + static_cast<uint32_t>(outside));
+  }
+
+  void keepSample() {
+    most_.ns = sampleNs_;
+    out_.samples.push_back(most_);
+  }
+
+  // Of every two one that is the most of both.
   void thinSamples() {
-    for (size_t i = 0; 2 * i < out_.samples.size(); ++i)
-      out_.samples[i] = out_.samples[2 * i];
-    out_.samples.resize((out_.samples.size() + 1) / 2);
+    std::vector<EngineSample> &all = out_.samples;
+    for (size_t i = 0; 2 * i < all.size(); ++i) {
+      const EngineSample &a = all[2 * i], &b = all[std::min(2 * i + 1, all.size() - 1)];
+      all[i] = {a.ns, std::max(a.kvBlocks, b.kvBlocks), std::max(a.running, b.running), std::max(a.waiting, b.waiting)};
+    }
+    all.resize((all.size() + 1) / 2);
     out_.sampleEveryNs *= 2;
   }
 
@@ -193,8 +217,8 @@ private:
   int64_t inEngine_ = 0;     // submitted and not ended
   int64_t letInNs_ = 0;      // when maxConcurrency last began to let requests in: those that came before waited
   std::vector<size_t> ofId_; // the request of engine id 1, 2, ...
-  int64_t nextSampleNs_ = 0;
-  EngineSample last_; // after the last step
+  int64_t sampleNs_ = 0;     // when the sample that is being taken began
+  EngineSample most_, last_; // of that sample; after the last step
   TrafficResult out_;
 };
 

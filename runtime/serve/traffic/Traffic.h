@@ -57,12 +57,12 @@ struct RequestTimes {
   }
 };
 
-// What the engine had at a moment, for KV use over time: since the launch before, or since tokens were read.
+// What the engine had over time: of each the most that it was at any moment from `ns` on, before the next sample.
 struct EngineSample {
   int64_t ns = 0;       // from the start, a multiple of the interval
   int64_t kvBlocks = 0; // in use, of TrafficResult::kvBlocks
-  uint32_t running = 0; // requests that have begun, to their last token
-  uint32_t waiting = 0; // those that have come and not begun
+  uint32_t running = 0; // requests with a seat in the iteration that runs (Engine::seated())
+  uint32_t waiting = 0; // the others that have come, those that were preempted among them
 };
 
 struct TrafficOptions {

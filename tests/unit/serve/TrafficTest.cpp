@@ -158,33 +158,65 @@ TEST(RunTraffic, MaxConcurrencyKeepsRequestsOutside) {
   EXPECT_THAT(arrivals, ElementsAre(0, 0, 3000, 3000, 6000, 9000));
 }
 
-// Blocks of 4 tokens: 5 of the prompt take 2 until the eighth token is there, one each 1000 ns from 3000 on.
-TEST(RunTraffic, SamplesWhatWasSinceTheEdgeBefore) {
-  Sim sim;
-  const TrafficResult result = sim.run({request(500, 5, 6)}, {.engine = {.depth = 1}, .sampleEveryNs = 2000});
-  std::vector<int64_t> ns, blocks, running;
+struct Samples {
+  std::vector<int64_t> ns, blocks, running, waiting;
+};
+Samples samplesOf(const TrafficResult &result) {
+  Samples out;
   for (const EngineSample &sample : result.samples) {
-    ns.push_back(sample.ns);
-    blocks.push_back(sample.kvBlocks);
-    running.push_back(sample.running);
+    out.ns.push_back(sample.ns);
+    out.blocks.push_back(sample.kvBlocks);
+    out.running.push_back(sample.running);
+    out.waiting.push_back(sample.waiting);
   }
-  // Launched at 500, 3500, ... 7500 with 5, 6, ... 10 rows: at 8500 it has ended.
-  EXPECT_EQ(result.durationNs, 8500);
-  EXPECT_THAT(ns, ElementsAre(0, 2000, 4000, 6000, 8000));
-  EXPECT_THAT(blocks, ElementsAre(0, 2, 2, 2, 3));
-  EXPECT_THAT(running, ElementsAre(0, 1, 1, 1, 1)); // to its last token
-  EXPECT_EQ(result.peakKvBlocks, 3);
-  EXPECT_EQ(result.kvBlocks, 30);
+  return out;
 }
 
-// One that comes at the very time of a sample is there: it waits, until the iteration that runs to 3000 has ended.
+// Blocks of 4 tokens: 5 of the prompt take 2 until the eighth token is there, one each 1000 ns from 5500 on.
+TEST(RunTraffic, ASampleIsTheMostUntilTheNext) {
+  Sim sim;
+  const Samples got = samplesOf(sim.run({request(2500, 5, 6)}, {.engine = {.depth = 1}, .sampleEveryNs = 2000}));
+  // Launched at 2500, 5500, ... 9500 with 5, 6, ... 10 rows, the ninth at 8500: at 10500 it has ended.
+  EXPECT_THAT(got.ns, ElementsAre(0, 2000, 4000, 6000, 8000, 10000));
+  EXPECT_THAT(got.blocks, ElementsAre(0, 2, 2, 2, 3, 3));
+  EXPECT_THAT(got.running, ElementsAre(0, 1, 1, 1, 1, 1)); // to its last token
+}
+
+// A sample of all of it: three blocks only from 8500 on, one request of two waits at 7000 for the other's prompt.
+TEST(RunTraffic, NoSampleIsTooLongForTheMost) {
+  for (const int64_t every : {1000, 10'000, 1'000'000}) {
+    Sim sim;
+    const TrafficResult result =
+        sim.run({request(2500, 5, 6), request(7000, 1, 1)}, {.engine = {.depth = 1}, .sampleEveryNs = every});
+    const Samples got = samplesOf(result);
+    EXPECT_EQ(*std::max_element(got.blocks.begin(), got.blocks.end()), result.peakKvBlocks) << every;
+    EXPECT_EQ(*std::max_element(got.running.begin(), got.running.end()), 2) << every;
+    EXPECT_EQ(*std::max_element(got.waiting.begin(), got.waiting.end()), 1) << every;
+  }
+}
+
+// One seat, two in flight: request 1 takes it at 3000, when the last iteration of request 0 is launched and the one
+// before it read. That runs to 4000, and so long request 1 waits.
+TEST(RunTraffic, WhoHasASeatInALaterIterationDoesNotRunYet) {
+  Sim sim;
+  const Samples got =
+      samplesOf(sim.run({request(0, 5, 2), request(0, 5, 2)}, {.engine = {.maxNumSeqs = 1}, .sampleEveryNs = 1000}));
+  EXPECT_THAT(got.ns, ElementsAre(0, 1000, 2000, 3000, 4000, 5000, 6000, 7000));
+  EXPECT_THAT(got.running, ElementsAre(1, 1, 1, 1, 1, 1, 1, 1));
+  EXPECT_THAT(got.waiting, ElementsAre(1, 1, 1, 1, 0, 0, 0, 0));
+}
+
+// One that comes at the very time of a sample is in it, and in none before: it waits, until the iteration that runs to
+// 3000 has ended.
 TEST(RunTraffic, ASampleHasWhoComesAtItsTime) {
   Sim sim;
   const TrafficResult result =
       sim.run({request(0, 5, 3), request(2000, 5, 3)}, {.engine = {.depth = 1}, .sampleEveryNs = 2000});
   ASSERT_GE(result.samples.size(), 2u);
+  EXPECT_EQ(result.samples[0].running, 1u);
+  EXPECT_EQ(result.samples[0].waiting, 0u);
   EXPECT_EQ(result.samples[1].ns, 2000);
-  EXPECT_EQ(result.samples[1].running, 1u);
+  EXPECT_EQ(result.samples[1].running, 2u);
   EXPECT_EQ(result.samples[1].waiting, 1u);
 }
 
@@ -194,7 +226,7 @@ TEST(RunTraffic, SamplesAreThinnedWhenThereAreTooMany) {
   const TrafficResult result = sim.run({request(997'000, 5, 1)}, {.sampleEveryNs = 1});
   EXPECT_EQ(result.durationNs, 1'000'000);
   EXPECT_EQ(result.sampleEveryNs, 16);
-  ASSERT_EQ(result.samples.size(), 62501u);
+  ASSERT_EQ(result.samples.size(), 62500u);
   for (size_t i = 0; i < result.samples.size(); ++i)
     ASSERT_EQ(result.samples[i].ns, static_cast<int64_t>(i) * 16);
 }
