@@ -40,8 +40,10 @@ TEST_F(BenchCommand, EveryPolicyIsHeldAgainstTheSameObjective) {
                                  "--output-len", "4", "--slo-factor", "1.5", "--json"});
   for (const char *phase : {"prefill", "decode"}) {
     const double slo = j["rows"][0][phase]["slo_ms"];
-    // Nothing offloaded takes 1 / 1.5 of it.
-    EXPECT_NEAR(j["rows"][0][phase]["over_slo"].get<double>(), 1 / 1.5, 1e-4);
+    // The factor is of what the plan says of its bucket; what runs of it, here contexts that grow up to it, takes less.
+    EXPECT_NEAR(slo, 1.5 * j["rows"][0][phase]["resident_ms"].get<double>(), 1e-6);
+    EXPECT_LE(j["rows"][0][phase]["over_slo"].get<double>(), 1 / 1.5);
+    EXPECT_GT(j["rows"][0][phase]["over_slo"].get<double>(), 0.99 / 1.5);
     for (const nlohmann::json &row : j["rows"])
       EXPECT_EQ(row[phase]["slo_ms"].get<double>(), slo) << row["policy"];
     for (const size_t chooses : {3, 4}) {

@@ -246,15 +246,18 @@ private:
       BenchPhase none;
       none.batch = one.load.batch;
       none.refused = one.refused;
-      if (one.role != BenchRole::Prefill) // before a prefill that is run for its times
-        row.decode = one.instance ? one.instance->decode(report_.deviceMemory) : none;
+      if (one.role != BenchRole::Prefill) { // before a prefill that is run for its times
+        row.decode = none;
+        if (one.instance) {
+          ASSIGN_OR_RETURN(phase, one.instance->decode(report_.deviceMemory));
+          row.decode = std::move(phase);
+        }
+      }
       if (one.role != BenchRole::Decode) {
         row.prefill = none;
         if (one.instance) {
-          absl::StatusOr<BenchPhase> phase = one.instance->prefill(one.prompts, report_.deviceMemory);
-          if (!phase.ok())
-            return phase.status();
-          row.prefill = *std::move(phase);
+          ASSIGN_OR_RETURN(phase, one.instance->prefill(one.prompts, report_.deviceMemory));
+          row.prefill = std::move(phase);
         }
       }
     }

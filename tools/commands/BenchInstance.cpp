@@ -9,17 +9,15 @@
 #include "runtime/serve/engine/BatchEngine.h"
 #include "tools/commands/Devices.h"
 #include "tools/commands/RunSetup.h"
+#include "tools/report/IterationLooks.h"
+#include "tools/report/RunFindings.h"
+#include "tools/timeline/Trace.h"
 
 namespace headrace::tools {
 
 using namespace std::chrono_literals;
 
 namespace {
-
-struct Iteration {
-  uint32_t variant = 0;
-  int64_t ns = 0;
-};
 
 // Shares of one iteration in which a lane had a step running.
 struct Busy {
@@ -57,11 +55,12 @@ BenchInstance::load(plan::Plan plan, BenchRole role, const BenchLoad &load, cons
   instance->device_ = std::move(device);
   core::LoadOptions loadOptions;
   loadOptions.placement = instance->prefillPlacement_;
-  absl::StatusOr<std::unique_ptr<core::Runtime>> runtime =
-      core::Runtime::load(kept, *instance->device_, {.trace = true}, weights, loadOptions);
+  absl::StatusOr<std::unique_ptr<core::Runtime>> runtime = core::Runtime::load(
+      kept, *instance->device_, {.trace = true, .pricing = core::Pricing::Rows}, weights, loadOptions);
   if (!runtime.ok())
     return runtime.status();
   instance->runtime_ = *std::move(runtime);
+  instance->times_.emplace(kept, /*linkBandwidth=*/0, loadOptions.placement);
   return instance;
 }
 
@@ -75,12 +74,16 @@ absl::Status BenchInstance::generate(const Prompts &prompts, int64_t newTokens, 
   request.maxNewTokens = newTokens;
   request.separatePrefill = true;
   request.drain = false; // rounds follow each other as iterations do
-  std::vector<Iteration> iterations;
-  request.onIteration = [&](const serve::IterationSeen &seen) { iterations.push_back({seen.variant, seen.ns}); };
+  std::vector<serve::IterationSeen> iterations;
+  request.onIteration = [&](const serve::IterationSeen &seen) { iterations.push_back(seen); };
+  IterationLooks looks(*runtime_, /*opened=*/false, /*many=*/false, /*rows=*/true); // only at what was launched
+  request.onLaunch = [&](uint32_t variant, const kernels::IterationMeta &first) { looks.launched(variant, first); };
   request.placementOf = [this](const serve::ComposedIteration &next) {
     return next.prefill ? prefillPlacement_ : decodePlacement_;
   };
   ASSIGN_OR_RETURN(result, serve::generate(*runtime_, request));
+  for (size_t i = 0; i < iterations.size(); ++i)
+    times_->add(iterations[i], looks.ran()[i], counts);
   if (!counts)
     return absl::OkStatus();
 
@@ -88,6 +91,7 @@ absl::Status BenchInstance::generate(const Prompts &prompts, int64_t newTokens, 
   if (role_ != BenchRole::Decode) {
     prefill_.iterations = static_cast<int64_t>(prefills);
     prefill_.variant = iterations[prefills - 1].variant;
+    prefill_.ran = looks.ran()[prefills - 1];
     prefill_.ns.insert(prefill_.ns.end(), result.firstTokenNs.begin(), result.firstTokenNs.end());
     for (size_t i = 0; i < prefills; ++i)
       prefill_.totalNs += iterations[i].ns;
@@ -96,6 +100,7 @@ absl::Status BenchInstance::generate(const Prompts &prompts, int64_t newTokens, 
   }
   for (size_t i = prefills + (role_ == BenchRole::Decode ? 1 : 0); i < iterations.size(); ++i) {
     decode_.variant = iterations[i].variant;
+    decode_.ran = looks.ran()[i];
     decode_.ns.push_back(iterations[i].ns);
     decode_.totalNs += iterations[i].ns;
     decode_.tokens += prompts.size();
@@ -109,12 +114,13 @@ absl::StatusOr<BenchPhase> BenchInstance::prefill(const Prompts &prompts, uint64
   return phaseOf(prefill_, prefillPlacement_, /*decode=*/false, deviceMemory);
 }
 
-BenchPhase BenchInstance::decode(uint64_t deviceMemory) const {
+absl::StatusOr<BenchPhase> BenchInstance::decode(uint64_t deviceMemory) const {
   return phaseOf(decode_, decodePlacement_, /*decode=*/true, deviceMemory);
 }
 
-BenchPhase BenchInstance::phaseOf(const Samples &samples, uint32_t placement, bool decode,
-                                  uint64_t deviceMemory) const {
+absl::StatusOr<BenchPhase> BenchInstance::phaseOf(const Samples &samples, uint32_t placement, bool decode,
+                                                  uint64_t deviceMemory) const {
+  RETURN_IF_ERROR(device_->drain()); // the last iteration's times are whole
   BenchPhase phase;
   phase.batch = load_.batch;
   phase.placement = plan_.placements[placement].name;
@@ -132,7 +138,7 @@ BenchPhase BenchInstance::phaseOf(const Samples &samples, uint32_t placement, bo
   if (const plan::BucketChoice *choice = choiceFor(plan_, decode, load_))
     phase.residentNs = static_cast<double>(choice->residentNs);
   const plan::Variant &variant = plan_.variants[samples.variant];
-  phase.predictedNs = static_cast<double>(variant.predictedNs);
+  compare(samples, decode, phase);
   if (samples.totalNs > 0)
     phase.tokensPerSecond = static_cast<double>(samples.tokens) / (static_cast<double>(samples.totalNs) * 1e-9);
   phase.deviceBytes = plan_.arenaBytes;
@@ -145,6 +151,25 @@ BenchPhase BenchInstance::phaseOf(const Samples &samples, uint32_t placement, bo
   phase.stallShare = 1 - busy.compute;
   phase.linkBusy = busy.link;
   return phase;
+}
+
+// What was predicted of what ran, and why it took another time.
+void BenchInstance::compare(const Samples &samples, bool decode, BenchPhase &phase) const {
+  Compared compared = decode ? times_->decode() : times_->prefill();
+  if (decode && compared.iterations == 0) // the only one is behind a change
+    compared = times_->changes();
+  phase.predictedNs = compared.predictedMs * 1e6 * static_cast<double>(decode ? 1 : samples.iterations);
+  phase.overPredicted = compared.ratio();
+  if (!device_->holdsData() ||
+      device_->lastTimes().size() != plan_.schedules[plan_.variants[samples.variant].schedule].steps.size())
+    return;
+  Trace looked = makeTrace(plan_, std::string(device_->kind()), samples.variant, device_->lastTimes());
+  looked.about = "the last iteration";
+  looked.rows = samples.ran.rows;
+  looked.inUse = samples.ran.inUse;
+  const PhaseInput input{decode ? "decode" : "prefill", compared.predictedMs, compared.measuredMs, samples.variant,
+                         std::move(looked)};
+  phase.why = findOut(plan_, {input}, /*linkBandwidth=*/0, /*virtualTime=*/false).phases.front().why;
 }
 
 } // namespace headrace::tools

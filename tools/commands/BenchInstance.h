@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -14,6 +15,8 @@
 #include "tools/commands/Commands.h"
 #include "tools/commands/PromptIds.h"
 #include "tools/report/BenchReport.h"
+#include "tools/report/RanLaunch.h"
+#include "tools/report/RunTimes.h"
 
 namespace headrace::tools {
 
@@ -31,7 +34,7 @@ public:
   absl::Status round(const Prompts &prompts, bool counts);
   // After the last round, which kept what each step of the last iteration took.
   absl::StatusOr<BenchPhase> prefill(const Prompts &prompts, uint64_t deviceMemory);
-  BenchPhase decode(uint64_t deviceMemory) const;
+  absl::StatusOr<BenchPhase> decode(uint64_t deviceMemory) const;
 
   std::string_view device() const { return device_->kind(); }
 
@@ -45,9 +48,12 @@ private:
     uint64_t tokens = 0;            // prompt tokens, or new ones
     int64_t iterations = 1;         // a prompt's prefill takes, at most
     uint32_t variant = plan::kNone; // of the last iteration
+    RanLaunch ran;                  // in it
   };
   absl::Status generate(const Prompts &prompts, int64_t newTokens, bool counts);
-  BenchPhase phaseOf(const Samples &samples, uint32_t placement, bool decode, uint64_t deviceMemory) const;
+  absl::StatusOr<BenchPhase> phaseOf(const Samples &samples, uint32_t placement, bool decode,
+                                     uint64_t deviceMemory) const;
+  void compare(const Samples &samples, bool decode, BenchPhase &phase) const;
 
   BenchRole role_;
   BenchLoad load_;
@@ -57,6 +63,7 @@ private:
   std::unique_ptr<core::Runtime> runtime_;
   uint32_t prefillPlacement_ = 0, decodePlacement_ = 0;
   Samples prefill_, decode_;
+  std::optional<RunTimes> times_; // of all rounds that count
 };
 
 } // namespace headrace::tools

@@ -38,6 +38,7 @@ Json phaseJson(const std::optional<BenchPhase> &maybe) {
           {"slo_ms", known(p.sloNs)},
           {"resident_ms", known(p.residentNs)},
           {"predicted_ms", ms(p.predictedNs)},
+          {"why", p.why.empty() ? Json(nullptr) : Json(p.why)},
           {"over_slo", p.sloNs > 0 ? Json(p.overSlo()) : Json(nullptr)},
           {"attainment", p.held},
           {"tokens_per_second", p.tokensPerSecond},
@@ -64,6 +65,27 @@ bool has(const std::vector<BenchRow> &rows, Phase phase) {
 bool asked(const std::vector<BenchRow> &rows, Phase phase) {
   return std::any_of(rows.begin(), rows.end(),
                      [&](const BenchRow &row) { return (row.*phase).has_value() && (row.*phase)->sloNs > 0; });
+}
+
+// Why the row that is furthest from what was predicted of it is so; of the others how far.
+std::string whyText(const std::vector<BenchRow> &rows, Phase phase) {
+  const auto apart = [&](const BenchRow &row) {
+    const double over = (row.*phase)->overPredicted;
+    return over > 0 ? std::max(over, 1 / over) : 0;
+  };
+  const BenchRow *most = nullptr;
+  for (const BenchRow &row : rows)
+    if (const std::optional<BenchPhase> &p = row.*phase;
+        p && !p->why.empty() && (most == nullptr || apart(row) > apart(*most)))
+      most = &row;
+  if (most == nullptr)
+    return "";
+  const auto name = [&](const BenchRow &row) { return model::cat(row.policy, ", batch ", (row.*phase)->batch); };
+  std::string text = model::cat("why              ", name(*most), ": ", (most->*phase)->why, "\n"), others;
+  for (const BenchRow &row : rows)
+    if (const std::optional<BenchPhase> &p = row.*phase; p && !p->why.empty() && &row != most)
+      absl::StrAppendFormat(&others, "%s%s %.2f x", others.empty() ? "" : "; ", name(row), p->overPredicted);
+  return others.empty() ? text : text + model::cat("so also          ", others, "\n");
 }
 
 std::string phaseTable(const std::vector<BenchRow> &rows, Phase phase, const char *time, bool all) {
@@ -96,7 +118,7 @@ std::string phaseTable(const std::vector<BenchRow> &rows, Phase phase, const cha
                                percent(p->stallShare), percent(p->linkBusy)});
     table.push_back(std::move(cells));
   }
-  return (table.size() > 1 ? foldTable(table, all, "rows", kShowAll) : std::string()) + refusals;
+  return (table.size() > 1 ? foldTable(table, all, "rows", kShowAll) : std::string()) + refusals + whyText(rows, phase);
 }
 
 // A policy has the same colour in every chart; -1: one that is left over.

@@ -31,7 +31,9 @@ struct BenchPhase {
   double sloNs = 0;           // 0: none was asked for
   double held = 1;            // share of samples within it
   double residentNs = 0;      // with nothing offloaded, on a device large enough; 0: not asked for
-  double predictedNs = 0;     // an iteration
+  double predictedNs = 0;     // of what ran: of decode an iteration, of prefill all that a prompt takes
+  double overPredicted = 1;   // an iteration's mean over what was predicted of it
+  std::string why;            // both are over 1.3 x apart (RunFindings.h): why; else empty
   double tokensPerSecond = 0; // prompt tokens in prefill, new tokens in decode
 
   uint64_t deviceBytes = 0; // arena

@@ -136,7 +136,8 @@ std::string FleetReport::text(bool each, bool all) const {
   const auto line = [&](const char *name, const std::string &value) {
     absl::StrAppendFormat(&out, "%-16s %s\n", name, value);
   };
-  line("device", device);
+  line("device",
+       device == "sim" ? "sim; an iteration takes its full bucket's time, which bounds on the bus count on" : device);
   line("coordinated", coordinated ? "yes" : "no: everything is admitted, every device has one placement");
   for (const DeviceTally &d : devices) {
     std::string placements;

@@ -65,12 +65,17 @@ uint64_t RunTimes::wayNs(uint32_t variant, const RanLaunch &ran) {
   return ns;
 }
 
-void RunTimes::add(const serve::IterationSeen &seen, const RanLaunch &ran) {
-  const bool first = last_ == plan::kNone;
+void RunTimes::add(const serve::IterationSeen &seen, const RanLaunch &ran, bool counts) {
   const sim::TokenGaps::Times times = timesOf(seen.variant, ran);
   const uint64_t way = wayNs(seen.variant, ran);
-  const uint64_t ns = (first ? 0 : lastTailNs_) + way + times.headNs;
-  const bool change = !first && plan_.variants[last_].schedule != plan_.variants[seen.variant].schedule;
+  if (counts)
+    count(seen, (last_ == plan::kNone ? 0 : lastTailNs_) + way + times.headNs, way);
+  last_ = seen.variant;
+  lastTailNs_ = times.tailNs();
+}
+
+void RunTimes::count(const serve::IterationSeen &seen, uint64_t ns, uint64_t way) {
+  const bool change = last_ != plan::kNone && plan_.variants[last_].schedule != plan_.variants[seen.variant].schedule;
   longestInPromptsNs_ = std::max({longestInPromptsNs_, seen.waitedNs, seen.prefill ? seen.gapNs : -1});
   if (seen.prefill) {
     prefill_.add(ns, seen.ns);
@@ -94,8 +99,6 @@ void RunTimes::add(const serve::IterationSeen &seen, const RanLaunch &ran) {
       }
     }
   }
-  last_ = seen.variant;
-  lastTailNs_ = times.tailNs();
 }
 
 double RunTimes::noise() const {

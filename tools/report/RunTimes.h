@@ -32,8 +32,9 @@ class RunTimes {
 public:
   // The plan outlives it. `linkBandwidth` as DeviceOptions has it; `placement`: what the run begins in.
   RunTimes(const plan::Plan &plan, double linkBandwidth, uint32_t placement);
-  // Iterations in their order, once the run has ended: predicting one takes about as long as it has steps.
-  void add(const serve::IterationSeen &seen, const RanLaunch &ran = {});
+  // Iterations in their order, once the run has ended: predicting one takes about as long as it has steps. One that
+  // does not count is only what the next one begins with.
+  void add(const serve::IterationSeen &seen, const RanLaunch &ran = {}, bool counts = true);
 
   Compared prefill() const { return meanOf(prefill_); } // with rows of prompts
   // Of decode, those that begin with what the one before them left; and those behind a change: of placement, or from
@@ -57,6 +58,7 @@ private:
   // Of the transitions before the next iteration, which runs `variant`; 0 where nothing leads there.
   uint64_t wayNs(uint32_t variant, const RanLaunch &ran);
   static Compared meanOf(const Sum &sum);
+  void count(const serve::IterationSeen &seen, uint64_t predictedNs, uint64_t wayNs);
   uint64_t objectiveNs(uint32_t variant) const; // of decode in this bucket; 0: none
   double noise() const; // of what a steady iteration takes, over its prediction: the 99th percentile over the median
 
