@@ -229,7 +229,9 @@ absl::Status Chooser::refusal() {
   }
   if (!ok())
     return status_;
-  return absl::ResourceExhaustedError(explainMissed(*p_.spec, *p_.target, *p_.goal, p_.policy.name, minima));
+  const bool prompts = p_.goal->ttft && minima.mixed.missed && !minima.decode.missed;
+  return missed(explainMissed(*p_.spec, *p_.target, *p_.goal, p_.policy.name, minima),
+                std::chrono::nanoseconds(prompts ? minima.mixed.ns : 0));
 }
 
 } // namespace headrace::compiler

@@ -201,7 +201,8 @@ absl::Status Chooser::refusalTogether() {
   minima.bytes = leastBytesTogether();
   if (!ok())
     return status_;
-  return absl::ResourceExhaustedError(explainApart(*p_.spec, *p_.target, goal, p_.policy.name, *p_.apart, minima));
+  return missed(explainApart(*p_.spec, *p_.target, goal, p_.policy.name, *p_.apart, minima),
+                minima.ttft.value_or(std::chrono::nanoseconds(0)));
 }
 
 void Chooser::raiseForGaps(ObjectiveMinima &minima) {

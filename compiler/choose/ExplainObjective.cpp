@@ -17,6 +17,8 @@
 namespace headrace::compiler {
 namespace {
 
+constexpr absl::string_view kLeastTtft = "headrace/least-ttft"; // a refusal's payload: nanoseconds
+
 // Six decimals, rounded up: a factor that is met.
 std::string factorText(double factor) {
   std::string text = absl::StrFormat("%.6f", std::ceil(factor * 1e6 - 1e-7) / 1e6);
@@ -79,6 +81,18 @@ std::string explainApart(const model::ModelSpec &spec, const Target &target, con
     absl::StrAppend(&text, "; the minimum memory of one is ", *minima.bytes, " bytes (", bytesText(*minima.bytes),
                     ") at ", goal.sloFactor ? "this factor" : "these objectives");
   return absl::StrCat(text, "; on instances apart (--instances apart) they are met");
+}
+
+absl::Status missed(const std::string &text, std::chrono::nanoseconds leastTtft) {
+  absl::Status status = absl::ResourceExhaustedError(text);
+  if (leastTtft.count() > 0)
+    status.SetPayload(kLeastTtft, absl::Cord(absl::StrCat(leastTtft.count())));
+  return status;
+}
+
+std::optional<std::chrono::nanoseconds> leastTtft(const absl::Status &status) {
+  const auto payload = status.GetPayload(kLeastTtft);
+  return payload ? std::optional(std::chrono::nanoseconds(std::stoll(std::string(*payload)))) : std::nullopt;
 }
 
 std::string explainMissed(const model::ModelSpec &spec, const Target &target, const model::Goal &goal,

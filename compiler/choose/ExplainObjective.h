@@ -3,10 +3,12 @@
 // Why placements were chosen by latency, and what would do where none can be.
 #pragma once
 
+#include <chrono>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "compiler/lower/Placements.h"
 #include "runtime/plan/Plan.h"
 
@@ -52,6 +54,11 @@ struct TogetherMinima {
 // Every bucket's objective can be met, but not by one instance that changes between them.
 std::string explainApart(const model::ModelSpec &spec, const Target &target, const model::Goal &goal,
                          const std::string &policy, const BrokenGap &apart, const TogetherMinima &minima);
+
+// A refusal that says at least which TTFT of an iteration would do, the rest of the goal as it is; 0: that is not
+// known.
+absl::Status missed(const std::string &text, std::chrono::nanoseconds leastTtft);
+std::optional<std::chrono::nanoseconds> leastTtft(const absl::Status &status); // nothing of all others
 
 // A message in which every minimum is exact: a goal with it succeeds, one a step below (1 ns, 1e-6, 1 byte) does not.
 std::string explainMissed(const model::ModelSpec &spec, const Target &target, const model::Goal &goal,

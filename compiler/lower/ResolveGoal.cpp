@@ -353,9 +353,14 @@ absl::StatusOr<Target> resolveGoal(const CompileRequest &request) {
   if (goal.context && *goal.context > spec.maxPositions)
     return refuse("goal.context", *goal.context,
                   absl::StrCat("at most the ", spec.maxPositions, " positions of ", spec.name));
+  const int64_t output = goal.outputLen.value_or(1), stated = goal.inputLen.value_or(1) + output;
   ASSIGN_OR_RETURN(context, settle("goal.context", goal.context, "buckets.contexts", buckets.contexts,
-                                   std::min(kDefaultContext, spec.maxPositions), spec.maxPositions));
+                                   std::min(std::max(kDefaultContext, stated), spec.maxPositions), spec.maxPositions));
   target.context = context;
+  if (stated > context)
+    return goal.inputLen ? refuse("goal.input_len", *goal.inputLen,
+                                  absl::StrCat("with ", output, " of output at most the context of ", context))
+                         : refuse("goal.output_len", output, absl::StrCat("less than the context of ", context));
   RETURN_IF_ERROR(resolveKv(request, target));
   target.deviceMemory = goal.deviceMemory.value_or(request.hardware.memoryBytes);
   if (target.deviceMemory == 0)

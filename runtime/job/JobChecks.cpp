@@ -58,6 +58,15 @@ void checkGoal(Contradictions &check, const Goal &goal) {
                   "goal.kv_tokens or goal.kv_device_memory beside it, not both: each follows from the other");
   }
   check.require(goal.blockTokens >= 1, "goal.block_tokens", goal.blockTokens, "at least 1");
+  for (const auto &[key, tokens] : {std::pair("goal.input_len", goal.inputLen), {"goal.output_len", goal.outputLen}})
+    if (tokens)
+      check.require(*tokens >= 1, key, *tokens, "at least 1");
+  if (goal.context && goal.inputLen)
+    check.require(*goal.inputLen <= *goal.context - goal.outputLen.value_or(1), "goal.input_len", *goal.inputLen,
+                  cat("with ", goal.outputLen.value_or(1), " of output at most goal.context = ", *goal.context));
+  if (goal.context && goal.outputLen)
+    check.require(*goal.outputLen < *goal.context, "goal.output_len", *goal.outputLen,
+                  cat("less than goal.context = ", *goal.context));
 
   for (const auto &[key, time] : {std::pair("goal.ttft", goal.ttft), std::pair("goal.tpot", goal.tpot)})
     if (time) {

@@ -10,6 +10,7 @@
 //              mini_batches = 4 | "auto"
 //              kv_device_memory = "3GiB"  kv_host_memory = "40GiB"  expansion = 1.5 | "auto"
 //              block_tokens = 16  elastic_kv = "auto" | true | false  ttft = "500ms"  tpot = "50ms" | slo_factor = 1.5
+//              input_len = 1024  output_len = 128
 //              instances = "together" | "apart"  bus_devices = 2  record = "record.toml"
 //   [policy]   name = "headrace"  placements = 8  interval = 4 | "none"  offload_layers = 10  start_rule = "eager"
 //              kv_write_back = "auto" | "mirror" | "all" | "dirty"  kv_places = 6  residuals = "device" | "host"
@@ -20,6 +21,7 @@
 // Every key is also a flag of `headrace compile` (underscores become dashes); a flag wins over the file.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -84,10 +86,12 @@ struct Goal {
   int64_t blockTokens = 16;     // tokens per KV block
   // Whether placements may have more KV blocks than kvTokens asks for, in memory that others have weights in. Auto: on.
   AutoOnOff elasticKv = AutoOnOff::Auto;
-  // Latency objectives, of each iteration: ttft of one that prefills, tpot of one that only decodes; above zero. Either
-  // these, or one factor (at least 1) of the iteration without offloading for both.
+  // Latency objectives, above zero: ttft of a request's first token, which ends the last chunk of its prompt; tpot of
+  // each gap between tokens. Either these, or one factor (at least 1) of the time without offloading for both.
   std::optional<std::chrono::nanoseconds> ttft, tpot;
   std::optional<double> sloFactor;
+  // The request that ttft is of: tokens of its prompt, and of its output. Unset: promptLength().
+  std::optional<int64_t> inputLen, outputLen;
   // Who runs the plan. On one instance prompts and decoding follow each other, so the objectives hold with the change
   // between them; on instances apart each runs iterations of its own class alone.
   Instances instances = Instances::Together;
@@ -95,6 +99,10 @@ struct Goal {
   std::string record;     // a performance record in place of the roofline; empty: none
 
   bool hasSlo() const { return ttft || tpot || sloFactor; }
+  // Of the request that ttft is of: where it is not stated the longest prompt that the context and the output leave.
+  int64_t promptLength(int64_t ofContext) const {
+    return inputLen.value_or(std::max<int64_t>(1, ofContext - outputLen.value_or(1)));
+  }
 };
 
 inline constexpr int64_t kMaxBusDevices = 64;

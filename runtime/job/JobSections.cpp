@@ -115,6 +115,8 @@ absl::Status readGoal(TomlReader &table, const std::string &folder, Goal &goal) 
   }
   lay(parseSlo(table, "ttft"), goal.ttft);
   lay(parseSlo(table, "tpot"), goal.tpot);
+  lay(table.integer("input_len", 1, kMaxDimension), goal.inputLen);
+  lay(table.integer("output_len", 1, kMaxDimension), goal.outputLen);
   lay(table.number("slo_factor"), goal.sloFactor);
   if (table.has("slo_factor") && !(goal.sloFactor >= 1 && goal.sloFactor <= kMaxSloFactor))
     table.refuse("slo_factor", "a factor of the time without offloading, from 1 to 1e6");

@@ -189,6 +189,8 @@ model::Goal Decoder::goal(const fb::Goal &g) {
   out.kvHostMemory = optional(g.kv_host_memory());
   out.miniBatches = g.mini_batches();
   out.expansion = optional(g.expansion());
+  out.inputLen = optional(g.input_len());
+  out.outputLen = optional(g.output_len());
   if (g.kv_dtype())
     out.kvDtype = enumerator<model::DType>(*g.kv_dtype(), "goal.kv_dtype");
   out.blockTokens = g.block_tokens();

@@ -63,7 +63,7 @@ Offset<fb::Goal> encodeGoal(FlatBufferBuilder &fbb, const model::Goal &g) {
                         kvDtype, g.blockTokens, nanoseconds(g.ttft), nanoseconds(g.tpot), optional(g.sloFactor),
                         g.busDevices, g.record.empty() ? 0 : fbb.CreateString(g.record), raw(g.elasticKv),
                         raw(g.instances), optional(g.kvDeviceMemory), optional(g.kvHostMemory), g.miniBatches,
-                        optional(g.expansion));
+                        optional(g.expansion), optional(g.inputLen), optional(g.outputLen));
 }
 
 Offset<fb::Policy> encodePolicy(FlatBufferBuilder &fbb, const model::Policy &p) {

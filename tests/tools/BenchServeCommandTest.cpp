@@ -169,7 +169,7 @@ TEST_F(BenchServe, TheKeysOfItsJson) {
                           "prefill_iterations", "queueing_ms", "refusals", "refused", "request_rate_per_second",
                           "requests", "requests_per_second", "stall_ms", "swap_fallbacks", "swap_in_bytes",
                           "swap_out_bytes", "swaps_in", "swaps_out", "thrown_away_rows", "total_tokens_per_second",
-                          "tpot_ms", "ttft_ms"));
+                          "tpot_ms", "ttft_held", "ttft_ms"));
   EXPECT_THAT(keysOf(r["ttft_ms"]), ElementsAre("count", "max", "mean", "median", "p50", "p99", "std"));
   // Three of four tokens in a row, 163.068 ms each.
   EXPECT_NEAR(r["duration_s"].get<double>(), 3 * 0.163068, 1e-5);
@@ -230,10 +230,28 @@ TEST_F(BenchServe, RatesAreARowEachAndAPictureAgainstThem) {
 
 // Seats change hands a launch before the device is there, and iterations here are shorter than a bin.
 TEST_F(BenchServe, NoMoreRunThanThereAreSeatsAndBinsReachThePeak) {
-  const nlohmann::json r = json({"bench", "serve", golden("llama-7-gqa-llama3-f32"), "--device", "sim", "--num-prompts",
-                                 "30", "--random-input-len", "40", "--random-output-len", "12", "--request-rate",
-                                 "3000", "--burstiness", "3", "--seed", "89", "--max-num-seqs", "4",
-                                 "--max-num-batched-tokens", "4", "--json"})["results"][0];
+  const nlohmann::json r = json({"bench",
+                                 "serve",
+                                 golden("llama-7-gqa-llama3-f32"),
+                                 "--device",
+                                 "sim",
+                                 "--num-prompts",
+                                 "30",
+                                 "--random-input-len",
+                                 "40",
+                                 "--random-output-len",
+                                 "12",
+                                 "--request-rate",
+                                 "3000",
+                                 "--burstiness",
+                                 "3",
+                                 "--seed",
+                                 "89",
+                                 "--max-num-seqs",
+                                 "4",
+                                 "--max-num-batched-tokens",
+                                 "4",
+                                 "--json"})["results"][0];
   EXPECT_EQ(r["completed"], 30);
   EXPECT_EQ(mostOf(r, "running"), 4);
   EXPECT_EQ(mostOf(r, "kv_blocks"), r["peak_kv_blocks"]);

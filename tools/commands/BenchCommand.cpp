@@ -74,8 +74,8 @@ public:
     report_.hardware = job_.hardware->name;
     report_.objective = describeObjective(job_.goal);
     report_.instances = model::instancesName(options_.instances);
-    report_.inputLength = options_.inputLength;
-    report_.outputLength = options_.outputLength;
+    report_.inputLength = *job_.goal.inputLen;
+    report_.outputLength = *job_.goal.outputLen;
     report_.rounds = options_.rounds;
     report_.deviceMemory = job_.goal.deviceMemory.value_or(job_.hardware->memoryBytes);
     report_.device = deviceName(options_.device, job_.hardware->kind);
@@ -125,6 +125,7 @@ private:
       job.goal.sloFactor.reset();
       job.goal.ttft = objective->ttft;
       job.goal.tpot = objective->tpot;
+      job.goal.inputLen = std::min(load.input, iterationTokens(role, load)); // that TTFT is of an iteration
     }
     // Without an objective for its phase an instance has nothing to choose by.
     const model::Job asked = job;
@@ -148,15 +149,22 @@ private:
   }
 
   // Why an instance does not hold its objectives as predicted; empty if it does.
-  static std::string missed(const plan::Plan &plan, BenchRole role, const BenchLoad &load) {
+  static std::string missed(const plan::Plan &plan, BenchRole role, const BenchLoad &load,
+                            const BenchObjective &objective) {
     for (const bool decode : {false, true}) {
       if (role == (decode ? BenchRole::Prefill : BenchRole::Decode))
         continue;
       const plan::BucketChoice *choice = choiceFor(plan, decode, load);
-      if (choice == nullptr || choice->sloNs == 0 || plan.variants[choice->variant].predictedNs <= choice->sloNs)
+      if (choice == nullptr || choice->sloNs == 0)
         continue;
-      return cat("an iteration of ", decode ? "decode" : "prefill", " at batch ", load.batch, " takes ",
-                 formatNs(plan.variants[choice->variant].predictedNs), ", its objective is ", formatNs(choice->sloNs));
+      const plan::Variant &variant = plan.variants[choice->variant];
+      const int64_t rows = variant.newTokens * plan.miniBatches, all = load.batch * load.input;
+      const uint64_t iterations = decode || objective.ofIterations ? 1 : static_cast<uint64_t>((all + rows - 1) / rows);
+      if (iterations * variant.predictedNs <= choice->sloNs)
+        continue;
+      return cat(iterations == 1 ? std::string("an iteration") : cat(iterations, " iterations"), " of ",
+                 decode ? "decode" : "prefill", " at batch ", load.batch, iterations == 1 ? " takes " : " take ",
+                 formatNs(iterations * variant.predictedNs), ", the objective is ", formatNs(choice->sloNs));
     }
     return "";
   }
@@ -166,7 +174,7 @@ private:
     contender.policy = policy;
     for (const BenchRole role : roles_) {
       Contender::One one{
-          role, {batch, options_.inputLength, options_.outputLength, options_.maxNumBatchedTokens}, "", nullptr, {}};
+          role, {batch, *job_.goal.inputLen, *job_.goal.outputLen, options_.maxNumBatchedTokens}, "", nullptr, {}};
       if (batch == 0)
         RETURN_IF_ERROR(fill(policy, one));
       if (one.refused.empty()) {
@@ -178,7 +186,7 @@ private:
           ASSIGN_OR_RETURN(instance, BenchInstance::load(*std::move(made->plan), role, one.load, made->objective,
                                                          options_.device, weights_));
           one.instance = std::move(instance);
-          one.prompts = randomPrompts(one.load.batch, options_.inputLength, job_.model->spec->vocab, options_.seed);
+          one.prompts = randomPrompts(one.load.batch, one.load.input, job_.model->spec->vocab, options_.seed);
           report_.device = std::string(one.instance->device());
         }
       }
@@ -199,7 +207,7 @@ private:
       absl::StatusOr<Made> made = make(policy, one.role, load);
       if (!made.ok())
         return made.status();
-      const std::string why = made->plan ? missed(*made->plan, one.role, load) : made->refused;
+      const std::string why = made->plan ? missed(*made->plan, one.role, load, made->objective) : made->refused;
       if (batch == 1)
         first = why;
       return why.empty();
@@ -283,10 +291,6 @@ absl::Status checkFlags(const BenchOptions &options) {
   if (!apart && options.phase != BenchRole::Both)
     return badFlag("--phase", options.phase == BenchRole::Prefill ? "prefill" : "decode",
                    "both, with --instances together");
-  // One token in is an iteration of decode; a decode instance counts from its second decode iteration.
-  const int64_t leastOut = apart && options.phase != BenchRole::Prefill ? 3 : 2;
-  if (options.outputLength < leastOut)
-    return badNumber("--output-len", options.outputLength, cat(leastOut, " or more"));
   if (options.fill && !options.batches.empty())
     return badFlag("--batches", options.batches, "--fill finds the batch", "one of them");
   const std::map<std::string, std::string> &flags = options.job.flags;
@@ -337,14 +341,24 @@ absl::StatusOr<std::vector<int64_t>> batchesOf(const BenchOptions &options, cons
   return batches;
 }
 
-absl::Status checkLengths(const BenchOptions &options, const model::Job &job) {
-  if (job.goal.context && *job.goal.context < options.inputLength + options.outputLength)
-    return badNumber("--context", *job.goal.context,
-                     cat("at least the ", options.inputLength, " tokens in and ", options.outputLength, " out"));
-  if (const int64_t positions = job.model->spec->maxPositions; options.inputLength + options.outputLength > positions)
-    return badNumber("--input-len", options.inputLength,
-                     cat("with --output-len ", options.outputLength, " at most the ", positions, " positions of ",
-                         job.model->spec->name));
+// The lengths of what is run, which a TTFT is of: a flag's, the job's, or 256 and 32.
+absl::Status setLengths(const BenchOptions &options, model::Job &job) {
+  const int64_t input = options.inputLength.value_or(job.goal.inputLen.value_or(256));
+  const int64_t output = options.outputLength.value_or(job.goal.outputLen.value_or(32));
+  // One token in is an iteration of decode; a decode instance counts from its second decode iteration.
+  const bool decodesApart = options.instances == model::Instances::Apart && options.phase != BenchRole::Prefill;
+  if (input < 2)
+    return badNumber("--input-len", input, "2 or more");
+  if (const int64_t leastOut = decodesApart ? 3 : 2; output < leastOut)
+    return badNumber("--output-len", output, cat(leastOut, " or more"));
+  if (job.goal.context && *job.goal.context < input + output)
+    return badNumber("--context", *job.goal.context, cat("at least the ", input, " tokens in and ", output, " out"));
+  if (const int64_t positions = job.model->spec->maxPositions; input + output > positions)
+    return badNumber(
+        "--input-len", input,
+        cat("with --output-len ", output, " at most the ", positions, " positions of ", job.model->spec->name));
+  job.goal.inputLen = input;
+  job.goal.outputLen = output;
   return absl::OkStatus();
 }
 
@@ -378,6 +392,7 @@ absl::Status benchCommand(const BenchOptions &options) {
   if (!options.device.device.empty())
     RETURN_IF_ERROR(makeDevice(options.device.device, options.device).status());
   ASSIGN_OR_RETURN(assembled, assembleJob(options.job));
+  RETURN_IF_ERROR(setLengths(options, assembled.job));
   const model::Job &job = assembled.job;
   Outputs outputs(options.overwrite);
   outputs.add("--svg", options.svg, OutputKind::Bench);
@@ -389,7 +404,6 @@ absl::Status benchCommand(const BenchOptions &options) {
     std::fprintf(stderr, "headrace: %s\n", note.c_str());
   if (!job.buckets.newTokens.empty() || !job.buckets.sequences.empty() || !job.buckets.contexts.empty())
     std::fprintf(stderr, "headrace: bench makes buckets of the prompts that it runs; the job's are not used\n");
-  RETURN_IF_ERROR(checkLengths(options, job));
   ASSIGN_OR_RETURN(batches, batchesOf(options, job));
   RETURN_IF_ERROR(checkPolicies(options, job));
   ASSIGN_OR_RETURN(weights, openFor(options, job));

@@ -127,9 +127,9 @@ absl::StatusOr<BenchPhase> BenchInstance::phaseOf(const Samples &samples, uint32
   phase.layers = plan_.placements[placement].offloadedLayers;
   phase.time = spreadOf(samples.ns);
   phase.samples = samples.ns.size();
-  // A prompt that takes several iterations is held against as many objectives.
   const std::chrono::nanoseconds objective = (decode ? objective_.tpot : objective_.ttft).value_or(0ns);
-  phase.sloNs = static_cast<double>(objective.count()) * static_cast<double>(decode ? 1 : samples.iterations);
+  phase.sloNs = static_cast<double>(objective.count()) *
+                static_cast<double>(decode || !objective_.ofIterations ? 1 : samples.iterations);
   if (phase.sloNs > 0)
     phase.held =
         static_cast<double>(std::count_if(samples.ns.begin(), samples.ns.end(),

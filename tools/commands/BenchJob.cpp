@@ -25,7 +25,9 @@ constexpr int64_t kHandoverTokens = 1024;
 constexpr uint64_t kLargeDevice = uint64_t{1} << 50;
 constexpr int64_t kMostPrompts = int64_t{1} << 20, kMostTokens = int64_t{1} << 24; // of a plan
 
-int64_t prefillTokens(BenchRole role, const BenchLoad &load) {
+} // namespace
+
+int64_t iterationTokens(BenchRole role, const BenchLoad &load) {
   const int64_t all = load.batch * load.input;
   const int64_t step = role == BenchRole::Decode      ? kHandoverTokens
                        : load.maxNumBatchedTokens > 0 ? load.maxNumBatchedTokens
@@ -34,8 +36,6 @@ int64_t prefillTokens(BenchRole role, const BenchLoad &load) {
   // An iteration of prefill has more rows than sequences.
   return std::min(all, std::max(2 * load.batch, step));
 }
-
-} // namespace
 
 constexpr const char *kInterval = "interval"; // states a placement, as `layers` does
 
@@ -67,9 +67,11 @@ model::Job benchJob(const model::Job &job, BenchRole role, const BenchLoad &load
     out.goal.context = load.input + (role == BenchRole::Prefill ? 1 : load.output);
   BenchLoad ofOne = load; // mini-batch, which buckets are of
   ofOne.batch = std::max<int64_t>(1, load.batch / job.goal.miniBatches);
-  out.buckets.newTokens = {prefillTokens(role, ofOne)};
+  out.buckets.newTokens = {iterationTokens(role, ofOne)};
   out.buckets.sequences = {ofOne.batch};
   out.buckets.contexts = {*out.goal.context};
+  out.goal.inputLen = job.goal.inputLen.value_or(load.input);
+  out.goal.outputLen = role == BenchRole::Prefill ? 1 : load.output;
   if (role == BenchRole::Prefill)
     out.goal.tpot.reset();
   if (role == BenchRole::Decode)
@@ -117,6 +119,7 @@ absl::StatusOr<BenchObjective> objectiveOf(const model::Job &job, BenchRole role
       return absl::InternalError("a plan with an objective has no choice for its bucket");
     (decode ? objective.tpot : objective.ttft) = std::chrono::nanoseconds(choice->sloNs);
   }
+  objective.ofIterations = true;
   return objective;
 }
 

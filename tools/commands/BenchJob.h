@@ -29,16 +29,20 @@ absl::Status applyPolicy(const std::string &spelled, model::Policy &policy);
 
 // The job of one instance under this load. Buckets are the load's own: prefill in one iteration of all its prompts,
 // except on a decode instance, which gets its prompts in small steps, and where one instance does both, in steps of at
-// most 2,048 tokens; the load may state the step. The objective of a phase that is not the instance's is dropped; a
-// factor becomes times (see objectiveOf()).
+// most 2,048 tokens; the load may state the step. The objective of a phase that is not the instance's is dropped. A
+// TTFT is of the load's prompts, unless the job states a length.
 model::Job benchJob(const model::Job &job, BenchRole role, const BenchLoad &load);
 // The same where the job leaves it to the compiler how many mini-batches there are: as many as it finds with buckets of
 // its own.
 absl::StatusOr<model::Job> benchJobOfAnyMiniBatches(const model::Job &job, BenchRole role, const BenchLoad &load);
 
-// Latency objectives of an iteration of each phase; unset: none.
+// Rows of an iteration with prompts, at most.
+int64_t iterationTokens(BenchRole role, const BenchLoad &load);
+
+// Latency objectives; unset: none.
 struct BenchObjective {
   std::optional<std::chrono::nanoseconds> ttft, tpot;
+  bool ofIterations = false; // ttft is of each iteration that prompts take: so it is where a factor says it
 };
 // A factor is of the time with nothing offloaded on a device large enough, whatever the device at hand holds. So every
 // policy has the same number. Of a phase that is not the instance's: unset.

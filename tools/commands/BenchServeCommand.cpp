@@ -87,7 +87,7 @@ private:
     ASSIGN_OR_RETURN(source, ServePlan::open(options_, outputs));
     if (!device_)
       RETURN_IF_ERROR(openDevice(deviceName(options_.device, source.hardware())));
-    RETURN_IF_ERROR(traffic.draw(source.mostContext(), source.model().vocab));
+    RETURN_IF_ERROR(traffic.draw(source.goal(), source.mostContext(), source.model().vocab));
     RETURN_IF_ERROR(source.fit(options_, traffic));
     RETURN_IF_ERROR(checkStopIds(stopIds_, source.model().vocab));
     if (device_->holdsData()) {
@@ -245,6 +245,7 @@ private:
     report_.seed = options_.traffic.seed;
     report_.kvBesideOffloaded = choseKv_ && offloadedBytes(plan_, shown) > 0;
     report_.detailed = options_.detailed;
+    report_.ttft = plan_.goal.ttft;
     return write();
   }
 

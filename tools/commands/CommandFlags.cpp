@@ -77,6 +77,9 @@ std::string policiesHelp() {
   return text;
 }
 
+// What a command that makes up requests has of its own.
+bool isLength(const KeyFlag &flag) { return flag.key == "input_len" || flag.key == "output_len"; }
+
 constexpr int64_t kMostRunTokens = int64_t{1} << 31;
 
 void addPrompts(CLI::App &app, PromptFlags &flags) {
@@ -222,7 +225,7 @@ CLI::App *addBench(CLI::App &app, BenchOptions &options) {
   CLI::App *command = app.add_subcommand("bench", "compare policies on one machine in one run");
   addJob(*command, options.job, "a model (folder, shape .toml, shipped shape's name), or a job file",
          [](const KeyFlag &flag) { // it has ones of its own
-           return flag.key != "instances" && !(flag.section == "policy" && flag.key == "name");
+           return flag.key != "instances" && !(flag.section == "policy" && flag.key == "name") && !isLength(flag);
          });
   command
       ->add_option("--policies", options.policies, "which, in this order; interval=3 and layers=10 state a placement")
@@ -236,12 +239,10 @@ CLI::App *addBench(CLI::App &app, BenchOptions &options) {
   addChoice<BenchRole>(*command, "--phase", options.phase, "of instances apart: prefill, decode or both",
                        {{"both", BenchRole::Both}, {"prefill", BenchRole::Prefill}, {"decode", BenchRole::Decode}});
   constexpr int64_t kMostTokens = int64_t{1} << 24;
-  addInteger<int64_t>(*command, "--input-len,--random-input-len", options.inputLength, "tokens of each prompt", 2,
-                      kMostTokens)
-      ->default_str("256");
+  addInteger<int64_t>(*command, "--input-len,--random-input-len", options.inputLength,
+                      "tokens of each prompt (default: the job's goal.input_len, or 256)", 2, kMostTokens);
   addInteger<int64_t>(*command, "--output-len,--random-output-len,--max-new-tokens", options.outputLength,
-                      "tokens to generate a prompt", 2, kMostTokens)
-      ->default_str("32");
+                      "tokens to generate a prompt (default: the job's goal.output_len, or 32)", 2, kMostTokens);
   addInteger<int64_t>(*command, "--max-num-batched-tokens", options.maxNumBatchedTokens,
                       "rows of an iteration with prompts, at most, but two a prompt (default: all prompts in one; "
                       "2048 with --instances together)",
@@ -274,13 +275,11 @@ void addTraffic(CLI::App &app, TrafficFlags &flags) {
                       {"trace", Dataset::Trace}})
       ->group(kGroup);
   app.add_option("--dataset-path", flags.path, "a trace: JSON lines (ours, Mooncake's), or Azure's CSV")->group(kGroup);
-  addInteger<int64_t>(app, "--random-input-len,--input-len", flags.inputLength, "tokens of a random prompt", 1,
-                      kMostTokens)
-      ->default_str("1024")
+  addInteger<int64_t>(app, "--random-input-len,--input-len", flags.inputLength,
+                      "tokens of a random prompt (default: the job's goal.input_len, or 1024)", 1, kMostTokens)
       ->group(kGroup);
   addInteger<int64_t>(app, "--random-output-len,--output-len,--max-new-tokens", flags.outputLength,
-                      "tokens to generate", 1, kMostTokens)
-      ->default_str("128")
+                      "tokens to generate (default: the job's goal.output_len, or 128)", 1, kMostTokens)
       ->group(kGroup);
   addNumber(app, "--random-range-ratio", flags.rangeRatio, "random lengths are within this share of those above",
             "0 or more and less than 1", [](double ratio) { return ratio >= 0 && ratio < 1; })
@@ -313,7 +312,8 @@ CLI::App *addBenchServe(CLI::App &app, BenchServeOptions &options) {
     if (option != bench->get_help_ptr())
       command->excludes(option);
   addScheduler(*command, options.scheduler);
-  addJob(*command, options.job, "a plan, a model (folder, shape .toml, shipped shape's name), or a job file");
+  addJob(*command, options.job, "a plan, a model (folder, shape .toml, shipped shape's name), or a job file",
+         [](const KeyFlag &flag) { return !isLength(flag); }); // the traffic's are the goal's
   for (const auto &[flag, what] : {std::pair("--ttft", "TTFT"), std::pair("--tpot", "TPOT")})
     command->get_option(flag)->description(
         model::cat(what, " that placements are chosen for, such as 50ms; it admits and refuses no request"));

@@ -140,11 +140,11 @@ struct BenchOptions {
   std::string batches; // "1,8,32"; empty: the job's, or 8
   bool fill = false;   // in their place the largest batch of each policy that fits and holds
   model::Instances instances = model::Instances::Apart;
-  BenchRole phase = BenchRole::Both; // of instances apart
-  int64_t inputLength = 256, outputLength = 32;
-  int64_t maxNumBatchedTokens = 0; // as BenchLoad's
-  int64_t rounds = 3;              // that count; one more comes first
-  std::string svg, output;         // output files: bars, JSON
+  BenchRole phase = BenchRole::Both;                // of instances apart
+  std::optional<int64_t> inputLength, outputLength; // unset: the job's, or 256 and 32
+  int64_t maxNumBatchedTokens = 0;                  // as BenchLoad's
+  int64_t rounds = 3;                               // that count; one more comes first
+  std::string svg, output;                          // output files: bars, JSON
   bool overwrite = false;
   bool all = false; // tables whole
   bool json = false;
@@ -156,7 +156,7 @@ enum class Dataset : uint8_t { Random, ShareGpt, Alpaca, Trace };
 struct TrafficFlags {
   Dataset dataset = Dataset::Random;
   std::string path;                                 // of a trace
-  std::optional<int64_t> inputLength, outputLength; // of random ones; unset: serve::RandomLengths'
+  std::optional<int64_t> inputLength, outputLength; // of random ones; unset: the goal's, or serve::RandomLengths'
   std::optional<double> rangeRatio;
   std::optional<int64_t> count;     // unset: 1000; of a trace all
   std::optional<std::string> rates; // requests/s: "4", "1,2,inf"; unset: inf; of a trace its own times

@@ -8,6 +8,7 @@
 #include "compiler/Compile.h"
 #include "compiler/choose/policies/Policies.h"
 #include "runtime/base/FileIo.h"
+#include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
 #include "runtime/base/Units.h"
 #include "runtime/job/Examples.h"
@@ -15,6 +16,7 @@
 #include "tools/commands/JobFlags.h"
 #include "tools/commands/ModelHash.h"
 #include "tools/commands/Progress.h"
+#include "tools/commands/PromptTime.h"
 #include "tools/commands/RunSetup.h"
 #include "tools/report/RecordCosts.h"
 
@@ -151,6 +153,8 @@ void addGoal(const plan::Plan &plan, bool stated, Words &words) {
     words.add("--tpot", model::durationText(*goal.tpot));
   if (goal.sloFactor)
     words.add("--slo-factor", tomlNumber(*goal.sloFactor));
+  words.addIf("--input-len", goal.inputLen);
+  words.addIf("--output-len", goal.outputLen);
   if (goal.instances != model::Instances::Together)
     words.add("--instances", std::string(model::instancesName(goal.instances)));
   if (!plan.weightHashes.empty())
@@ -246,6 +250,18 @@ absl::StatusOr<plan::Plan> compileJob(const model::Job &job, const PhaseText &on
     progress.note(at.choosing ? searchText(at) : std::string());
   };
   absl::StatusOr<plan::Plan> plan = compiler::compile(request);
+  if (job.goal.ttft) {
+    ASSIGN_OR_RETURN(policy, compiler::policyFor(job.policy, job.goal));
+    if (policy->traits.byObjective) {
+      compiler::CompileRequest other = request;
+      other.onPhase = nullptr;
+      other.onPass = nullptr;
+      plan = holdTtft(job, std::move(plan), [&](std::chrono::nanoseconds ttft) {
+        other.goal.ttft = ttft;
+        return compiler::compile(other);
+      });
+    }
+  }
   const bool stated = job.policy.actShare && !job.policy.actShare->isAuto(); // auto knows the bytes
   if (plan.ok() && stated && plan->actBlocks > 0 && plan->actBlockBytes() >= plan->kvBlockBytes())
     warnOnce(model::cat("policy.act_ratio = ", model::actShareText(plan->actShare), ": an activation block of ",

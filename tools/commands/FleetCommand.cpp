@@ -208,6 +208,21 @@ private:
     return absl::OkStatus();
   }
 
+  // The request that a TTFT is of, where the job does not say: the longest prompt that comes and fits. A device that
+  // only decodes reads none.
+  void setPrompt(model::FleetRole role, const std::string &model, model::Goal &goal) const {
+    if (role == model::FleetRole::Decode) {
+      goal.inputLen = 1;
+    } else if (!goal.inputLen) {
+      int64_t longest = 0;
+      for (const model::FleetLoad &load : spec_.loads)
+        if (load.model == model)
+          longest = std::max(longest, load.inputLength.most);
+      if (longest > 0 && longest <= goal.promptLength(goal.context.value_or(longest + goal.outputLen.value_or(1))))
+        goal.inputLen = longest;
+    }
+  }
+
   absl::Status compilePlans() {
     Progress progress("plans");
     for (size_t d = 0; d < sources_.size(); ++d) {
@@ -218,6 +233,8 @@ private:
       model::Job job = source.assembled->job;
       if (spec_.devices[d].role != model::FleetRole::Both)
         job.goal.instances = model::Instances::Apart;
+      if (job.goal.ttft)
+        setPrompt(spec_.devices[d].role, source.model().name, job.goal);
       absl::StatusOr<plan::Plan> plan = compileJob(job);
       if (!plan.ok())
         return about(spec_.devices[d], aboutInput(source.assembled->input, plan.status()));

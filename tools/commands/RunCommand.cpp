@@ -153,7 +153,7 @@ private:
     ASSIGN_OR_RETURN(prompts, readRunPrompts(options_, source));
     RETURN_IF_ERROR(setRequest(std::move(prompts)));
     source.fit(options_.scheduler.maxNumSeqs.value_or(static_cast<int64_t>(request_.prompts.size())),
-               longestPrompt() + request_.maxNewTokens);
+               longestPrompt() + request_.maxNewTokens, longestPrompt());
     RETURN_IF_ERROR(checkScheduler(options_.scheduler, source.bounds().sequences, source.miniBatches()));
     RETURN_IF_ERROR(serve::checkPrompts(source.bounds(), request_));
     if (device_->holdsData()) {

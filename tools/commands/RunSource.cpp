@@ -76,14 +76,16 @@ int64_t RunSource::mostContext() const {
   return plan_ ? plan_->maxContext : assembled_->job.goal.context.value_or(model().maxPositions);
 }
 
-void RunSource::fit(int64_t batch, int64_t context) {
+void RunSource::fit(int64_t batch, int64_t context, int64_t longestPrompt) {
   if (plan_)
     return;
   model::Goal &goal = assembled_->job.goal;
   if (!goal.batch)
     goal.batch = (batch + goal.miniBatches - 1) / goal.miniBatches * goal.miniBatches;
   if (!goal.context)
-    goal.context = context;
+    goal.context = std::max(context, goal.inputLen.value_or(0) + goal.outputLen.value_or(1));
+  if (goal.ttft && !goal.inputLen && longestPrompt > 0 && longestPrompt + goal.outputLen.value_or(1) <= *goal.context)
+    goal.inputLen = longestPrompt;
 }
 
 absl::Status checkPlacement(uint32_t placement, const plan::Plan &plan) {

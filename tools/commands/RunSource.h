@@ -43,8 +43,9 @@ public:
   const std::string &folder() const { return plan_ ? plan_->modelPath : assembled_->job.model->path; }
   // Tokens of a prompt with its new ones, at most; of a job that does not say, the model's positions.
   int64_t mostContext() const;
-  // What the job leaves open, so many seats and so long a context. InvalidArgument: more than the model's positions.
-  void fit(int64_t batch, int64_t context);
+  // What the job leaves open: so many seats, a context of so many tokens, and what a TTFT is of, the longest prompt;
+  // 0: the longest that the context leaves.
+  void fit(int64_t batch, int64_t context, int64_t longestPrompt = 0);
   // Refuses a --placement that the plan does not have, or none that a job becomes.
   absl::Status checkPlacement(uint32_t placement) const;
   serve::RequestBounds bounds() const;

@@ -72,6 +72,10 @@ absl::Status fitSizes(const BenchServeOptions &options, const ServeTraffic &traf
   }
   if (!job.goal.context)
     job.goal.context = std::min(traffic.longest(), job.model->spec->maxPositions);
+  if (job.goal.ttft) { // of what comes
+    job.goal.inputLen = std::max<int64_t>(1, std::min(traffic.longestPrompt(), *job.goal.context - 1));
+    job.goal.outputLen.reset();
+  }
   const int64_t kvTokens = job.goal.kvTokens.value_or(*job.goal.batch * *job.goal.context);
   if (const std::optional<int64_t> asked = options.scheduler.maxNumBatchedTokens;
       asked && job.buckets.newTokens.empty() && *asked > kvTokens / job.goal.miniBatches)

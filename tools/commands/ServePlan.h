@@ -25,6 +25,7 @@ public:
 
   const model::ModelSpec &model() const { return plan_ ? plan_->model : assembled_->job.model->spec; }
   model::DeviceKind hardware() const { return plan_ ? plan_->hardware.kind : assembled_->job.hardware->kind; }
+  const model::Goal &goal() const { return plan_ ? plan_->goal : assembled_->job.goal; }
   // The longest request that it will take: the plan's context, the job's, or what the model has positions for.
   int64_t mostContext() const;
   // Of this object's model.

@@ -118,8 +118,12 @@ absl::Status ServeTraffic::checkIds(int64_t vocab) const {
   return absl::OkStatus();
 }
 
-absl::Status ServeTraffic::draw(int64_t context, int64_t vocab) {
+absl::Status ServeTraffic::draw(const model::Goal &goal, int64_t context, int64_t vocab) {
   RETURN_IF_ERROR(checkIds(vocab));
+  if (!flags_.inputLength)
+    flags_.inputLength = goal.inputLen;
+  if (!flags_.outputLength)
+    flags_.outputLength = goal.outputLen;
   context_ = context;
   if (flags_.dataset != Dataset::Trace) {
     const int64_t count = flags_.count.value_or(kDefaultCount);

@@ -24,8 +24,9 @@ class ServeTraffic {
 public:
   static absl::StatusOr<ServeTraffic> open(const TrafficFlags &flags);
 
-  // Lengths that fit the context, of a trace as they are. Refuses a trace's ids that are none of the vocabulary.
-  absl::Status draw(int64_t context, int64_t vocab);
+  // Lengths that fit the context, of a trace as they are, of random ones the goal's where no flag says them. Refuses a
+  // trace's ids that are none of the vocabulary.
+  absl::Status draw(const model::Goal &goal, int64_t context, int64_t vocab);
   // Behind draw().
   int64_t count() const { return static_cast<int64_t>(requests_.size()); }
   int64_t longest() const { return longest_; }             // prompt and output together

@@ -78,7 +78,8 @@ std::string describeGoal(const plan::Plan &plan) {
   if (plan.goal.sloFactor)
     absl::StrAppendFormat(&text, ", %g x the iteration without offloading", *plan.goal.sloFactor);
   if (plan.goal.ttft)
-    text += ", TTFT " + model::durationText(*plan.goal.ttft);
+    text += model::cat(", TTFT ", model::durationText(*plan.goal.ttft), " of a prompt of ",
+                       plan.goal.promptLength(plan.maxContext), " tokens");
   if (plan.goal.tpot)
     text += ", TPOT " + model::durationText(*plan.goal.tpot);
   if (plan.goal.instances == model::Instances::Apart)
@@ -123,7 +124,7 @@ std::string choicesText(const plan::Plan &plan, bool all) {
 Json objectiveJson(const plan::Plan &plan) {
   Json json = Json::object();
   if (plan.goal.ttft)
-    json["ttft_ns"] = plan.goal.ttft->count();
+    json.update({{"ttft_ns", plan.goal.ttft->count()}, {"input_len", plan.goal.promptLength(plan.maxContext)}});
   if (plan.goal.tpot)
     json["tpot_ns"] = plan.goal.tpot->count();
   if (plan.goal.sloFactor)

@@ -8,6 +8,7 @@
 #include "runtime/base/Text.h"
 #include "tools/report/Format.h"
 #include "tools/report/InspectReport.h"
+#include "tools/report/TtftHeld.h"
 
 namespace headrace::tools {
 namespace {
@@ -38,6 +39,14 @@ std::string comparedText(const char *name, const Compared &c, double transitions
                          c.predictedMs, c.measuredMs, c.ratio(), c.iterations, c.iterations == 1 ? "" : "s", way);
 }
 
+// From the start of the run, at which all prompts come.
+TtftHeld heldOf(const plan::Plan &plan, const serve::GenerateResult &result) {
+  TtftHeld held(plan.goal.ttft);
+  for (const int64_t ns : result.firstTokenNs)
+    held.add(ns);
+  return held;
+}
+
 } // namespace
 
 std::string runText(const plan::Plan &plan, uint32_t placement, const RunReport &report) {
@@ -56,7 +65,8 @@ std::string runText(const plan::Plan &plan, uint32_t placement, const RunReport 
   };
   line("device", report.device);
   line("offloaded", describePlacement(plan, plan.placements[placement]));
-  line("TTFT", absl::StrFormat("%.3f ms", r.ttftMs));
+  const std::string held = heldOf(plan, r).text();
+  line("TTFT", absl::StrFormat("%.3f ms%s%s", r.ttftMs, held.empty() ? "" : "; ", held));
   line("TPOT", absl::StrFormat("%.3f ms", r.tpotMs));
   line("iterations", model::cat(r.iterations, ", ", r.prefillIterations, " of them with prompts; ", report.transitions,
                                 " transitions, ", report.missingVariants, " missing variants"));
@@ -103,6 +113,7 @@ std::string runJson(const plan::Plan &plan, uint32_t placement, const core::Mani
                {"prompt_tokens", report.promptTokens},
                {"finish_reasons", std::move(ends)},
                {"ttft_ms", r.ttftMs},
+               {"ttft_held", heldOf(plan, r).json()},
                {"tpot_ms", r.tpotMs},
                {"first_token_ms", std::move(first)},
                {"predicted_tpot_ms", decode.iterations == 0 ? Json(nullptr) : Json(decode.predictedMs)},

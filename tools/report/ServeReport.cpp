@@ -79,6 +79,8 @@ public:
     if (report_.goodput.any())
       line("goodput", absl::StrFormat("%s requests/s: %.0f of %d within %s", perSecond(m_.requestGoodput),
                                       m_.requestGoodput * m_.durationS, m_.requests, objectivesText(report_.goodput)));
+    if (const std::string held = report_.heldOf(run_).text(); !held.empty())
+      line("TTFT", held);
     line("concurrency", cat("at most ", plural(m_.peakConcurrency, "request"), " at a time"));
     line("KV cache", cat("at most ", m_.peakKvBlocks, " of ", m_.kvBlocks, " blocks in use (", kvPeak(m_), ")"));
     const serve::EngineCounters &engine = run_.result.engine;
@@ -158,6 +160,8 @@ std::string ratesTable(const ServeReport &report, bool all) {
   std::vector<std::string> header = {"requests/s", "successful", "refused", "done/s"};
   if (report.goodput.any())
     header.emplace_back("goodput/s");
+  if (report.ttft)
+    header.emplace_back("TTFT held");
   header.insert(header.end(), {"output tokens/s", "KV peak", "preempted"});
   for (const ServeMetric &metric : report.metrics)
     for (size_t p = 0; p < report.percentiles.size(); ++p)
@@ -169,6 +173,8 @@ std::string ratesTable(const ServeReport &report, bool all) {
                                     perSecond(m.requestThroughput)};
     if (report.goodput.any())
       row.push_back(perSecond(m.requestGoodput));
+    if (report.ttft)
+      row.push_back(report.heldOf(run).shareText());
     row.insert(row.end(), {perSecond(m.outputThroughput), kvPeak(m), cat(m.preemptions)});
     for (const ServeMetric &metric : report.metrics)
       for (size_t p = 0; p < report.percentiles.size(); ++p)
@@ -230,6 +236,14 @@ absl::Span<const ServeMetric> serveMetrics() { return kMetrics; }
 
 std::string rateText(double requestRate) {
   return rateNumber(requestRate) + (requestRate == 1 ? " request/s" : " requests/s");
+}
+
+TtftHeld ServeReport::heldOf(const ServeRun &run) const {
+  TtftHeld held(ttft);
+  for (const serve::RequestTimes &request : run.result.requests)
+    if (request.completed())
+      held.add(request.ttftNs());
+  return held;
 }
 
 double ServeReport::kvRequests() const {

@@ -3,6 +3,7 @@
 // What `headrace bench serve` says: traffic on one engine, once or at several rates.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -13,6 +14,7 @@
 #include "absl/types/span.h"
 #include "runtime/serve/traffic/Metrics.h"
 #include "runtime/serve/traffic/Traffic.h"
+#include "tools/report/TtftHeld.h"
 
 namespace headrace::tools {
 
@@ -66,10 +68,13 @@ struct ServeReport {
   std::vector<double> percentiles;
   std::vector<ServeMetric> metrics; // that are shown
   serve::GoodputObjectives goodput;
-  bool detailed = false; // each request in the JSON
+  std::optional<std::chrono::nanoseconds> ttft; // that placements were chosen for
+  bool detailed = false;                        // each request in the JSON
   std::vector<ServeRun> runs;
   absl::Status error; // why it fails: no request was served, or one with wrong numbers
 
+  // From arrival, of requests that were served.
+  TtftHeld heldOf(const ServeRun &run) const;
   // How many requests of the context's length the KV cache holds.
   double kvRequests() const;
   std::string text(bool all) const;

@@ -77,6 +77,7 @@ Json runJson(const ServeReport &report, const ServeRun &run) {
                {"goodput_requests_per_second", report.goodput.any() ? Json(m.requestGoodput) : Json(nullptr)}};
   for (const ServeRefusal &refusal : refusalsOf(run.result.requests))
     json["refusals"].push_back({{"count", refusal.count}, {"started", refusal.started}, {"first", refusal.first}});
+  json["ttft_held"] = report.heldOf(run).json();
   for (const ServeMetric &metric : report.metrics)
     json[std::string(metric.name) + "_ms"] = latencyJson(m.*metric.of, report.percentiles);
   const serve::EngineCounters &engine = run.result.engine;

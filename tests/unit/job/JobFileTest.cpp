@@ -157,12 +157,12 @@ TEST(JobFile, RefusesUnknownKeysAndSections) {
                   std::string("2: goal.mini_batches = ") + count + ": expected an integer from 1 to 64, or \"auto\"");
   expectRefused("[goals]\nbatch = 1\n",
                 "1: goals: unknown key: expected one of buckets, goal, hardware, model, policy");
-  expectRefused(
-      "[goal]\nslo = \"50ms\"\n",
-      "2: goal.slo: unknown key: expected one of batch, block_tokens, bus_devices, context, device_memory, "
-      "elastic_kv, expansion, instances, kv_device_memory, kv_dtype, kv_host_memory, kv_tokens, mini_batches, record, "
-      "slo_factor, tpot, "
-      "ttft");
+  expectRefused("[goal]\nslo = \"50ms\"\n",
+                "2: goal.slo: unknown key: expected one of batch, block_tokens, bus_devices, context, device_memory, "
+                "elastic_kv, expansion, input_len, instances, kv_device_memory, kv_dtype, kv_host_memory, kv_tokens, "
+                "mini_batches, output_len, record, "
+                "slo_factor, tpot, "
+                "ttft");
   expectRefused("[policy]\nintervals = 3\n", "2: policy.intervals: unknown key: expected one of act_home, act_ratio, "
                                              "interval, kv_places, kv_write_back, name, "
                                              "offload_embedding, "
@@ -249,6 +249,26 @@ TEST(JobFile, ReadsLatencyObjectives) {
   EXPECT_EQ(parseJob("[goal]\ntpot = 0.05\n", "job.toml")->goal.tpot, std::chrono::milliseconds(50)); // plain seconds
   EXPECT_EQ(parseJob("[goal]\nslo_factor = 1.5\n", "job.toml")->goal.sloFactor, 1.5);
   EXPECT_EQ(parseJob("[goal]\nslo_factor = 1\n", "job.toml")->goal.sloFactor, 1.0);
+}
+
+TEST(JobFile, ReadsTheLengthsThatATtftIsOf) {
+  const auto lengthOf = [](const std::string &goal) {
+    const auto job = parseJob("[goal]\n" + goal, "job.toml");
+    EXPECT_TRUE(job.ok()) << messageOf(job);
+    return job->goal.promptLength(100);
+  };
+  EXPECT_EQ(lengthOf("input_len = 60\noutput_len = 30\n"), 60);
+  EXPECT_EQ(lengthOf("output_len = 30\n"), 70);
+  EXPECT_EQ(lengthOf(""), 99); // one token of output
+  EXPECT_EQ(lengthOf("output_len = 200\n"), 1);
+  expectRefused("[goal]\ninput_len = 0\n", "2: goal.input_len = 0: expected an integer from 1 to 2147483647");
+  expectRefused("[goal]\noutput_len = 0\n", "2: goal.output_len = 0: expected an integer from 1 to 2147483647");
+  expectRefused("[goal]\ncontext = 64\ninput_len = 60\noutput_len = 5\n",
+                " goal.input_len = 60: expected with 5 of output at most goal.context = 64");
+  expectRefused("[goal]\ncontext = 64\ninput_len = 64\n",
+                " goal.input_len = 64: expected with 1 of output at most goal.context = 64");
+  expectRefused("[goal]\ncontext = 64\noutput_len = 64\n",
+                " goal.output_len = 64: expected less than goal.context = 64");
 }
 
 TEST(JobFile, RefusesBadLatencyObjectives) {

@@ -107,6 +107,8 @@ TEST(PlanFile, ReadsBackWhatDescribesTheInputs) {
   plan.goal.ttft = std::chrono::nanoseconds(500'000'000);
   plan.goal.tpot = std::chrono::nanoseconds(52'312'345);
   plan.goal.sloFactor = 1.25;
+  plan.goal.inputLen = 1000;
+  plan.goal.outputLen = 24;
   plan.goal.busDevices = 3;
   plan.goal.record = "r.toml";
   plan.policy.placements = 8;
@@ -131,6 +133,8 @@ TEST(PlanFile, ReadsBackWhatDescribesTheInputs) {
   EXPECT_EQ(back->goal.ttft, std::chrono::nanoseconds(500'000'000));
   EXPECT_EQ(back->goal.tpot, std::chrono::nanoseconds(52'312'345));
   EXPECT_EQ(back->goal.sloFactor, 1.25);
+  EXPECT_EQ(back->goal.inputLen, 1000);
+  EXPECT_EQ(back->goal.outputLen, 24);
   EXPECT_EQ(back->goal.busDevices, 3);
   EXPECT_EQ(back->goal.record, "r.toml");
   EXPECT_EQ(back->policy.placements, 8);
@@ -155,6 +159,8 @@ TEST(PlanFile, ReadsBackWhatDescribesTheInputs) {
   EXPECT_EQ(unset->goal.kvDtype, std::nullopt);
   EXPECT_EQ(unset->goal.tpot, std::nullopt);
   EXPECT_EQ(unset->goal.sloFactor, std::nullopt);
+  EXPECT_EQ(unset->goal.inputLen, std::nullopt);
+  EXPECT_EQ(unset->goal.outputLen, std::nullopt);
   EXPECT_EQ(unset->goal.busDevices, 1);
   EXPECT_EQ(unset->policy.interval, std::nullopt);
 }
