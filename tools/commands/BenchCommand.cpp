@@ -392,7 +392,6 @@ absl::Status benchCommand(const BenchOptions &options) {
   if (!options.device.device.empty())
     RETURN_IF_ERROR(makeDevice(options.device.device, options.device).status());
   ASSIGN_OR_RETURN(assembled, assembleJob(options.job));
-  RETURN_IF_ERROR(setLengths(options, assembled.job));
   const model::Job &job = assembled.job;
   Outputs outputs(options.overwrite);
   outputs.add("--svg", options.svg, OutputKind::Bench);
@@ -404,6 +403,7 @@ absl::Status benchCommand(const BenchOptions &options) {
     std::fprintf(stderr, "headrace: %s\n", note.c_str());
   if (!job.buckets.newTokens.empty() || !job.buckets.sequences.empty() || !job.buckets.contexts.empty())
     std::fprintf(stderr, "headrace: bench makes buckets of the prompts that it runs; the job's are not used\n");
+  RETURN_IF_ERROR(setLengths(options, assembled.job));
   ASSIGN_OR_RETURN(batches, batchesOf(options, job));
   RETURN_IF_ERROR(checkPolicies(options, job));
   ASSIGN_OR_RETURN(weights, openFor(options, job));
