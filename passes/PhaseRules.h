@@ -12,13 +12,17 @@
 
 namespace headrace::passes {
 
+// every phase: what an op uses was made before it, in this iteration, and is the latest version of it. MLIR's verifier
+// says so too, but a compiler's pipeline runs without it, and what follows here plays the program in its order.
+mlir::LogicalResult verifyMade(ir::IterationOp iteration);
+
 // model: every weight is at home on the device. homes: nothing moves yet. Later: no on_device is left.
 mlir::LogicalResult verifyHomes(ir::IterationOp iteration, ir::Phase phase);
 
-// movement: what is brought is waited for before it is used (`inProgramOrder`; later the lanes' rules say that), is not
-// used after it was given up, is given up exactly once, and does not overwrite what is still in use; what a step has
-// written of it is written back before it is given up or brought anew, or carried out as dirty; the iteration leaves
-// what it expects to find.
+// movement: each op that moves keeps its own rules (ir/MovementOps.cpp); what is brought is waited for before it is
+// used (`inProgramOrder`; later the lanes' rules say that), is not used after it was given up, is given up exactly
+// once, and does not overwrite what is still in use; what a step has written of it is written back before it is given
+// up or brought anew, or carried out as dirty; the iteration leaves what it expects to find.
 mlir::LogicalResult verifyMovement(ir::IterationOp iteration, bool inProgramOrder);
 
 // When each step is known to start and end, from the order of lanes and waits.

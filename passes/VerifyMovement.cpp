@@ -6,6 +6,7 @@
 #include "passes/RangeMap.h"
 #include "llvm/ADT/DenseSet.h"
 #include "llvm/ADT/MapVector.h"
+#include "llvm/ADT/TypeSwitch.h"
 
 namespace headrace::passes {
 namespace {
@@ -29,6 +30,8 @@ public:
   LogicalResult run() {
     bool computes = false;
     for (mlir::Operation &op : iteration_.block()) {
+      if (failed(keepsItsOwnRules(op)))
+        return failure();
       if (auto carry = llvm::dyn_cast<ir::CarryOp>(op)) {
         if (computes)
           return op.emitError() << "says what is there on entry, behind a step";
@@ -82,6 +85,13 @@ public:
   }
 
 private:
+  static LogicalResult keepsItsOwnRules(mlir::Operation &op) {
+    return llvm::TypeSwitch<mlir::Operation *, LogicalResult>(&op)
+        .Case<ir::CarryOp, ir::ClaimOp, ir::PrefetchOp, ir::WaitOp, ir::ReleaseOp, ir::EvictOp, ir::CarryOutOp>(
+            [](auto moves) { return moves.verify(); })
+        .Default(success());
+  }
+
   // How a buffer's home is behind what is on the device: this iteration has written that, or one before has.
   enum class Ahead : uint8_t { Written, OnEntry };
   bool isAhead(Value part) const { return ahead_.contains(ranges_.bufferOf(part)); }

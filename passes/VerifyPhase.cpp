@@ -6,6 +6,21 @@ namespace headrace::passes {
 #define GEN_PASS_DEF_VERIFYPHASE
 #include "passes/Passes.h.inc"
 
+mlir::LogicalResult verifyMade(ir::IterationOp iteration) {
+  for (mlir::Operation &op : iteration.block())
+    for (const auto &[index, operand] : llvm::enumerate(op.getOperands())) {
+      mlir::Operation *maker = operand ? operand.getDefiningOp() : nullptr;
+      if (!maker) // printing the op would need its operands
+        return mlir::emitError(op.getLoc()) << "'" << op.getName() << "' uses nothing as operand " << index;
+      if (maker->getBlock() == op.getBlock() && maker->isBeforeInBlock(&op))
+        continue;
+      auto diagnostic = op.emitError() << "uses operand " << index << " before it is made";
+      diagnostic.attachNote(maker->getLoc()) << "made here";
+      return diagnostic;
+    }
+  return iteration.verifyRegions();
+}
+
 mlir::LogicalResult verifyHomes(ir::IterationOp iteration, ir::Phase phase) {
   for (mlir::Operation &op : iteration.block()) {
     if (phase < ir::Phase::Movement && llvm::isa<ir::PrefetchOp, ir::EvictOp, ir::CarryOp, ir::CarryOutOp, ir::ClaimOp,
@@ -41,7 +56,7 @@ struct VerifyPhase : impl::VerifyPhaseBase<VerifyPhase> {
       if (*required != current)
         return iteration.emitError() << "is in phase " << stringifyPhase(current) << ", not in phase " << phase;
     }
-    if (failed(verifyHomes(iteration, current)))
+    if (failed(verifyMade(iteration)) || failed(verifyHomes(iteration, current)))
       return mlir::failure();
     if (current >= ir::Phase::Movement && failed(verifyMovement(iteration, current == ir::Phase::Movement)))
       return mlir::failure();
