@@ -85,8 +85,8 @@ inline std::vector<int32_t> alone(Loaded &on, const EngineRequest &request) {
 }
 
 struct Seen {
-  uint64_t iterations = 0, requests = 0, keeping = 0, cancelled = 0, preemptions = 0, thrownAway = 0, padded = 0,
-           changes = 0, chunked = 0, rowsChecked = 0, continued = 0, reused = 0, swapsOut = 0, swapsIn = 0,
+  uint64_t iterations = 0, requests = 0, cases = 0, talks = 0, cancelled = 0, preemptions = 0, thrownAway = 0,
+           padded = 0, changes = 0, chunked = 0, rowsChecked = 0, continued = 0, reused = 0, swapsOut = 0, swapsIn = 0,
            swapFallbacks = 0, withEmpty = 0, uneven = 0, offers = 0, compacted = 0, compactedActs = 0, recomputing = 0,
            grown = 0, shrunk = 0;
 };
@@ -215,6 +215,7 @@ public:
       EXPECT_FALSE(one.end.has_value()) << "request " << end.request << " ended twice";
       EXPECT_TRUE(end.why.ok()) << end.why;
       one.end = end.reason;
+      one.reused = end.reusedTokens;
       seen.reused += static_cast<uint64_t>(end.reusedTokens);
       --live_;
     };
@@ -242,11 +243,17 @@ public:
       more = *stepped;
       checkBlocks();
     }
+    const bool keeps = talks_ && served_->plan.actBlocks == 0; // blocks, for whoever continues
+    if (keeps) {
+      ASSERT_NO_FATAL_FAILURE(goOnAlone());
+    }
     engine_->releaseBlocks(talk_);
     EXPECT_FALSE(engine_->swapping());
     for (uint32_t i = 0; i < served_->plan.miniBatches; ++i)
       EXPECT_EQ(served_->runtime->kvBlocks(i).endOfUse(), 1);
     EXPECT_EQ(served_->runtime->missingVariants(), 0u);
+    seen.cases = 1;
+    seen.talks = keeps;
     seen.iterations = engine_->counters().iterations;
     seen.preemptions = engine_->counters().preemptions;
     seen.thrownAway = batching_ == serve::Batching::Static ? 0 : engine_->counters().thrownAwayRows;
@@ -302,6 +309,7 @@ private:
     EngineRequest request;
     std::vector<int32_t> tokens;
     std::optional<EndReason> end;
+    int64_t reused = 0;
   };
 
   Asked &asked(uint64_t id) { return all_.at(id); }
@@ -354,6 +362,36 @@ private:
     return request;
   }
 
+  // With nobody else there, a conversation goes on from all that it had: of its tokens but the last, of which there may
+  // be no row, none is computed again.
+  void goOnAlone() {
+    EngineRequest request{.prompt = {1, 2, 3}, .maxNewTokens = 1, .keepBlocks = true};
+    if (talk_ == 0 || asked(talk_).end == EndReason::Cancelled) { // which may have had none of its tokens
+      engine_->releaseBlocks(talk_);
+      talk_ = 0;
+      request.prompt.resize(static_cast<size_t>(std::min<int64_t>(3, longest_)));
+      ASSERT_NO_FATAL_FAILURE(serve(request));
+    }
+    const Asked &before = asked(talk_);
+    request.prompt = before.request.prompt;
+    request.prompt.insert(request.prompt.end(), before.tokens.begin(), before.tokens.end());
+    const auto had = static_cast<int64_t>(request.prompt.size());
+    request.prompt.push_back(4);
+    request.prompt.resize(
+        std::min(request.prompt.size(), static_cast<size_t>(std::min(longest_, *asked_.goal.context - 1))));
+    request.continues = talk_;
+    ASSERT_NO_FATAL_FAILURE(serve(request));
+    EXPECT_GE(asked(talk_).reused, std::min(had, static_cast<int64_t>(request.prompt.size())) - 1);
+  }
+  void serve(const EngineRequest &request) {
+    submit(request);
+    while (live_ > 0) {
+      const auto stepped = engine_->step();
+      ASSERT_TRUE(stepped.ok()) << stepped.status();
+      ASSERT_EQ(shadow_->found(), "");
+    }
+  }
+
   void submit(const EngineRequest &request) {
     const auto id = engine_->submit(request);
     ASSERT_TRUE(id.ok()) << id.status();
@@ -363,7 +401,6 @@ private:
     all_[*id] = {request, {}, std::nullopt};
     ++live_;
     ++seen.requests;
-    seen.keeping += served_->plan.actBlocks == 0; // of plans whose blocks stay for whoever continues
     seen.chunked += static_cast<int64_t>(request.prompt.size()) > budget_;
   }
 
@@ -414,11 +451,11 @@ private:
 
 inline void add(Seen &sum, const Seen &one) {
   for (uint64_t Seen::*count :
-       {&Seen::iterations,    &Seen::requests,    &Seen::cancelled, &Seen::preemptions,   &Seen::thrownAway,
-        &Seen::padded,        &Seen::changes,     &Seen::chunked,   &Seen::rowsChecked,   &Seen::continued,
-        &Seen::reused,        &Seen::swapsOut,    &Seen::swapsIn,   &Seen::swapFallbacks, &Seen::withEmpty,
-        &Seen::uneven,        &Seen::keeping,     &Seen::offers,    &Seen::compacted,     &Seen::grown,
-        &Seen::compactedActs, &Seen::recomputing, &Seen::shrunk})
+       {&Seen::iterations, &Seen::requests,      &Seen::cancelled,   &Seen::preemptions,   &Seen::thrownAway,
+        &Seen::padded,     &Seen::changes,       &Seen::chunked,     &Seen::rowsChecked,   &Seen::continued,
+        &Seen::reused,     &Seen::swapsOut,      &Seen::swapsIn,     &Seen::swapFallbacks, &Seen::withEmpty,
+        &Seen::uneven,     &Seen::cases,         &Seen::talks,       &Seen::offers,        &Seen::compacted,
+        &Seen::grown,      &Seen::compactedActs, &Seen::recomputing, &Seen::shrunk})
     sum.*count += one.*count;
 }
 
@@ -430,7 +467,8 @@ inline void expectAll(const Seen &sum) {
   EXPECT_GT(sum.padded, sum.iterations / 100);
   EXPECT_GT(sum.changes, sum.iterations / 20);
   EXPECT_GT(sum.chunked, sum.requests / 20);
-  EXPECT_GT(sum.continued, sum.keeping / 100);
+  EXPECT_GE(sum.talks * 20, sum.cases); // one in four to seven has the room
+  EXPECT_GT(sum.continued, sum.talks);  // once more than where nobody else is there
   EXPECT_GT(sum.reused, sum.continued);
   EXPECT_GT(sum.rowsChecked, sum.iterations * 10);
   EXPECT_GT(sum.offers, sum.iterations / 2000);
