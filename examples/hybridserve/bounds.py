@@ -128,8 +128,7 @@ def bounds(fig):
     if fig.anew:
         cells.kept = {}
     ideal = World(cells)
-    if not fig.anew:
-        same_share(cells, ideal)
+    same_share(cells, ideal)
     efficiency, taken = fit(ideal)
     world = replace(ideal, efficiency=efficiency)
     say_systems(fig, world, taken)
