@@ -136,6 +136,11 @@ const std::vector<Fault> &faults() {
        [](Plan &p) { p.placements[0].extents.erase(p.placements[0].extents.begin() + 2); }},
       {"placements[0].extents[3] begins at byte 0 of buffer 3, expected byte 256 of buffer 2",
        [](Plan &p) { p.placements[0].extents[2].bytes = 256; }},
+      {"placements[0].extents[2] begins at byte 256 of buffer 2, expected byte 0 of buffer 2",
+       [](Plan &p) {
+         p.placements[0].extents[2].bufferOffset = 256;
+         p.placements[0].extents[2].bytes -= 256;
+       }},
       {"placements[0].extents end at byte 0 of buffer 25, expected the end of buffer 25",
        [](Plan &p) { p.placements[0].extents.pop_back(); }},
       {"placements[0].extents[2] has bytes [0, 0 + 18446744073709551360) of a buffer of 4096",
