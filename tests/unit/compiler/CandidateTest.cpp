@@ -102,6 +102,17 @@ TEST(CheckCandidate, RefusesWhatCannotBeCompiled) {
   }
 }
 
+TEST(CheckCandidate, ARingIsAsLargeAsItsLargestUnitAtLeast) {
+  const CompileRequest r = request(tinyLlama(6));
+  const model::WeightLayout layout = model::layoutWeights(r.model);
+  uint64_t largest = 0;
+  for (const size_t unit : {1, 2, 3, 25})
+    largest = std::max(largest, layout.units[unit].bytes);
+  EXPECT_TRUE(checkCandidate(placementOfUnits({1, 2, 3, 25}, largest), r.model, 1, layout).ok());
+  EXPECT_THAT(std::string(checkCandidate(placementOfUnits({1, 2, 3, 25}, largest - 1), r.model, 1, layout).message()),
+              HasSubstr("cannot hold a unit of " + std::to_string(largest)));
+}
+
 TEST(CheckCandidate, TheTiedHeadIsTheEmbedding) {
   const model::ModelSpec spec = tinyOpt(6);
   const model::WeightLayout layout = model::layoutWeights(spec);

@@ -340,6 +340,21 @@ TEST(Compile, TellsWhoseBucketsPlacementItLooksFor) {
   EXPECT_GT(compiled, 0);
 }
 
+// Of four layers every one or none, by number and by interval.
+TEST(Compile, AllLayersMayBeStatedAndNone) {
+  const auto layersAway = [](auto change) {
+    CompileRequest r = request(tinyLlama(4));
+    change(r);
+    const auto plan = compile(r);
+    EXPECT_TRUE(plan.ok()) << plan.status();
+    return plan.ok() ? plan->placements[0].offloadedLayers : -1;
+  };
+  EXPECT_EQ(layersAway([](CompileRequest &r) { r.policy.interval = 1; }), 4);
+  EXPECT_EQ(layersAway([](CompileRequest &r) { r.policy.interval = 4; }), 1);
+  EXPECT_EQ(layersAway([](CompileRequest &r) { r.policy.offloadLayers = 4; }), 4);
+  EXPECT_EQ(layersAway([](CompileRequest &r) { r.policy.offloadLayers = 0; }), 0);
+}
+
 TEST(Compile, RefusesWhatNoPlanCanMeet) {
   const auto refusal = [](auto change) {
     CompileRequest r = request(tinyLlama(4));

@@ -55,6 +55,9 @@ TEST(Interfere, StretchesOnlyWhatACopyCovers) {
   const Played p = played(waitingCopy(), {100, 50, 100, 100}, {.computeFactor = 1.5});
   EXPECT_EQ(p.durations, (std::vector<uint64_t>{100, 50, 125, 100}));
   EXPECT_EQ(p.iterationNs, 325u);
+  // What is not whole is rounded up: 51 x 0.5 = 25.5.
+  EXPECT_EQ(played(waitingCopy(), {100, 51, 100, 100}, {.computeFactor = 1.5}).durations,
+            (std::vector<uint64_t>{100, 51, 126, 100}));
 }
 
 // The second copy's step (0-100) has long ended when the first copy (0-300) has: its lane is not idle, nobody sleeps.

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <string>
+#include <vector>
 
 #include "runtime/model/ModelSpec.h"
 #include "tests/unit/compiler/Requests.h"
@@ -104,6 +105,26 @@ TEST(SplitCaches, WhatWeightsLeaveBecomesBlocksFromPlacementToPlacement) {
   }
   EXPECT_FALSE(plan->transitions.empty());
   EXPECT_LE(plan->arenaBytes, *r.goal.deviceMemory);
+}
+
+// Fewer than there are: the first, the last, and those in between at even distances.
+TEST(SplitCaches, PlacementsAreSpreadOverTheList) {
+  CompileRequest r = longContexts();
+  r.goal.deviceMemory = arenaOfAll() - 40 * kBlock;
+  const auto names = [&](int64_t placements) {
+    r.policy.placements = placements;
+    const auto plan = compile(r);
+    EXPECT_TRUE(plan.ok()) << plan.status();
+    std::vector<std::string> names;
+    for (size_t p = 0; plan.ok() && p < plan->placements.size(); ++p)
+      names.push_back(plan->placements[p].name);
+    return names;
+  };
+  const std::vector<std::string> five = names(5);
+  ASSERT_EQ(five.size(), 5u);
+  EXPECT_THAT(names(3), ::testing::ElementsAre(five[0], five[2], five[4]));
+  EXPECT_THAT(names(2), ::testing::ElementsAre(five[0], five[4]));
+  EXPECT_NE(five[1], five[2]);
 }
 
 TEST(SplitCaches, SeveralPlacementsKeepTheBlocksThatWereStated) {

@@ -16,6 +16,29 @@ std::vector<std::vector<std::string>> rows(int count) {
   return table;
 }
 
+// Rounded to three digits 1023.5 KiB would be 1024: it is a MiB. So of every unit, and of what has one or no digit
+// behind the point.
+TEST(Format, AUnitEndsWhereItsDigitsWouldBeTheNextOne) {
+  EXPECT_EQ(formatBytes(1023), "1023 B");
+  EXPECT_EQ(formatBytes(1024), "1.00 KiB");
+  EXPECT_EQ(formatBytes(1023 * 1024 + 511), "1023 KiB");
+  EXPECT_EQ(formatBytes(1023 * 1024 + 512), "1.00 MiB");
+  EXPECT_EQ(formatBytes((1 << 20) - 1), "1.00 MiB");
+  EXPECT_EQ(formatBytes((uint64_t{1} << 40) - 1), "1.00 TiB");
+  EXPECT_EQ(formatNs(999), "999 ns");
+  EXPECT_EQ(formatNs(1000), "1.00 us");
+  EXPECT_EQ(formatNs(999'499), "999 us");
+  EXPECT_EQ(formatNs(999'500), "1.00 ms");
+  EXPECT_EQ(formatNs(9'994), "9.99 us");
+  EXPECT_EQ(formatNs(9'996), "10.0 us");
+  EXPECT_EQ(formatNs(99'940), "99.9 us");
+  EXPECT_EQ(formatNs(99'960), "100 us");
+  EXPECT_EQ(formatNs(5'000'000'000'000), "5000 s"); // there is no larger one
+  EXPECT_EQ(formatCount(999), "999");
+  EXPECT_EQ(formatCount(999.6), "1.00 k");
+  EXPECT_EQ(formatCount(1.5e6), "1.50 M");
+}
+
 TEST(FoldTable, ShowsTwentyFourRowsWhole) {
   EXPECT_EQ(foldTable(rows(24), false, "rows", "how"), formatTable(rows(24)));
   EXPECT_EQ(foldTable(rows(0), false, "rows", "how"), formatTable(rows(0)));

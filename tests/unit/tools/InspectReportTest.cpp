@@ -8,6 +8,8 @@
 #include "kernels/Kernels.h"
 #include "runtime/model/ModelSpec.h"
 #include "tests/unit/tools/SplitTestPlan.h"
+#include "tools/report/BenchReport.h"
+#include "tools/report/ChoiceReport.h"
 
 namespace headrace::tools {
 namespace {
@@ -31,6 +33,28 @@ TEST(InspectReport, HasEveryVariantsNumbers) {
   EXPECT_EQ(r.linkBytes.d2h, 0u);
   EXPECT_EQ(r.predictedNs, 300u);
   EXPECT_EQ(r.limitingResource, "link h2d"); // 240 ns against 200 of compute
+}
+
+// 6144 bytes, of which 5 KV blocks of 512 for both layers: all else takes 3584. One block is the scratch block, of the
+// others each holds 4 tokens.
+TEST(BenchReport, MaxTokensLeavesTheScratchBlockOut) {
+  EXPECT_EQ(maxTokens(testPlan(), 6144), 16);
+  EXPECT_EQ(maxTokens(testPlan(), 3584 + 2 * 512), 4);
+  for (const uint64_t bytes : {3584 + 2 * 512 - 1, 3584 + 512, 3584, 0})
+    EXPECT_EQ(maxTokens(testPlan(), bytes), 0) << bytes;
+}
+
+TEST(ChoiceReport, TheGoalInWords) {
+  plan::Plan plan = testPlan();
+  plan.policy.name = "headrace";
+  plan.goal.sloFactor.reset();
+  plan.goal.instances = model::Instances::Together;
+  plan.goal.busDevices = 1;
+  EXPECT_EQ(describeGoal(plan), "headrace");
+  plan.goal.tpot = std::chrono::milliseconds(50);
+  plan.goal.instances = model::Instances::Apart;
+  plan.goal.busDevices = 2;
+  EXPECT_EQ(describeGoal(plan), "headrace, TPOT 50ms, prefill and decode on instances apart, 2 devices on the bus");
 }
 
 TEST(InspectReport, MaxTokensCountsTheCacheAndWhatTheBudgetLeaves) {

@@ -95,6 +95,10 @@ TEST(RunReport, TextHasTokensTimesAndTheComparison) {
                         "gaps in prefill  longest 9.000 ms: beside prompts that were not done yet\n"));
   EXPECT_THAT(text, HasSubstr("stalls           0.250 ms"));
   EXPECT_THAT(text, Not(HasSubstr("made up")));
+  EXPECT_THAT(text, Not(HasSubstr("left out")));
+  RunReport few = made();
+  few.leftOutVariants = 1;
+  EXPECT_THAT(runText(slowPlan(), 0, few), HasSubstr("left out         1 of 1 variants, for --graph-memory or "));
 }
 
 TEST(RunReport, TokensOfADeviceWithoutDataAreSaidToBeMadeUp) {

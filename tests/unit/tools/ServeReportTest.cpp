@@ -91,6 +91,15 @@ TEST(ServeReport, RefusalsAreTheSameButForTheirNumbers) {
   EXPECT_EQ(json["results"][0]["refusals"][0]["count"], 2);
 }
 
+TEST(ServeReport, ThreeReasonsAreSaidAndTheOthersCounted) {
+  const std::string three = reportOf({refused(0, "a"), refused(1, "b"), refused(2, "c")}).text(false);
+  EXPECT_THAT(three, HasSubstr("refused          1: c\n"));
+  EXPECT_THAT(three, Not(HasSubstr("more reasons")));
+  const std::string five =
+      reportOf({refused(0, "a"), refused(1, "b"), refused(2, "c"), refused(3, "d"), refused(4, "e")}).text(false);
+  EXPECT_THAT(five, HasSubstr("refused          1: c\nrefused          2 more reasons: --json has them\n"));
+}
+
 TEST(ServeReport, OneThatFailedIsNotOneThatWasRefused) {
   RequestTimes failed = served(0, 10, 50, -1, 1);
   failed.lastTokenNs = -1;
@@ -98,6 +107,21 @@ TEST(ServeReport, OneThatFailedIsNotOneThatWasRefused) {
   failed.why = absl::ResourceExhaustedError("no block");
   const std::string text = reportOf({failed}).text(false);
   EXPECT_THAT(text, HasSubstr("0 successful, 1 failed\nfailed           1: no block\n"));
+}
+
+// From 50 to 450 ms there are four gaps between five tokens. One token has none: no TPOT, which is not one of 0 ms.
+TEST(ServeReport, WhatARequestDoesNotHaveIsNull) {
+  ServeReport report = reportOf({served(0, 10, 50, 450, 5), served(0, 10, 50, 50, 1), refused(0, "unknown")});
+  report.detailed = true;
+  const nlohmann::json each = nlohmann::json::parse(report.json())["results"][0]["each"];
+  EXPECT_EQ(each[0]["tpot_ms"], 100);
+  EXPECT_EQ(each[0]["e2el_ms"], 450);
+  EXPECT_EQ(each[1]["tpot_ms"], nullptr);
+  EXPECT_EQ(each[1]["ttft_ms"], 50);
+  EXPECT_EQ(each[1]["e2el_ms"], 50);
+  for (const char *key : {"queueing_ms", "ttft_ms", "tpot_ms", "e2el_ms"})
+    EXPECT_EQ(each[2][key], nullptr) << key;
+  EXPECT_EQ(each[2]["error"], "unknown");
 }
 
 TEST(ServeReport, SeveralRatesAreARowEach) {
