@@ -76,6 +76,7 @@ struct Statement {
   std::vector<const Expression *> expressions;
   std::vector<int> parameters;
   std::vector<Value> parameterNames;
+  bool usesCaller = false; // the macro's body reads `caller`
   std::vector<Block> blocks;
 };
 

@@ -21,7 +21,7 @@ namespace headrace::text {
 
 struct RenderOptions {
   bool addGenerationPrompt = true; // the beginning of the assistant's next message behind the last one
-  int64_t unixSeconds = 0;         // for strftime_now, read as UTC; 0: now
+  int64_t unixSeconds = 0;         // for strftime_now, in local time; 0: now
 };
 
 struct TemplateLimits {

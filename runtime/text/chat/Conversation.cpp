@@ -20,11 +20,14 @@ namespace {
 using model::cat;
 using nlohmann::ordered_json;
 
-constexpr std::string_view kRoles[] = {"system", "developer", "user", "assistant", "tool"};
-
 absl::Status refused(const std::string &where, std::string_view key, const ordered_json &value,
                      std::string_view expected) {
   return absl::InvalidArgumentError(cat(where, ": ", key, " = ", model::jsonText(value), ": expected ", expected));
+}
+
+// Of a role that people and models do not have: its content is what a program says.
+bool isTools(std::string_view role) {
+  return role != "system" && role != "developer" && role != "user" && role != "assistant";
 }
 
 absl::Status checkContent(const ordered_json &message, const std::string &at, const std::string &where) {
@@ -38,7 +41,7 @@ absl::Status checkContent(const ordered_json &message, const std::string &at, co
                     : absl::InvalidArgumentError(cat(where, ": ", at, ".content is ",
                                                      content == message.end() ? "missing" : "null",
                                                      ": expected a string or a list of parts"));
-  if (content->is_string())
+  if (content->is_string() || (content->is_object() && isTools(message["role"].get_ref<const std::string &>())))
     return absl::OkStatus();
   if (!content->is_array())
     return refused(where, at + ".content", *content, "a string or a list of parts");
@@ -64,9 +67,8 @@ absl::Status checkMessage(const ordered_json &message, size_t index, const std::
   const auto role = message.find("role");
   if (role == message.end())
     return absl::InvalidArgumentError(cat(where, ": ", at, ".role is missing"));
-  if (!role->is_string() ||
-      std::find(std::begin(kRoles), std::end(kRoles), role->get<std::string>()) == std::end(kRoles))
-    return refused(where, at + ".role", *role, "system, developer, user, assistant or tool");
+  if (!role->is_string()) // which there are the template knows
+    return refused(where, at + ".role", *role, "a string");
   return checkContent(message, at, where);
 }
 

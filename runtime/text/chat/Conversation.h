@@ -19,9 +19,9 @@ struct ConversationData; // nlohmann's; ConversationData.h, for .cpp files only
 class Conversation {
 public:
   // A JSON array of messages, or an object with "messages" and, where there are, "tools" and further variables of the
-  // template ("chat_template_kwargs"). A message is an object with a role (system, developer, user, assistant, tool)
-  // and a content: a string, null beside tool calls, or a list of parts of type text. InvalidArgument begins with
-  // `where` and names the message and the key.
+  // template ("chat_template_kwargs"). A message is an object with a role, whatever the template knows, and
+  // a content: a string, null beside tool calls, a list of parts of type text or, of a tool's role (any but system,
+  // developer, user, assistant), an object. InvalidArgument begins with `where` and names the message and the key.
   static absl::StatusOr<Conversation> parse(std::string_view json, const std::string &where);
 
   Conversation();

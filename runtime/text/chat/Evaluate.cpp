@@ -255,6 +255,9 @@ Value Machine::method(const Builtin &builtin, const Value &self) {
 Value Machine::attribute(const Value &of, const Value &name) {
   if (of.is(Kind::Loop))
     return loopAttribute(of, name.text());
+  if (const auto *macro = dynamic_cast<const MacroObject *>(of.object().get()))
+    if (Value found = macroAttribute(*macro, name.text()); found.given())
+      return found;
   if (const Builtin *found = findMethod(of, name.text()))
     return method(*found, of);
   return attributeOf(heap_, of, name);

@@ -64,6 +64,7 @@ private:
   Flow runWith(const Statement &statement);
   Value macroValue(const Statement &statement);
   Value callMacro(const MacroObject &macro, Arguments arguments);
+  Value macroAttribute(const MacroObject &macro, const std::string &name); // Absent where there is none
   void assign(const Expression &target, const Value &value);
   void assignName(int name, Value value);
   void write(std::string_view text);

@@ -171,6 +171,9 @@ Expression *Parser::primary() {
       return constant(Value::none());
     if (token.text == "self" || token.text == "super" || token.text == "varargs" || token.text == "kwargs")
       refuse(token.line, cat("'", token.text, "' is not supported"));
+    if (token.text == "caller")
+      for (const OpenMacro &open : macros_)
+        open.macro->usesCaller |= !open.setsCaller;
     Expression *made = make(Expression::Name, token.line);
     made->name = nameId(token.text);
     return made;

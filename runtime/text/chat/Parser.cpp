@@ -203,6 +203,9 @@ Expression *Parser::targetPart(bool namespaces) {
        {"true", "false", "none", "True", "False", "None", "loop", "self", "super", "varargs", "kwargs"})
     if (name == reserved)
       refuse(token.line, cat("'", name, "' cannot be assigned to"));
+  if (name == "caller")
+    for (OpenMacro &open : macros_)
+      open.setsCaller = true;
   if (!namespaces || !skipOperator(".")) {
     Expression *made = make(Expression::Name, token.line);
     made->name = nameId(name);
@@ -295,6 +298,16 @@ Block Parser::bodyOutsideLoops(std::string_view end) {
   return block;
 }
 
+void Parser::macroBody(Statement *macro, std::string_view end) {
+  macros_.push_back({macro});
+  macro->blocks.push_back(bodyOutsideLoops(end));
+  macros_.pop_back();
+  const size_t required = macro->parameters.size() - macro->expressions.size();
+  for (size_t i = 0; i < required; ++i)
+    if (macro->usesCaller && macro->parameterNames[i].text() == "caller")
+      refuse(macro->line, "the parameter 'caller' of a macro that uses it has no default");
+}
+
 Statement *Parser::macroStatement() {
   Statement *made = make(Statement::Macro, take().line);
   const Expression *name = targetPart(false);
@@ -303,13 +316,12 @@ Statement *Parser::macroStatement() {
   made->name = name->name;
   made->value = ast_.names[static_cast<size_t>(name->name)];
   signature(made);
-  made->blocks.push_back(bodyOutsideLoops("endmacro"));
+  macroBody(made, "endmacro");
   return made;
 }
 
 Statement *Parser::callStatement() {
   Statement *made = make(Statement::CallBlock, take().line);
-  made->value = Value::constant("caller");
   if (now().isOperator("("))
     signature(made);
   const Expression *called = expression();
@@ -317,7 +329,7 @@ Statement *Parser::callStatement() {
     refuse(made->line, "expected a call behind 'call'");
   made->target = called;
   made->name = nameId("caller");
-  made->blocks.push_back(bodyOutsideLoops("endcall"));
+  macroBody(made, "endcall");
   return made;
 }
 

@@ -88,12 +88,19 @@ private:
   void signature(Statement *macro);
   Expression *blockFilter();
   Block bodyOutsideLoops(std::string_view end);
+  void macroBody(Statement *macro, std::string_view end);
 
   std::vector<Token> tokens_;
   size_t at_ = 0;
   int depth_ = 0, loops_ = 0;
   Ast ast_;
   std::map<std::string, int> names_;
+
+  struct OpenMacro {
+    Statement *macro;
+    bool setsCaller = false; // so that what reads it from here on reads that
+  };
+  std::vector<OpenMacro> macros_; // whose bodies are being read, each within the one before
 };
 
 // While one of these is alive, the source is one level deeper.

@@ -274,23 +274,27 @@ void Machine::runCallBlock(const Statement &statement) {
 
 Value Machine::callMacro(const MacroObject &macro, Arguments arguments) {
   const Statement &statement = *macro.statement;
-  const std::string &name = statement.value.text();
+  // As Python shows its name: that of a call's block is None.
+  const std::string name = statement.kind == Statement::Macro ? cat("'", statement.value.text(), "'") : "None";
   const auto lives = [&](const Frame *frame) { return frame == macro.frame && frame->id == macro.frameId; };
   if (std::find_if(alive_.begin(), alive_.end(), lives) == alive_.end())
-    fail(cat("the macro '", name, "' is called outside the block that it stands in"));
+    fail(cat("the macro ", name, " is called outside the block that it stands in"));
   const size_t count = statement.parameters.size();
   if (arguments.values.size() > count)
-    fail(cat("macro '", name, "' takes not more than ", count, " argument(s)"));
+    fail(cat("macro ", name, " takes not more than ", count, " argument(s)"));
   arguments.values.resize(count);
   Value caller;
   for (auto &[keyword, value] : arguments.keywords) {
     size_t index = 0;
     while (index < count && statement.parameterNames[index].text() != keyword)
       ++index;
-    if (index == count && keyword == "caller")
+    if (index == count && keyword == "caller" && statement.usesCaller)
       caller = std::move(value);
+    else if (index == count && keyword == "caller")
+      fail(cat("macro ", name,
+               " was invoked with two values for the special caller argument. This is most likely a bug."));
     else if (index == count || arguments.values[index].given())
-      fail(cat("macro '", name, "' takes no keyword argument ", reprOfText(printable(keyword, 60))));
+      fail(cat("macro ", name, " takes no keyword argument ", reprOfText(printable(keyword, 60))));
     else
       arguments.values[index] = std::move(value);
   }
@@ -298,8 +302,8 @@ Value Machine::callMacro(const MacroObject &macro, Arguments arguments) {
   const Deeper deeper(*this);
   Capture capture(*this);
   const Entered scope(*this, macro.frame);
-  if (caller.given() && callerName_ >= 0)
-    assignName(callerName_, std::move(caller));
+  if (statement.usesCaller) // a parameter of that name stands over it
+    assignName(callerName_, caller.given() ? std::move(caller) : undefined(text("No caller defined"), Kind::Undefined));
   const size_t firstDefault = count - (statement.expressions.size());
   for (size_t i = 0; i < count; ++i) {
     Value value = std::move(arguments.values[i]);
@@ -313,6 +317,19 @@ Value Machine::callMacro(const MacroObject &macro, Arguments arguments) {
   }
   run(statement.blocks[0]);
   return text(capture.take());
+}
+
+Value Machine::macroAttribute(const MacroObject &macro, const std::string &name) {
+  const Statement &statement = *macro.statement;
+  if (name == "name")
+    return statement.kind == Statement::Macro ? statement.value : Value::none();
+  if (name == "arguments")
+    return makeSequence(heap_, statement.parameterNames, Flavor::Tuple);
+  if (name == "caller")
+    return Value::boolean(statement.usesCaller);
+  if (name == "catch_kwargs" || name == "catch_varargs") // a template with kwargs or varargs was refused
+    return Value::boolean(false);
+  return {};
 }
 
 } // namespace headrace::text::jinja

@@ -9,13 +9,14 @@
 
 namespace headrace::text::jinja {
 
-// datetime.strftime() of a time without a zone, one directive at a time: the C library's may have widths of its own.
+// datetime.now().strftime(), which knows no zone, one directive at a time: the C library's may have widths of its own.
 Value strftimeNow(Machine &machine, const Value &, const Arguments &arguments) {
   constexpr std::string_view kDirectives = "aAbBcdHIjmMpSUwWxXyYDFTReGuVhnteklrC";
   const std::string &format = textOf(arguments[0]);
   const time_t seconds = machine.unixSeconds();
   struct tm time {};
-  if (!gmtime_r(&seconds, &time))
+  tzset(); // localtime_r() alone need not look at TZ
+  if (!localtime_r(&seconds, &time))
     fail("strftime_now: the time has no date");
   std::string made;
   for (size_t i = 0; i < format.size(); ++i) {

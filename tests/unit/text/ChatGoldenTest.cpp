@@ -3,6 +3,7 @@
 // Chat templates against what jinja2 renders, set up as transformers sets it up (tests/golden/chat/make_chats.py).
 #include <cinttypes>
 #include <cstdio>
+#include <cstdlib>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -40,6 +41,7 @@ absl::StatusOr<std::string> render(const std::string &source, const ordered_json
     return chat.status();
   RenderOptions options;
   options.addGenerationPrompt = generation;
+  ::setenv("TZ", "UTC", 1);
   options.unixSeconds = 1'700'000'000; // 14 November 2023, 22:13:20
   return chat->render(*parsed, options);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/text/chat/ChatTemplate.h"
 
+#include <cstdlib>
 #include <utility>
 
 #include "tests/support/TestFiles.h"
@@ -74,6 +75,8 @@ TEST(ChatTemplate, BrokenSyntaxIsRefusedWithItsLine) {
       {"{% macro f(a, a) %}{% endmacro %}", "t.jinja:1: the parameter 'a' stands twice"},
       {"{% macro f(a=1, b) %}{% endmacro %}", "t.jinja:1: the parameter 'b' has no default behind one that has"},
       {"{{ f(a=1, a=2) }}", "t.jinja:1: the argument 'a' stands twice"},
+      {"\n{% macro f(caller) %}{{ caller() }}{% endmacro %}",
+       "t.jinja:2: the parameter 'caller' of a macro that uses it has no default"},
       {"{{ f(a=1, 2) }}", "t.jinja:1: expected arguments by position before those by name"},
   };
   for (const auto &[source, message] : cases)
@@ -193,8 +196,13 @@ TEST(ChatTemplate, VariablesOfTheConversationStandOverTheFiles) {
   EXPECT_EQ(*chat->render(conversation, options), "BFalseNoneNone[1.5, None]");
 }
 
-TEST(ChatTemplate, TheDateIsThatOfTheOptions) {
-  EXPECT_EQ(*render("{{ strftime_now('%Y-%m-%d %H:%M') }}"), "1970-01-02 00:00");
+TEST(ChatTemplate, TheDateIsThatOfTheOptionsInLocalTime) {
+  const char *const now = "{{ strftime_now('%Y-%m-%d %H:%M%z%Z') }}"; // without a zone, as datetime.now() has none
+  ASSERT_EQ(::setenv("TZ", "UTC", 1), 0);
+  EXPECT_EQ(*render(now), "1970-01-02 00:00");
+  ASSERT_EQ(::setenv("TZ", "Etc/GMT+12", 1), 0); // twelve hours behind
+  EXPECT_EQ(*render(now), "1970-01-01 12:00");
+  ASSERT_EQ(::setenv("TZ", "UTC", 1), 0);
   EXPECT_REFUSED(render("{{ strftime_now('%Q') }}"), absl::StatusCode::kInvalidArgument,
                  "t.jinja:1: strftime_now: the directive '%Q' is not supported");
 }
