@@ -16,6 +16,13 @@ constexpr double kOnly = 834, kSeveral = 440;
 constexpr std::array kColours = {"#7d8590", "#d64545", "#e08a2c", "#c4a03b", "#3b76c4",
                                  "#2e9b6b", "#8b5cc4", "#1f9aa8", "#b85c8e"};
 
+// Of a bar's label: the height of its letters, and about the width of one.
+constexpr double kLabel = 9, kLetter = 5.8;
+
+std::string labelOf(double value) {
+  return value >= 1000 ? absl::StrFormat("%.3gk", value / 1000) : absl::StrFormat("%.3g", value);
+}
+
 class Drawing {
 public:
   explicit Drawing(const BarChart &chart) : chart_(chart) {}
@@ -53,11 +60,18 @@ private:
   }
 
   void drawPanel(const BarPanel &panel, double top) {
-    double most = panel.limit.value_or(0);
+    double most = panel.limit.value_or(0), longest = 0;
     for (const auto &group : panel.values)
       for (const std::optional<double> &value : group)
-        most = std::max(most, value.value_or(0));
-    const double scale = axisTop(most);
+        if (value) {
+          most = std::max(most, *value);
+          longest = std::max(longest, kLetter * static_cast<double>(labelOf(*value).size()));
+        }
+    const double group = plot_ / static_cast<double>(std::max<size_t>(chart_.categories.size(), 1));
+    const double bar = std::min(34.0, group * 0.8 / static_cast<double>(std::max<size_t>(chart_.series.size(), 1)));
+    // Where one is wider than its bar all stand upright, and have room above the highest.
+    turned_ = longest > bar;
+    const double scale = axisTop(turned_ ? most * kPanel / (kPanel - longest - 4) : most);
     const double bottom = top + kPanel, right = left_ + plot_;
     const auto height = [&](double value) { return kPanel * std::clamp(value / scale, 0.0, 1.0); };
     text(left_ - kLeft + 16, top - 14, panel.title, "font-size=\"12\" font-weight=\"600\" fill=\"#1f2328\"");
@@ -75,8 +89,6 @@ private:
                             left_, y, right, y);
       text(right, top - 14, "- - " + panel.limitName, "text-anchor=\"end\" fill=\"#1f2328\"");
     }
-    const double group = plot_ / static_cast<double>(std::max<size_t>(chart_.categories.size(), 1));
-    const double bar = std::min(34.0, group * 0.8 / static_cast<double>(std::max<size_t>(chart_.series.size(), 1)));
     for (size_t c = 0; c < chart_.categories.size(); ++c) {
       const double middle = left_ + group * (static_cast<double>(c) + 0.5);
       double x = middle - bar * static_cast<double>(chart_.series.size()) / 2;
@@ -96,18 +108,24 @@ private:
     const double h = height(*value);
     absl::StrAppendFormat(&body_, "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" fill=\"%s\"/>\n", x + 1,
                           bottom - h, width - 2, h, fill);
-    // Where there is room for it; with a halo, so that the line of a limit does not strike it out.
-    const std::string label =
-        *value >= 1000 ? absl::StrFormat("%.3gk", *value / 1000) : absl::StrFormat("%.3g", *value);
-    if (5 * static_cast<double>(label.size()) <= width + 4)
-      text(x + width / 2, bottom - h - 3, label,
-           "text-anchor=\"middle\" font-size=\"9\" fill=\"#24292f\" stroke=\"#ffffff\" stroke-width=\"2.5\" "
-           "paint-order=\"stroke\"");
+    if (turned_ && width < kLabel)
+      return; // there is no room for it
+    // With a halo, so that the line of a limit does not strike it out.
+    std::string style = absl::StrFormat("font-size=\"%g\" fill=\"#24292f\" stroke=\"#ffffff\" stroke-width=\"2.5\" "
+                                        "paint-order=\"stroke\"",
+                                        kLabel);
+    const double middle = x + width / 2 + (turned_ ? kLabel / 3 : 0), above = bottom - h - 3;
+    if (turned_)
+      absl::StrAppendFormat(&style, " transform=\"rotate(-90 %.1f %.1f)\"", middle, above);
+    else
+      style += " text-anchor=\"middle\"";
+    text(middle, above, labelOf(*value), style.c_str());
   }
 
   const BarChart &chart_;
   std::string body_;
   double left_ = kLeft, plot_ = kOnly; // of the panel that is drawn
+  bool turned_ = false;                // its labels
 };
 
 } // namespace

@@ -47,6 +47,19 @@ TEST(BarChart, ALimitIsALineAndPartOfTheScale) {
   EXPECT_THAT(svg, HasSubstr("height=\"75.0\"")); // half of the panel: the axis ends at the limit
 }
 
+// Twelve bars in 440 x 0.8 / 2 are 14.7 wide, and five letters some 29: all of the panel's are turned, above their
+// bars.
+TEST(BarChart, LabelsThatAreWiderThanTheirBarsStandUpright) {
+  BarChart chart = chartOf({std::vector<std::optional<double>>(12, 0.667), std::vector<std::optional<double>>(12, 1)});
+  chart.series.assign(12, "x");
+  chart.columns = 2;
+  const std::string svg = barChartSvg(chart);
+  EXPECT_EQ(count(svg, "rotate(-90"), 24U);
+  EXPECT_THAT(svg,
+              HasSubstr("height=\"93.8\"")); // of 150: the axis ends at 1.6, so that the highest has its label above it
+  EXPECT_EQ(count(barChartSvg(chartOf({{0.667, 1.0}, {0.667, 1.0}})), "rotate("), 0U);
+}
+
 TEST(BarChart, NothingToDrawIsStillAPicture) { EXPECT_THAT(barChartSvg({}), HasSubstr("</svg>")); }
 
 TEST(BenchReport, QuantilesAreOfTheNearestRank) {
