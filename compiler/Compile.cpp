@@ -294,8 +294,14 @@ absl::StatusOr<plan::Plan> compile(const CompileRequest &asked) {
     if (!request.goal.kvDeviceMemory && !request.goal.expansion && !request.policy.kvPlaces)
       request.goal.kvDeviceMemory = 0;
   }
-  if (request.policy.actShare && request.policy.actShare->isAuto())
+  const bool anyShare = request.policy.actShare && request.policy.actShare->isAuto();
+  if (anyShare)
     RETURN_IF_ERROR(checkAct(request, *policy));
+  if (asked.progress && (anyShare || request.goal.autoMiniBatches))
+    request.progress = [&](CompileProgress at) {
+      at.searching = true;
+      asked.progress(at);
+    };
   return request.goal.autoMiniBatches ? compileWithBestMiniBatches(request, *policy) : compileWithAnyShare(request);
 }
 

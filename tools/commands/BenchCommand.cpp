@@ -80,10 +80,9 @@ public:
     report_.deviceMemory = job_.goal.deviceMemory.value_or(job_.hardware->memoryBytes);
     report_.device = deviceName(options_.device, job_.hardware->kind);
     Progress progress("bench");
-    for (size_t b = 0; b < batches.size(); ++b) {
-      progress.update(b, batches.size());
-      RETURN_IF_ERROR(compare(policies, batches[b]));
-    }
+    cells_ = batches.size() * (policies.size() + 1);
+    for (const int64_t batch : batches)
+      RETURN_IF_ERROR(compare(policies, batch, progress));
     return std::move(report_);
   }
 
@@ -222,15 +221,17 @@ private:
     return absl::OkStatus();
   }
 
-  absl::Status compare(const std::vector<std::string> &policies, int64_t batch) {
+  absl::Status compare(const std::vector<std::string> &policies, int64_t batch, Progress &bench) {
     std::vector<Contender> contenders;
     for (const std::string &policy : policies) {
+      bench.update(cell_++, cells_);
       Progress progress(batch == 0 ? policy : cat(policy, " at batch ", batch));
       absl::StatusOr<Contender> contender = contend(policy, batch);
       if (!contender.ok())
         return contender.status();
       contenders.push_back(*std::move(contender));
     }
+    bench.update(cell_++, cells_);
     Progress progress(batch == 0 ? std::string("rounds") : cat("rounds at batch ", batch), Amount::Rounds);
     // One round that does not count: caches, page faults, clock rates.
     for (int64_t round = 0; round <= options_.rounds; ++round)
@@ -279,6 +280,7 @@ private:
   const model::WeightSource *weights_;
   std::vector<BenchRole> roles_;
   BenchReport report_;
+  uint64_t cell_ = 0, cells_ = 0; // of its progress: policies, and then their rounds, of each batch
 };
 
 std::vector<std::string> policiesOf(const BenchOptions &options) {
@@ -399,10 +401,9 @@ absl::Status benchCommand(const BenchOptions &options) {
   outputs.addInputs(job.files);
   outputs.addInput(options.weights.folder);
   RETURN_IF_ERROR(outputs.check());
-  for (const std::string &note : assembled.notes)
-    std::fprintf(stderr, "headrace: %s\n", note.c_str());
+  say(assembled.notes);
   if (!job.buckets.newTokens.empty() || !job.buckets.sequences.empty() || !job.buckets.contexts.empty())
-    std::fprintf(stderr, "headrace: bench makes buckets of the prompts that it runs; the job's are not used\n");
+    say("bench makes buckets of the prompts that it runs; the job's are not used");
   RETURN_IF_ERROR(setLengths(options, assembled.job));
   ASSIGN_OR_RETURN(batches, batchesOf(options, job));
   RETURN_IF_ERROR(checkPolicies(options, job));

@@ -8,6 +8,7 @@
 #include <csignal>
 #include <cstdio>
 #include <mutex>
+#include <system_error>
 #include <thread>
 
 #include <sys/ioctl.h>
@@ -91,12 +92,15 @@ private:
     sigset_t all, before;
     ::sigfillset(&all);
     ::pthread_sigmask(SIG_SETMASK, &all, &before); // signals are for the thread that works
-    drawer_ = std::thread([this] {
-      std::unique_lock lock(mutex_);
-      while (!wake_.wait_for(lock, std::chrono::milliseconds(250), [this] { return line_.idle(); }))
-        if (!silent_)
-          write(line_.tick(now()));
-    });
+    try {
+      drawer_ = std::thread([this] {
+        std::unique_lock lock(mutex_);
+        while (!wake_.wait_for(lock, std::chrono::milliseconds(250), [this] { return line_.idle(); }))
+          if (!silent_)
+            write(line_.tick(now()));
+      });
+    } catch (const std::system_error &) { // no thread to be had: nothing is said
+    }
     ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
 
@@ -122,6 +126,12 @@ void Progress::note(std::string text) {
 
 void silenceProgress() { Console::get().silence(); }
 
+std::string ProgressLine::counts(const Step &step) {
+  const uint64_t done = std::min(step.done, step.total);
+  return step.amount == Amount::Bytes ? formatBytes(done) + " of " + formatBytes(step.total)
+                                      : absl::StrFormat("%d of %d", done, step.total);
+}
+
 void ProgressLine::begin(std::string label, Amount amount, double now) {
   if (idle())
     said_ = false;
@@ -131,6 +141,8 @@ void ProgressLine::begin(std::string label, Amount amount, double now) {
 
 void ProgressLine::update(uint64_t done, uint64_t total, double now) {
   Step &step = steps_.back();
+  if (total != step.total)
+    step.shown = 0;
   if (step.amount == Amount::Rounds && done > step.done) {
     step.roundSeconds = (now - step.changedAt) / static_cast<double>(done - step.done);
     step.changedAt = now;
@@ -168,35 +180,46 @@ std::string ProgressLine::tick(double now) {
   return "\r" + line + "\x1b[K";
 }
 
-std::string ProgressLine::text(double now) const {
+double ProgressLine::share(size_t step) const {
+  const Step &of = steps_[step];
+  if (of.total == 0)
+    return 0;
+  const uint64_t done = std::min(of.done, of.total);
+  const double within = done < of.total && step + 1 < steps_.size() ? share(step + 1) : 0;
+  return (static_cast<double>(done) + within) / static_cast<double>(of.total);
+}
+
+std::string ProgressLine::text(double now) {
   std::string out;
-  for (size_t i = 0; i + 1 < steps_.size(); ++i) {
-    const Step &outer = steps_[i];
-    out += outer.label;
-    if (outer.total > 0)
-      out +=
-          absl::StrFormat(" %d of %d", std::min(outer.done + 1, outer.total), outer.total); // the one that is at work
-    out += ": ";
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    const Step &step = steps_[i];
+    out += (i == 0 ? "" : ": ") + step.label;
+    if (step.total > 0 && steps_.size() > 1)
+      out += " " + (step.amount == Amount::Bytes
+                        ? counts(step)
+                        : absl::StrFormat("%d of %d", std::min(step.done + 1, step.total), step.total)); // at work
+    if (!step.note.empty() && i + 1 < steps_.size())
+      out += ", " + step.note;
   }
-  const Step &step = steps_.back();
-  out += step.label;
   std::vector<std::string> more;
   std::string left;
-  if (step.total > 0) {
-    const uint64_t done = std::min(step.done, step.total);
-    const double share = static_cast<double>(done) / static_cast<double>(step.total);
-    out += "  " + bar(share);
-    more.push_back(step.amount == Amount::Bytes ? formatBytes(done) + " of " + formatBytes(step.total)
-                                                : absl::StrFormat("%d of %d", done, step.total));
-    const double elapsed = now - step.startedAt;
+  Step &whole = steps_.front();
+  const Step &step = steps_.back();
+  if (whole.total > 0) {
+    whole.shown = std::max(whole.shown, share(0));
+    out += "  " + bar(whole.shown);
+  }
+  if (whole.total > 0 && steps_.size() == 1) {
+    more.push_back(counts(step));
+    const double elapsed = now - step.startedAt, done = share(0);
     if (step.amount == Amount::Bytes && done > 0 && elapsed >= kFirst)
-      left = seconds(elapsed * (1 - share) / share);
+      left = seconds(elapsed * (1 - done) / done);
     if (step.amount == Amount::Rounds && step.roundSeconds > 0)
       left =
-          seconds(std::max(0.0, step.roundSeconds * static_cast<double>(step.total - done) - (now - step.changedAt)));
+          seconds(std::max(0.0, step.roundSeconds * static_cast<double>(step.total - std::min(step.done, step.total)) -
+                                    (now - step.changedAt)));
   }
-  more.push_back(left.empty() ? seconds(std::floor(now - steps_.front().startedAt)) + " so far"
-                              : "about " + left + " left");
+  more.push_back(left.empty() ? seconds(std::floor(now - whole.startedAt)) + " so far" : "about " + left + " left");
   if (!step.note.empty()) // last: a narrow terminal cuts it off
     more.push_back(step.note);
   for (size_t i = 0; i < more.size(); ++i)

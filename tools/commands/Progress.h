@@ -3,10 +3,11 @@
 // What a long command is at, how far it is and how long it has still to go, on standard error. Nothing is said within
 // the first second of a command; then on a terminal one line that is redrawn calmly and taken away at the end,
 // elsewhere (a log, a pipe) a line every ten seconds. A step within a step stands behind it: there is one line for all
-// of them.
+// of them, and one bar, of the outermost: what is within it fills its part. A search, whose end nobody knows, has none.
 //
-//   loading  [#########...........]  45%  2.1 of 4.7 GiB, about 12 s left
-//   bench: headrace at batch 8: compiling  8 s so far, placement for 8 tokens of 8 at context 288 (bucket 2 of 3)
+//   loading  [##########..............]  45%  2.1 of 4.7 GiB, about 12 s left
+//   bench 9 of 21: headrace at batch 8: compiling 29 of 56  [#########...............]  40%  8 s so far
+//   the largest batch, trying 64: compiling 29 of 56  8 s so far
 #pragma once
 
 #include <cstdint>
@@ -26,8 +27,8 @@ public:
   Progress(const Progress &) = delete;
   Progress &operator=(const Progress &) = delete;
   ~Progress();
-  void update(uint64_t done, uint64_t total);
-  void note(std::string text); // what of it is being done
+  void update(uint64_t done, uint64_t total); // a total of 0: nobody knows
+  void note(std::string text);                // what of it is being done
 };
 
 // Nothing is said from here on: standard output is read by a program (--json).
@@ -54,8 +55,11 @@ private:
     double startedAt;
     uint64_t done = 0, total = 0;
     double changedAt = 0, roundSeconds = 0; // rounds: the last end of one, and what it took
+    double shown = 0;                       // of the bar, which does not fall
   };
-  std::string text(double now) const;
+  static std::string counts(const Step &step); // "2.10 GiB of 4.70 GiB"
+  double share(size_t step) const;             // of it that is done, with what is within it
+  std::string text(double now);
 
   std::optional<size_t> columns_;
   std::vector<Step> steps_; // each within the one before

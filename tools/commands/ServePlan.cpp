@@ -12,7 +12,9 @@
 #include "tools/commands/EngineSetup.h"
 #include "tools/commands/InputErrors.h"
 #include "tools/commands/ModelPath.h"
+#include "tools/commands/Progress.h"
 #include "tools/commands/RunSource.h"
+#include "tools/commands/Terminal.h"
 #include "tools/report/BenchReport.h"
 
 namespace headrace::tools {
@@ -130,6 +132,7 @@ absl::StatusOr<plan::Plan> compileWithKv(model::Job job) {
     return compileJob(job);
   if (job.goal.expansion)
     return compileExpanded(job);
+  Progress progress("sizing the KV cache"); // a search: how many plans it takes is not known
   const int64_t block = std::max<int64_t>(job.goal.blockTokens, 1);
   const int64_t sequence = (*job.goal.context + block - 1) / block * block;
   const int64_t all = *job.goal.batch * sequence;
@@ -164,8 +167,7 @@ absl::StatusOr<ServePlan> ServePlan::open(const BenchServeOptions &options, Outp
     source.plan_ = std::move(plan);
   } else {
     ASSIGN_OR_RETURN(assembled, assembleJob(options.job));
-    for (const std::string &note : assembled.notes)
-      std::fprintf(stderr, "headrace: %s\n", note.c_str());
+    say(assembled.notes);
     outputs.addInputs(assembled.job.files);
     if (options.linkBandwidth > 0)
       setLink(options.linkBandwidth, *assembled.job.hardware);

@@ -98,10 +98,36 @@ TEST(ProgressLine, AnOuterStepSaysWhichOfHowManyAndTheInnerWhatIsDone) {
   line.begin("headrace at batch 8", Amount::Count, 1);
   line.begin("compiling", Amount::Count, 1);
   line.note("placement for 8 tokens of 8 at context 64 (bucket 1 of 2)");
-  EXPECT_EQ(line.tick(2), "\rbench 2 of 3: headrace at batch 8: compiling  2 s so far, placement for 8 tokens of 8 at "
-                          "context 64 (bucket 1 of 2)\x1b[K");
+  EXPECT_EQ(line.tick(2),
+            "\rbench 2 of 3: headrace at batch 8: compiling  [########................]  33%  2 s so far, "
+            "placement for 8 tokens of 8 at context 64 (bucket 1 of 2)\x1b[K");
   line.update(7, 7, 3);
   EXPECT_EQ(line.tick(100).find("nan"), std::string::npos);
+}
+
+// One bar, of the outermost step: what is within it fills its part, and where that begins anew the bar does not fall.
+TEST(ProgressLine, TheBarIsTheWholes) {
+  ProgressLine line(200);
+  line.begin("fleet", Amount::Count, 0);
+  line.update(1, 2, 0);
+  line.begin("compiling", Amount::Count, 0);
+  line.update(28, 56, 1);
+  EXPECT_EQ(line.tick(1), "\rfleet 2 of 2: compiling 29 of 56  [##################......]  75%  1 s so far\x1b[K");
+  line.update(1, 56, 2); // the next of several plans
+  EXPECT_EQ(line.tick(2), "\rfleet 2 of 2: compiling 2 of 56  [##################......]  75%  2 s so far\x1b[K");
+  line.end();
+  line.update(2, 2, 3);
+  EXPECT_THAT(line.tick(3), HasSubstr("100%  2 of 2, 3 s so far"));
+}
+
+// How much of a search there is nobody knows, however far the plan is that it looks at.
+TEST(ProgressLine, ASearchHasNoBar) {
+  ProgressLine line(200);
+  line.begin("the largest batch", Amount::Count, 0);
+  line.note("trying 64");
+  line.begin("compiling", Amount::Count, 0);
+  line.update(56, 56, 1);
+  EXPECT_EQ(line.tick(1), "\rthe largest batch, trying 64: compiling 56 of 56  1 s so far\x1b[K");
 }
 
 TEST(ProgressLine, NothingOfNothingIsWhole) {
