@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include <sys/resource.h>
+
 #include <CLI/CLI.hpp>
 
 #include "tools/commands/CommandFlags.h"
@@ -17,8 +19,10 @@
 #include "tools/commands/ExitCode.h"
 #include "tools/commands/InputErrors.h"
 #include "tools/commands/Options.h"
+#include "tools/commands/OutOfMemory.h"
 #include "tools/commands/Outputs.h"
 #include "tools/commands/Progress.h"
+#include "tools/commands/Terminal.h"
 
 namespace {
 
@@ -102,11 +106,14 @@ bool namesNoSubcommand(CLI::App &app, const std::string &word) {
          std::none_of(all.begin(), all.end(), [&](CLI::App *one) { return one->get_name() == word; });
 }
 
+// Known before anything is parsed, so that an error of parsing is an object, too.
+bool asksForJson(int argc, char **argv) {
+  return std::any_of(argv + 1, argv + argc, [](const char *word) { return std::string(word) == "--json"; });
+}
+
 int run(int argc, char **argv) {
   Headrace headrace;
-  // Said before anything is parsed, so that an error of parsing is an object, too.
-  const bool asJson =
-      std::any_of(argv + 1, argv + argc, [](const char *word) { return std::string(word) == "--json"; });
+  const bool asJson = asksForJson(argc, argv);
   const std::string first = argc > 1 ? argv[1] : "-";
   if (namesNoSubcommand(headrace.app, first))
     return reportError(badFlag("command", first,
@@ -128,20 +135,33 @@ int run(int argc, char **argv) {
   if (const absl::Status status = headrace.run(); !status.ok())
     return reportError(status, asJson);
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) { // what did not fit the buffer failed before
-    std::fprintf(stderr, "headrace: error: standard output: cannot write\n");
+    say("error: standard output: cannot write");
     return kExitFailed;
   }
   return kExitOk;
+}
+
+// A template or a file may nest as deep as its reader allows, which takes up to a quarter of this.
+absl::Status checkStack() {
+  constexpr rlim_t kLeast = rlim_t{1} << 20;
+  rlimit stack{};
+  if (::getrlimit(RLIMIT_STACK, &stack) != 0 || stack.rlim_cur >= kLeast)
+    return absl::OkStatus();
+  return absl::ResourceExhaustedError("a stack of " + std::to_string(stack.rlim_cur) + " bytes: expected at least " +
+                                      std::to_string(kLeast) + " (ulimit -s " + std::to_string(kLeast / 1024) + ")");
 }
 
 } // namespace
 
 int main(int argc, char **argv) {
   removePartFilesOnSignals();
-  try {
-    return run(argc, argv);
-  } catch (const std::exception &error) { // out of memory, say
-    std::fprintf(stderr, "headrace: error: %s\n", error.what());
-    return kExitFailed;
-  }
+  endWhereMemoryEnds(asksForJson(argc, argv));
+  absl::Status failed = checkStack();
+  if (failed.ok())
+    try {
+      return run(argc, argv);
+    } catch (const std::exception &error) {
+      failed = absl::InternalError(error.what());
+    }
+  return reportError(failed, asksForJson(argc, argv));
 }

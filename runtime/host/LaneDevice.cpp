@@ -114,18 +114,26 @@ absl::Status LaneDevice::open(const plan::Plan &plan, const core::DeviceOptions 
       close();
       return status;
     }
-  compute_ = std::thread([this] {
+  absl::Status started = startLanes();
+  if (started.ok())
+    started = pinThread(compute_, options_.computeCore, "compute");
+  if (started.ok())
+    started = transfer_.pin(options_.transferCore);
+  if (!started.ok())
+    close();
+  return started;
+}
+
+absl::Status LaneDevice::startLanes() {
+  RETURN_IF_ERROR(transfer_.attach(index_, *shared_, speed_.has_value() ? &*speed_ : nullptr, options_.lowLatency));
+  absl::Status started = startThread(compute_, "compute", [this] {
     if (options_.lowLatency)
       (void)makeThreadUrgent(); // as the caller was before
     runComputeLane(*shared_);
   });
-  transfer_.attach(index_, *shared_, speed_.has_value() ? &*speed_ : nullptr, options_.lowLatency);
-  absl::Status pinned = pinThread(compute_, options_.computeCore, "compute");
-  if (pinned.ok())
-    pinned = transfer_.pin(options_.transferCore);
-  if (!pinned.ok())
-    close();
-  return pinned;
+  if (!started.ok())
+    transfer_.detach(index_);
+  return started;
 }
 
 absl::Status LaneDevice::lowerLatency() {

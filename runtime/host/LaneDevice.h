@@ -72,6 +72,7 @@ private:
   void waitForEnd(uint64_t launch);
   core::CopyTickets::Counts copiesEnded() const;
   void waitForCopies(const core::CopyTickets::Counts &ended);
+  absl::Status startLanes();
   absl::Status lowerLatency();
   void close();
 

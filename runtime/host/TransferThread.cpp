@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <system_error>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "runtime/host/LowLatency.h"
@@ -35,16 +37,21 @@ template <typename Change> void TransferThread::whilePaused(Change &&change) {
   control_.advance(Counter::Launched, ++pauses_);
 }
 
-void TransferThread::attach(size_t device, Shared &shared, const LinkSpeed *speed, bool urgent) {
+absl::Status TransferThread::attach(size_t device, Shared &shared, const LinkSpeed *speed, bool urgent) {
   whilePaused([&] { engines_.attach(device, shared, speed); });
   attached_[device] = true;
   if (thread_.joinable())
-    return;
-  thread_ = std::thread([this, urgent] {
+    return absl::OkStatus();
+  const absl::Status started = startThread(thread_, "transfer", [this, urgent] {
     if (urgent)
       (void)makeThreadUrgent(); // as the caller was before
     run();
   });
+  if (!started.ok()) {
+    attached_[device] = false;
+    engines_.detach(device);
+  }
+  return started;
 }
 
 void TransferThread::detach(size_t device) {
@@ -81,6 +88,17 @@ void TransferThread::run() {
     wants_.push_back({&control_, {Counter::Launched, asked + 1}});
     Signals::waitAny(Thread::Transfer, bell_, wants_, deadlineNs);
   }
+}
+
+absl::Status startThread(std::thread &thread, const char *lane, std::function<void()> body) {
+  try {
+    thread = std::thread(std::move(body));
+  } catch (const std::system_error &error) {
+    return absl::ResourceExhaustedError(absl::StrCat("the ", lane,
+                                                     " lane's thread cannot be started: ", error.code().message(),
+                                                     " (ulimit -u and -v, or what the container allows)"));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status pinThread(std::thread &thread, int core, const char *lane) {

@@ -12,6 +12,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <thread>
 #include <vector>
 
@@ -29,8 +30,8 @@ public:
   LateCopies *lateCopies() { return &engines_; } // ... and for their lanes
 
   // From now on, copies of this device's launches; `speed` is what they are paced to, null: as fast as memcpy. `urgent`
-  // (LowLatency.h): the thread, if it is this device that brings it.
-  void attach(size_t device, Shared &shared, const LinkSpeed *speed, bool urgent);
+  // (LowLatency.h): the thread, if it is this device that brings it; ResourceExhausted where there is none to be had.
+  absl::Status attach(size_t device, Shared &shared, const LinkSpeed *speed, bool urgent);
   // Of a device all of whose launches have ended.
   void detach(size_t device);
   // InvalidArgument naming the core. Runs while a device is attached; until none is.
@@ -56,5 +57,7 @@ private:
 
 // Errors name the lane.
 absl::Status pinThread(std::thread &thread, int core, const char *lane);
+// ResourceExhausted where the system grants no thread.
+absl::Status startThread(std::thread &thread, const char *lane, std::function<void()> body);
 
 } // namespace headrace::host

@@ -13,6 +13,7 @@ namespace headrace::tools {
 namespace {
 
 namespace fs = std::filesystem;
+using testing::ContainsRegex;
 using testing::HasSubstr;
 using testing::StartsWith;
 
@@ -60,6 +61,33 @@ TEST_F(InputErrors, NumbersOfFlagsAreReadWhole) {
             "command line: --format = \"png\": expected text, json or svg");
   EXPECT_EQ(error({"timeline", "a.plan", "--width", "wide"}),
             "command line: --width = \"wide\": expected an integer from 40 to 2000");
+}
+
+TEST_F(InputErrors, AMessageIsOneLineWhateverNamesItHolds) {
+  EXPECT_EQ(error({"inspect", "a\nb\x1b[2J.plan"}), "a\\nb\\033[2J.plan: no such file");
+}
+
+// What the system does not grant is named. Sanitizers need more of it than is left here.
+TEST_F(InputErrors, LimitsOfTheSystemAreNamed) {
+#ifdef HEADRACE_SANITIZED
+  GTEST_SKIP() << "sanitizers take terabytes of address space";
+#endif
+  const std::string model = golden("text-models/qwen3-chat");
+  const Outcome stack = shell("ulimit -s 64; $HEADRACE tokenize " + model + " hello");
+  EXPECT_EQ(stack.status, 1);
+  EXPECT_EQ(stack.err, "headrace: error: a stack of 65536 bytes: expected at least 1048576 (ulimit -s 1024)\n");
+  const std::string run = "$HEADRACE run " + model + " --prompt-ids 1 --max-new-tokens 2";
+  int ran = 0, refused = 0;
+  for (int megabytes = 20; megabytes <= 60; megabytes += 4) { // from where it begins to start to where it runs
+    const Outcome memory = shell("ulimit -v " + std::to_string(megabytes * 1000) + "; " + run);
+    ran += memory.status == 0;
+    if (memory.status == 0 || memory.status == 127) // 127: its libraries have no room
+      continue;
+    ++refused;
+    EXPECT_EQ(memory.status, 1) << megabytes << " MB: " << memory.err;
+    EXPECT_THAT(memory.err, ContainsRegex("headrace: error: .*(memory|ulimit)")) << megabytes << " MB";
+  }
+  EXPECT_GT(refused, 0) << ran << " ran";
 }
 
 TEST_F(InputErrors, UsageIsSaidInTheSameWords) {
