@@ -74,6 +74,17 @@ TEST_F(PlanCommands, TimelineInThreeFormats) {
   EXPECT_THAT(readFile(path("t.svg")), HasSubstr("</svg>"));
 }
 
+TEST_F(PlanCommands, ATimelinesNameSaysItsFormat) {
+  for (const std::string name : {"t.svg", "t.json", "t.txt", "t"})
+    ASSERT_EQ(headrace({"timeline", file, "-o", path(name)}).status, 0);
+  EXPECT_THAT(readFile(path("t.svg")), HasSubstr("</svg>"));
+  EXPECT_TRUE(nlohmann::json::accept(readFile(path("t.json"))));
+  EXPECT_THAT(readFile(path("t.txt")), HasSubstr("\ncompute  "));
+  EXPECT_EQ(readFile(path("t")), readFile(path("t.txt")));
+  refused({"timeline", file, "--format", "json", "-o", path("u.svg")}, 2,
+          "--format asks for another format than the name says: expected a name that ends in .json, or no --format");
+}
+
 TEST_F(PlanCommands, BadUsageIsRefusedByName) {
   refused({"timeline", file, "--variant", "9999"}, 2, "--variant = 9999: expected one of the ");
   refused({"timeline", file, "--format", "png"}, 2, "--format = \"png\": expected text, json or svg");

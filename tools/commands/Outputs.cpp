@@ -16,6 +16,7 @@
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
 #include "tools/commands/InputErrors.h"
+#include "tools/timeline/Timeline.h"
 
 namespace headrace::tools {
 namespace {

@@ -34,7 +34,7 @@ inline constexpr size_t kHeadBytes = 4096;
 bool holdsKind(const std::string &path, OutputKind kind);
 
 // What marks those files that have no room for a format of their own: their first line.
-inline constexpr std::string_view kTimelineTextMark = "# headrace timeline\n", kIrMark = "// headrace IR\n";
+inline constexpr std::string_view kIrMark = "// headrace IR\n";
 
 class Outputs {
 public:

@@ -15,6 +15,8 @@
 namespace headrace::tools {
 namespace {
 
+using model::cat;
+
 // The first that may run whatever of KV is in use.
 uint32_t firstVariant(const plan::Plan &plan) {
   const auto at = std::find_if(plan.variants.begin(), plan.variants.end(), [&](const plan::Variant &variant) {
@@ -29,19 +31,24 @@ absl::StatusOr<uint32_t> ofPhase(const plan::Plan &plan, uint32_t variant, uint3
   const plan::Schedule &schedule = plan.schedules[of.schedule];
   if (phase >= schedule.period)
     return badNumber("--phase", phase,
-                     schedule.period == 1 ? model::cat("none, variant ", variant, " is of no cycle")
-                                          : model::cat("one of the ", schedule.period, " phases of variant ", variant,
-                                                       "'s cycle, from 0"));
+                     schedule.period == 1
+                         ? cat("none, variant ", variant, " is of no cycle")
+                         : cat("one of the ", schedule.period, " phases of variant ", variant, "'s cycle, from 0"));
   return variant - schedule.phase + phase; // which stand one behind the other
 }
 
 } // namespace
 
 absl::Status timelineCommand(const TimelineOptions &options) {
+  const bool toFile = !options.output.empty() && options.output != "-";
+  const std::optional<TimelineFormat> named = toFile ? timelineFormatOf(options.output) : std::nullopt;
+  const TimelineFormat format = options.format.value_or(named.value_or(TimelineFormat::Text));
+  if (named && *named != format)
+    return badFlag("--output", options.output, "--format asks for another format than the name says",
+                   cat("a name that ends in ", timelineSuffix(format), ", or no --format"));
   absl::StatusOr<plan::Plan> plan = plan::readPlan(options.plan);
   if (!plan.ok())
     return plan.status();
-  const bool toFile = !options.output.empty() && options.output != "-";
   Outputs outputs(options.overwrite);
   if (toFile)
     outputs.add("--output", options.output, OutputKind::Timeline);
@@ -56,35 +63,28 @@ absl::Status timelineCommand(const TimelineOptions &options) {
     if (!trace.ok())
       return trace.status();
     if (options.variant.value_or(trace->variant) != trace->variant)
-      return absl::InvalidArgumentError(model::cat(options.measured, ": measured on variant ", trace->variant,
-                                                   ": expected --variant ", trace->variant, ", not ",
-                                                   *options.variant));
+      return absl::InvalidArgumentError(cat(options.measured, ": measured on variant ", trace->variant,
+                                            ": expected --variant ", trace->variant, ", not ", *options.variant));
     measured = *std::move(trace);
   }
   // The variant that was measured, unless one is named.
   uint32_t variant = options.variant.value_or(options.measured.empty() ? firstVariant(*plan) : measured.variant);
   if (variant >= plan->variants.size())
     return badNumber("--variant", variant,
-                     model::cat("one of the ", plan->variants.size(), " variants of ", options.plan, ", from 0"));
+                     cat("one of the ", plan->variants.size(), " variants of ", options.plan, ", from 0"));
   if (options.phase) {
     ASSIGN_OR_RETURN(of, ofPhase(*plan, variant, *options.phase));
     if (!options.measured.empty() && of != measured.variant)
-      return absl::InvalidArgumentError(model::cat(options.measured, ": measured on variant ", measured.variant,
-                                                   ": expected no --phase, or its own"));
+      return absl::InvalidArgumentError(
+          cat(options.measured, ": measured on variant ", measured.variant, ": expected no --phase, or its own"));
     variant = of;
   }
   const Chart chart = makeChart(*plan, variant, options.measured.empty() ? nullptr : &measured);
   const int columns = terminalWidth();
-  const std::string drawn = options.format == TimelineFormat::Json ? timelineJson(chart)
-                            : options.format == TimelineFormat::Svg
-                                ? timelineSvg(chart)
-                                : timelineText(chart, options.width > 0 ? options.width
-                                                      : columns > 0     ? columns
-                                                                        : 120);
+  const int width = options.width > 0 ? options.width : columns > 0 ? columns : 120;
   if (toFile)
-    return outputs.write(options.output,
-                         options.format == TimelineFormat::Text ? model::cat(kTimelineTextMark, drawn) : drawn);
-  std::fputs(drawn.c_str(), stdout);
+    return outputs.write(options.output, timelineFile(chart, format, width));
+  print(format == TimelineFormat::Text ? timelineText(chart, width) : timelineFile(chart, format));
   return absl::OkStatus();
 }
 

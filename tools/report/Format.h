@@ -23,8 +23,11 @@ std::string foldTable(const std::vector<std::vector<std::string>> &rows, bool al
 inline constexpr std::string_view kShowAll = "--all shows them";
 // Lines (each with its end) likewise.
 std::string foldLines(const std::vector<std::string> &lines, bool all, std::string_view what, std::string_view how);
-// Lines "name   value" of more than `width` characters go on below the beginning of their value, at spaces. Tables stay
-// (a value has no two spaces together), and commands, which are for copying. 0: as they are.
+// A text that may hold names of files and of others, as one line: control characters as "\n", "\000", "\033".
+std::string oneLine(std::string_view text);
+// For a terminal of `width` columns: longer lines "name   value" go on below the beginning of their value, other text
+// below its own, at spaces; wider tables (cells with two spaces or more between them) go on below themselves, with the
+// columns that name their rows. Commands stay: they are for copying. 0: all as it is.
 std::string wrapLines(std::string_view text, size_t width);
 
 } // namespace headrace::tools

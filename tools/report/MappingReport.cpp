@@ -114,7 +114,8 @@ std::string trimmed(std::string line) {
 }
 
 std::string phaseText(const MappingPhase &phase, size_t number) {
-  const size_t layers = phase.startsNs.size(), width = std::to_string(layers - 1).size() + 1;
+  const size_t layers = phase.startsNs.size(), digits = std::to_string(layers - 1).size();
+  const size_t width = digits == 1 ? 2 : digits + 2; // of several digits two blanks part them: a terminal folds there
   std::string head = cell("at", 10) + cell("layer", 7);
   for (size_t layer = 0; layer < layers; ++layer)
     head += cell(std::to_string(layer), width);

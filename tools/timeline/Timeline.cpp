@@ -256,4 +256,23 @@ std::string trackHeading(const Track &track) {
   return text + ", stalls " + formatNs(track.stallNs);
 }
 
+namespace {
+constexpr std::string_view kSuffixes[] = {".txt", ".json", ".svg"}; // of TimelineFormat
+} // namespace
+
+std::string_view timelineSuffix(TimelineFormat format) { return kSuffixes[static_cast<size_t>(format)]; }
+
+std::optional<TimelineFormat> timelineFormatOf(std::string_view path) {
+  for (const TimelineFormat format : {TimelineFormat::Text, TimelineFormat::Json, TimelineFormat::Svg})
+    if (path.ends_with(timelineSuffix(format)))
+      return format;
+  return std::nullopt;
+}
+
+std::string timelineFile(const Chart &chart, TimelineFormat format, int width) {
+  return format == TimelineFormat::Svg    ? timelineSvg(chart)
+         : format == TimelineFormat::Json ? timelineJson(chart)
+                                          : model::cat(kTimelineTextMark, timelineText(chart, width));
+}
+
 } // namespace headrace::tools

@@ -8,7 +8,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "runtime/plan/Plan.h"
@@ -74,6 +76,15 @@ std::string stepName(const plan::Plan &plan, const plan::Schedule &schedule, con
 Chart makeChart(const plan::Plan &plan, uint32_t variant, const Trace *measured, double linkBandwidth = 0);
 // "measured (host), iteration 5 of 8, the median of 7 of its variant: 379 ms, tokens at 366 ms, stalls 255 ms"
 std::string trackHeading(const Track &track);
+
+enum class TimelineFormat : uint8_t { Text, Json, Svg };
+// What a file of this name holds: .txt, .json, .svg; any other says nothing.
+std::optional<TimelineFormat> timelineFormatOf(std::string_view path);
+std::string_view timelineSuffix(TimelineFormat format); // ".svg"
+// The chart as it stands in a file of this format; `width` is of text.
+std::string timelineFile(const Chart &chart, TimelineFormat format, int width = 120);
+// A first line of text, by which Outputs.h knows a file of it again.
+inline constexpr std::string_view kTimelineTextMark = "# headrace timeline\n";
 
 // Lanes as rows of characters, `width` columns wide, and tables: what each lane did; where it was measured, what
 // planned and measured lanes differ by (LaneAccount.h).

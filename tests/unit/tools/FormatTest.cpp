@@ -81,11 +81,49 @@ TEST(WrapLines, GoOnBelowTheirValue) {
             "why     a-word-that-is-longer-than-a-line\n        is\n");
 }
 
-TEST(WrapLines, TablesCommandsAndOtherTextStay) {
-  for (const char *text : {"variant  tokens  sequences  context  predicted\n",
-                           "as flags  headrace compile opt-6.7b --hardware a10 --batch 8\n",
-                           "Text that has no name in front of it and is too long for the line\n", "\n\n", ""})
+TEST(WrapLines, OtherTextGoesOnBelowItself) {
+  EXPECT_EQ(wrapLines("Text that has no name in front of it and is long\n", 30),
+            "Text that has no name in front\nof it and is long\n");
+  // A name that fills its column has one blank behind it.
+  EXPECT_EQ(wrapLines("decode         2 tokens\nprefill, mixed 32 tokens of 2 sequences: 825 ms\n", 40),
+            "decode         2 tokens\nprefill, mixed 32 tokens of 2 sequences:\n               825 ms\n");
+}
+
+TEST(WrapLines, CommandsStay) {
+  for (const char *text : {"as flags  headrace compile opt-6.7b --hardware a10 --batch 8\n", "\n\n", ""})
     EXPECT_EQ(wrapLines(text, 30), text);
+}
+
+// The first two columns name a row: none of them is there twice.
+TEST(WrapLines, ATableGoesOnBelowItselfWithTheColumnsThatNameItsRows) {
+  constexpr const char *kTable = "prefill\n"
+                                 "policy    batch  TTFT p50    device      host\n"
+                                 "none         16    165.58  13.1 GiB       0 B\n"
+                                 "headrace     16    247.89  7.84 GiB  5.50 GiB\n"
+                                 "... 3 more rows: --all shows them\n"
+                                 "none        128    133.44  17.9 GiB\n"
+                                 "\n"
+                                 "decode\n";
+  EXPECT_EQ(wrapLines(kTable, 45), kTable);
+  EXPECT_EQ(wrapLines(kTable, 44), "prefill\n"
+                                   "policy    batch  TTFT p50    device\n"
+                                   "none         16    165.58  13.1 GiB\n"
+                                   "headrace     16    247.89  7.84 GiB\n"
+                                   "... 3 more rows: --all shows them\n"
+                                   "none        128    133.44  17.9 GiB\n"
+                                   "\n"
+                                   "policy    batch      host\n"
+                                   "none         16       0 B\n"
+                                   "headrace     16  5.50 GiB\n"
+                                   "... 3 more rows: --all shows them\n"
+                                   "none        128\n"
+                                   "\n"
+                                   "decode\n");
+  // A column of text that is wider than the terminal.
+  EXPECT_EQ(wrapLines("at    a  b  swaps that begin\n"
+                      "1 us  x  y  one into place 0, two out of place 1\n",
+                      30),
+            "at    a  b\n1 us  x  y\n\nat    swaps that begin\n1 us  one into place 0, two\n      out of place 1\n");
 }
 
 } // namespace
