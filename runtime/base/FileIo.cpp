@@ -39,38 +39,36 @@ std::string_view typeName(mode_t mode) {
                           : "a device";
 }
 
-absl::Status openRegular(const std::string &path, Descriptor &file) {
+absl::Status openAny(const std::string &path, int flags, Descriptor &file, struct stat &status) {
   if (path.find('\0') != std::string::npos)
     return absl::InvalidArgumentError(cat(path.substr(0, path.find('\0')), ": the path contains a zero byte"));
-  // O_NONBLOCK: opening a FIFO that nobody writes to must not hang; it is refused below.
-  file.fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  file.fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | flags);
   if (file.fd < 0) {
     const int error = errno;
     if (error == ENOENT || error == ENOTDIR)
       return absl::NotFoundError(cat(path, ": no such file"));
     return absl::InvalidArgumentError(cat(path, ": cannot be opened: ", std::strerror(error)));
   }
-  struct stat status;
   if (::fstat(file.fd, &status) != 0)
     return absl::InvalidArgumentError(cat(path, ": cannot be examined: ", std::strerror(errno)));
+  return absl::OkStatus();
+}
+
+absl::Status openRegular(const std::string &path, Descriptor &file) {
+  struct stat status;
+  // O_NONBLOCK: opening a FIFO that nobody writes to must not hang; it is refused below.
+  RETURN_IF_ERROR(openAny(path, O_NONBLOCK, file, status));
   if (!S_ISREG(status.st_mode))
     return absl::InvalidArgumentError(cat(path, ": ", typeName(status.st_mode), ": expected a regular file"));
   file.size = static_cast<uint64_t>(status.st_size);
   return absl::OkStatus();
 }
 
-} // namespace
-
-absl::StatusOr<std::string> readTextFile(const std::string &path, uint64_t maxBytes) {
-  Descriptor file;
-  RETURN_IF_ERROR(openRegular(path, file));
-  const std::string tooLarge = cat(path, ": expected at most ", maxBytes, " bytes");
-  if (file.size > maxBytes)
-    return absl::InvalidArgumentError(cat(tooLarge, ", it has ", file.size));
+absl::StatusOr<std::string> readToEnd(int fd, const std::string &path, uint64_t maxBytes) {
   std::string text;
-  char buffer[1 << 16];
+  char buffer[1 << 14];
   for (;;) {
-    const ssize_t got = ::read(file.fd, buffer, sizeof(buffer));
+    const ssize_t got = ::read(fd, buffer, sizeof(buffer));
     if (got < 0 && errno == EINTR)
       continue;
     if (got < 0)
@@ -78,9 +76,30 @@ absl::StatusOr<std::string> readTextFile(const std::string &path, uint64_t maxBy
     if (got == 0)
       return text;
     text.append(buffer, static_cast<size_t>(got));
-    if (text.size() > maxBytes) // files whose size the system does not know
-      return absl::InvalidArgumentError(tooLarge);
+    if (text.size() > maxBytes)
+      return absl::InvalidArgumentError(cat(path, ": expected at most ", maxBytes, " bytes"));
   }
+}
+
+} // namespace
+
+absl::StatusOr<std::string> readTextFile(const std::string &path, uint64_t maxBytes) {
+  Descriptor file;
+  RETURN_IF_ERROR(openRegular(path, file));
+  if (file.size > maxBytes)
+    return absl::InvalidArgumentError(cat(path, ": expected at most ", maxBytes, " bytes, it has ", file.size));
+  return readToEnd(file.fd, path, maxBytes);
+}
+
+absl::StatusOr<std::string> readInput(const std::string &path, uint64_t maxBytes) {
+  if (path == "-" || path == "/dev/stdin") // which cannot be opened where it is a socket
+    return readToEnd(STDIN_FILENO, path == "-" ? "standard input" : path, maxBytes);
+  Descriptor file;
+  struct stat status;
+  RETURN_IF_ERROR(openAny(path, 0, file, status));
+  if (S_ISDIR(status.st_mode))
+    return absl::InvalidArgumentError(cat(path, ": a folder: expected a file"));
+  return readToEnd(file.fd, path, maxBytes);
 }
 
 absl::StatusOr<std::unique_ptr<MappedFile>> MappedFile::open(const std::string &path) {

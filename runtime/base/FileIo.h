@@ -18,6 +18,10 @@ namespace headrace::model {
 // regular file, is larger, or cannot be read; every message begins with the path.
 absl::StatusOr<std::string> readTextFile(const std::string &path, uint64_t maxBytes = uint64_t{64} << 20);
 
+// The same of what a person names to be read once: also of a FIFO, a pipe such as /dev/stdin, a terminal, which are
+// waited for, and of "-", standard input.
+absl::StatusOr<std::string> readInput(const std::string &path, uint64_t maxBytes = uint64_t{64} << 20);
+
 // A read-only mapping of a regular file. The file must not be truncated while it is mapped: the system answers a read
 // behind its end with SIGBUS, as for every mapped file.
 class MappedFile {

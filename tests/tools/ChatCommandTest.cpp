@@ -151,6 +151,17 @@ TEST_F(Chat, ClearForgetsAllButTheSystemMessage) {
   EXPECT_EQ(turns[2]["cached_tokens"], turns[0]["prompt_tokens"].get<int>() - 1);
 }
 
+// '... to the wheel. 🌊', whose last four tokens are bytes: with the reply's end it is known what they are.
+TEST_F(Chat, AStopStringInTheLastTokensIsStop) {
+  const Json turn = referenceOf("llama-byte-fallback")["chats"][0]["turns"][0];
+  const Outcome outcome =
+      lines(turn["question"].get<std::string>() + "\n", "--json --max-new-tokens 31 --stop 🌊", "llama-byte-fallback");
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  const Json reply = objects(outcome.out).at(0);
+  EXPECT_EQ(reply["finish_reason"], "stop");
+  EXPECT_EQ(reply["text"], "A headrace is the channel that brings water to the wheel. ");
+}
+
 TEST_F(Chat, RepliesAloneAreOnStandardOutput) {
   const Json chat = referenceOf("qwen3-chat")["chats"][2];
   const Outcome outcome = lines(chat["turns"][0]["question"].get<std::string>() + "\n", "");
@@ -166,8 +177,13 @@ TEST_F(Chat, AConversationThatOutgrowsTheContextIsRefusedWithItsTurn) {
   const Outcome program = lines(text, "--context 100");
   EXPECT_EQ(program.status, 2);
   EXPECT_THAT(program.err, HasSubstr("headrace: error: turn 3: "));
-  EXPECT_THAT(program.err, HasSubstr("tokens, and at least one of the reply: expected at most the context of 100"));
-  EXPECT_THAT(program.err, HasSubstr("(cut after 13 tokens: the context is full)")); // 87 of the second turn's prompt
+  EXPECT_THAT(program.err,
+              HasSubstr("tokens, and at least one of the reply: expected at most the context of 100 (--context); "
+                        "/clear forgets the conversation"));
+  EXPECT_THAT(
+      program.err,
+      HasSubstr("(cut after 13 tokens: the context is full; /clear forgets the conversation)")); // 87 of the second
+                                                                                                 // turn's prompt
   // At a terminal it goes on as if nothing had been said.
   PseudoTerminal terminal({"chat", model(), "--hardware", "host", "--temperature", "0", "--context", "60"});
   terminal.waitFor("\n> ");

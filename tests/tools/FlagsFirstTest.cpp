@@ -75,7 +75,7 @@ TEST_F(FlagsFirst, OfRun) {
   eachRefused(ids, {{{"--prompt-ids", "1,9999999"}, "token id 9999999 at position 1 is outside the vocabulary"},
                     {{"--prompt-ids", "1,a"}, "expected a token id"},
                     {{"--prompt-ids", "1", "--num-prompts", "2"}, "--num-prompts = 2: expected --random-input-len"},
-                    {{}, "expected one of --prompt, --prompt-file and --messages, or --prompt-ids"}});
+                    {{}, "expected one of --prompt, --prompt-file, --prompts and --messages, or --prompt-ids"}});
   refused({"run"}, 2, "no model: expected a folder, a shape, or a job file");
   refused({"run", golden("opt-7-tied-f32"), "--hardware", "host", "--device-memory", "1KiB", "--prompt-ids", "1",
            "--verify-weights"},

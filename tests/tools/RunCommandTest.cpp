@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 
 #include "tests/support/Process.h"
+#include "tests/support/PseudoTerminal.h"
 
 namespace headrace::tools {
 namespace {
@@ -342,10 +343,10 @@ TEST_F(Run, RequestsThatCannotBeServedAreRefusedByNameBeforeAnythingRuns) {
   refused(run(file, {"--prompt-ids", "1", "--top-p", "0"}), 2, "--top-p = \"0\": expected more than 0 and at most 1");
   refused(run(file, {"--prompt-ids", "1", "--stop-ids", "1;2"}), 2, "--stop-ids");
   refused(run(file, {}), 2,
-          "expected one of --prompt, --prompt-file and --messages, or --prompt-ids, --prompt-ids-file or "
+          "expected one of --prompt, --prompt-file, --prompts and --messages, or --prompt-ids, --prompt-ids-file or "
           "--random-input-len");
   refused(run(file, {"--prompt-ids", "1", "--random-input-len", "3"}), 2,
-          "expected one of --prompt, --prompt-file and --messages, or --prompt-ids");
+          "expected one of --prompt, --prompt-file, --prompts and --messages, or --prompt-ids");
   refused(run(file, {"--prompt-ids-file", path("missing")}), 2, path("missing"));
   refused(run(golden(kModel), {"--prompt-ids", "1", "--max-new-tokens", "100000"}), 2, "positions of");
   refused(run(golden(kModel), {"--prompt-ids", "1;2;3", "--batch", "2", "--max-num-seqs", "3"}), 2,
@@ -354,6 +355,21 @@ TEST_F(Run, RequestsThatCannotBeServedAreRefusedByNameBeforeAnythingRuns) {
 }
 
 // Prompts that find no seat wait, whatever the scheduler; each gets the tokens that it gets alone.
+// Copies so slow that an iteration takes some 80 ms. Who runs with --json, or sends the signal, gets the same.
+TEST_F(Run, AnInterruptPrintsWhatThereIsByThen) {
+  PseudoTerminal terminal({"run", golden("text-models/qwen3-chat"), "--hardware", "host", "--prompt-ids", "1,2;3",
+                           "--interval", "1", "--link-bandwidth", "2MB/s", "--max-new-tokens", "100", "--logits",
+                           path("logits")});
+  terminal.waitUntil([](const std::string &shown) { return shown.find("iteration ") != std::string::npos; });
+  terminal.type("\x03");
+  const std::string shown =
+      terminal.waitUntil([](const std::string &all) { return all.find("\nwaited for") != std::string::npos; });
+  EXPECT_THAT(shown, testing::ContainsRegex("tokens 0 +[0-9]+,[0-9,]+\ntokens 1 +[0-9]+,[0-9,]+\n"));
+  EXPECT_THAT(shown, HasSubstr("interrupted      2 of 2 replies are what there was by then"));
+  EXPECT_EQ(terminal.status(), 128 + SIGINT);
+  EXPECT_EQ(files(), std::vector<std::string>{}); // of half a run no logits are written
+}
+
 TEST_F(Run, MorePromptsThanSeatsWaitTheirTurn) {
   const std::string file = plan(); // batch 2
   const std::vector<std::string> five = {"--prompt-ids", "1,2,3;4,5;6;7,8,9,10;11", "--max-new-tokens", "6"};

@@ -130,6 +130,60 @@ TEST_F(Text, AStopStringEndsAReplyAndIsNotShown) {
   EXPECT_EQ(stopped({"no such"})["finish_reasons"][0], "length");
 }
 
+// 'through the channel and turns the wheel —', whose last three tokens are bytes: only with the token behind them, or
+// the reply's end, is it known what they are.
+TEST_F(Text, AStopStringInTheLastTokensIsStopWhateverTheyAre) {
+  const std::string prompt = referenceOf("llama-byte-fallback")["prompts"][0]["prompt"];
+  const Json made =
+      CommandLine::json(run("llama-byte-fallback", {"--prompt", prompt, "--max-new-tokens", "23", "--stop", "—"}));
+  EXPECT_EQ(made["tokens"][0].size(), 23u);
+  EXPECT_EQ(made["texts"][0], "through the channel and turns the wheel ");
+  EXPECT_EQ(made["finish_reasons"][0], "stop");
+}
+
+TEST_F(Text, AFileOfPromptsHasOneALine) {
+  const Json prompts = referenceOf("qwen3-chat")["prompts"];
+  const std::string first = prompts[0]["prompt"], second = prompts[1]["prompt"];
+  const auto texts = [&](const std::string &name, const std::string &content) {
+    writeText(path(name), content);
+    return CommandLine::json(run("qwen3-chat", {"--prompts", path(name), "--max-new-tokens", "64"}))["texts"];
+  };
+  const Json expected = {prompts[0]["text"], prompts[1]["text"]};
+  EXPECT_EQ(texts("lines.txt", first + "\n\n" + second + "\r\n"), expected);
+  EXPECT_EQ(texts("lines", Json{{"prompt", first}}.dump() + "\n" + Json(second).dump()), expected);
+  EXPECT_EQ(texts("lines.jsonl", Json(first).dump() + "\n" + Json{{"prompt", second}}.dump() + "\n"), expected);
+  const auto bad = [&](const std::string &content, const std::string &message) {
+    writeText(path("bad.jsonl"), content);
+    refused(run("qwen3-chat", {"--prompts", path("bad.jsonl")}), 2, path("bad.jsonl") + message);
+  };
+  bad("\n{\"prompt\": \"a\"}\n[1]\n", ":3: [...]: expected {\"prompt\": \"a text\"}, or \"a text\"");
+  bad("{\"prompt\": 5}", ":1: prompt = 5: expected a string");
+  bad("{\"text\": \"a\"}", ":1: prompt is missing");
+  bad("{\"prompt\": \"a\", \"max_tokens\": 3}", ":1: \"max_tokens\" is no key of a prompt: expected prompt alone");
+  bad("\n \n", ": no prompts: expected one a line");
+}
+
+// Pipes are read to their end, by whatever name: /dev/stdin, <(...), -.
+TEST_F(Text, PromptsAndMessagesComeFromPipesToo) {
+  const Json reference = referenceOf("qwen3-chat");
+  const std::string command =
+      "$HEADRACE run " + golden(modelOf("qwen3-chat")) + " --hardware host --temperature 0 --max-new-tokens 64 -f ";
+  const std::string expected = reference["prompts"][0]["text"].get<std::string>() + "\n";
+  writeText(path("prompt.txt"), reference["prompts"][0]["prompt"].get<std::string>() + "\n");
+  EXPECT_EQ(shell("cat " + path("prompt.txt") + " | " + command + "/dev/stdin").out, expected);
+  EXPECT_EQ(shell("mkfifo " + path("pipe") + "; cat " + path("prompt.txt") + " >" + path("pipe") + " & " + command +
+                  path("pipe"))
+                .out,
+            expected);
+  const std::string tokenize = "$HEADRACE tokenize " + golden(modelOf("qwen3-chat")) + " --messages ";
+  writeText(path("talk.json"), R"([{"role": "user", "content": "Hi"}])");
+  EXPECT_EQ(shell(tokenize + path("talk.json")).out, shell("cat " + path("talk.json") + " | " + tokenize + "-").out);
+  EXPECT_EQ(shell(tokenize + path("talk.json")).out,
+            shell("cat " + path("talk.json") + " | " + tokenize + "/dev/stdin").out);
+  refused(run("qwen3-chat", {"-f", "-", "--messages", "/dev/stdin"}), 2, "standard input, more than once");
+  refused(run("qwen3-chat", {"-f", path("")}), 2, "a folder: expected a file");
+}
+
 TEST_F(Text, TheModelsOwnSamplingIsTakenUnlessAFlagSaysOtherwise) {
   const std::string model = golden(modelOf("qwen3-chat")); // do_sample, temperature 0.6, top-k 20, top-p 0.95
   const auto tokens = [&](std::vector<std::string> more) {
@@ -234,7 +288,7 @@ TEST_F(Text, ConversationsAreRefusedByName) {
   };
   refusedMessages("[{", "messages.json");
   refusedMessages("3", "messages.json");
-  refusedMessages(R"([{"role": "wizard", "content": "a"}])", "wizard");
+  refusedMessages(R"([{"role": 1, "content": "a"}])", "messages[0].role = 1: expected a string");
   refusedMessages(R"([{"role": "user"}])", "content");
   refusedMessages(R"([{"role": "user", "content": "a"}, {"role": "user", "content": "b"}])",
                   "user and assistant must take turns"); // the template's own words
@@ -327,6 +381,9 @@ TEST_F(Text, TokenizeAndDetokenize) {
             "<s> The water flows\n");
   writeText(path("text"), "a\n");
   EXPECT_EQ(headrace({"tokenize", model, "--file", path("text")}).out, headrace({"tokenize", model, "a\n"}).out);
+  EXPECT_EQ(
+      shell("printf 'a\\0b' | $HEADRACE tokenize " + model + " | $HEADRACE detokenize " + model + " --no-special").out,
+      std::string("a\0b\n", 4));
   refused({"tokenize", path("none"), "a"}, 2, "no such folder");
   refused({"tokenize", model, "\xff"}, 2, "offset 0");
   refused({"tokenize", model, "a", "--file", path("text")}, 2, "--file");

@@ -19,6 +19,8 @@
 #include "tools/commands/Commands.h"
 #include "tools/commands/ExitCode.h"
 #include "tools/commands/InputErrors.h"
+#include "tools/commands/Interrupts.h"
+#include "tools/commands/Terminal.h"
 
 namespace headrace::tools {
 namespace {
@@ -107,7 +109,7 @@ private:
     if (options_.json) {
       using Json = nlohmann::ordered_json;
       const Json error = {{"error", {{"message", std::string(status.message())}, {"exit_status", exitCodeOf(status)}}}};
-      std::puts(error.dump(-1, ' ', false, Json::error_handler_t::replace).c_str());
+      print(error.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
       std::fflush(stdout);
     }
     if (!person_)
@@ -137,7 +139,7 @@ private:
     const auto show = [&](std::string_view text) {
       if (options_.json)
         return;
-      std::fwrite(text.data(), 1, text.size(), stdout);
+      print(text);
       std::fflush(stdout);
     };
     ASSIGN_OR_RETURN(reply, model_->reply(prompt, show, wasInterrupted));
@@ -152,7 +154,7 @@ private:
       std::fprintf(stderr, "(cut after %zu tokens: %s)\n", reply.tokens.size(),
                    options_.maxNewTokens && static_cast<int64_t>(reply.tokens.size()) == *options_.maxNewTokens
                        ? "--max-new-tokens"
-                       : "the context is full");
+                       : "the context is full; /clear forgets the conversation");
     conversation_.add("assistant", reply.text);
     count(reply);
     return true;
@@ -168,7 +170,7 @@ private:
                                          {"finish_reason", endName(reply.end)},
                                          {"ttft_ms", ms(reply.firstTokenNs)},
                                          {"total_ms", ms(reply.lastTokenNs)}};
-    std::puts(json.dump().c_str());
+    print(json.dump() + "\n");
     std::fflush(stdout);
   }
 

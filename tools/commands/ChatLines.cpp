@@ -3,17 +3,16 @@
 
 #include <array>
 #include <cerrno>
-#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <utility>
 
-#include <fcntl.h>
 #include <poll.h>
 #include <unistd.h>
 
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
+#include "tools/commands/Interrupts.h"
 
 namespace headrace::tools {
 namespace {
@@ -23,39 +22,7 @@ using model::cat;
 // What Linux's terminals keep of a line that is being typed (N_TTY_BUF_SIZE, less the newline); the rest is lost.
 constexpr size_t kTerminalLine = 4095;
 
-volatile std::sig_atomic_t interrupted = 0;
-// Whoever waits for a line waits for this pipe as well: an interrupt that comes just before it waits, or on another
-// thread, would else be seen with the next line only.
-std::array<int, 2> bell = {-1, -1};
-
-void interrupt(int) {
-  const int before = errno;
-  interrupted = 1;
-  const char one = 1;
-  [[maybe_unused]] const ssize_t rung = ::write(bell[1], &one, 1); // full: it has been rung for long
-  errno = before;
-}
-
 } // namespace
-
-void catchInterrupts() {
-  if (std::array<int, 2> ends; bell[0] < 0 && ::pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK) == 0)
-    for (size_t i = 0; i < ends.size(); ++i) { // not where standard input is, or would be
-      bell[i] = ::fcntl(ends[i], F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
-      ::close(ends[i]);
-    }
-  struct sigaction action = {};
-  action.sa_handler = interrupt;
-  sigemptyset(&action.sa_mask);
-  ::sigaction(SIGINT, &action, nullptr);
-}
-
-bool wasInterrupted() { return interrupted != 0; }
-void lookAway() {
-  interrupted = 0;
-  for (char bytes[64]; ::read(bell[0], bytes, sizeof bytes) > 0;) {
-  }
-}
 
 absl::StatusOr<Got> ChatLines::nextOne(std::string &line) {
   for (;;) {
@@ -69,7 +36,7 @@ absl::StatusOr<Got> ChatLines::nextOne(std::string &line) {
                                               "its end"));
       return Got::Line;
     }
-    std::array<pollfd, 2> waited = {pollfd{STDIN_FILENO, POLLIN, 0}, pollfd{bell[0], POLLIN, 0}};
+    std::array<pollfd, 2> waited = {pollfd{STDIN_FILENO, POLLIN, 0}, pollfd{interruptBell(), POLLIN, 0}};
     while (::poll(waited.data(), waited.size(), -1) < 0 && errno == EINTR) {
     }
     if (wasInterrupted())

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The lines of a chat, from a person at a terminal or from a program, and the interrupts between them.
+// The lines of a chat, from a person at a terminal or from a program.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,6 @@
 
 namespace headrace::tools {
 
-// From here on Ctrl-C is told: who waits for a line gets it in its place, whenever since lookAway() it came.
-void catchInterrupts();
-bool wasInterrupted(); // since the last lookAway()
-void lookAway();
-
 enum class Got : uint8_t { Line, Interrupt, End };
 
 class ChatLines {
@@ -22,7 +17,8 @@ public:
   // A person's line that ends in \ goes on in the next one.
   explicit ChatLines(bool person) : person_(person) {}
 
-  // The next line, without its newline. InvalidArgument: standard input cannot be read, or a terminal has cut the line.
+  // The next line, without its newline; an interrupt (Interrupts.h) in its place, whenever since lookAway() it came.
+  // InvalidArgument: standard input cannot be read, or a terminal has cut the line.
   absl::StatusOr<Got> next(std::string &line);
 
 private:

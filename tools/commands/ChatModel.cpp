@@ -109,19 +109,17 @@ void ChatModel::take(const serve::EngineToken &token) {
     now.reply.firstTokenNs = ns;
   now.reply.lastTokenNs = ns;
   now.show(now.text.push(token.token));
-  if (now.text.stopped()) {
-    now.stopped = true;
+  if (now.text.stopped())
     (void)engine_->cancel(token.request); // not known any more: it was the last
-  }
 }
 
 void ChatModel::take(const serve::EngineEnd &end) {
   Making &now = *making_;
   now.over = true;
-  now.reply.end = now.stopped ? serve::EndReason::Stop : end.reason;
+  now.show(now.text.finish()); // which may be the end of a stop string
+  now.reply.end = now.text.stopped() ? serve::EndReason::Stop : end.reason;
   now.reply.cachedTokens = end.reusedTokens;
   now.failed = end.why;
-  now.show(now.text.finish());
 }
 
 absl::StatusOr<ChatReply> ChatModel::reply(const std::vector<int32_t> &prompt,
@@ -132,7 +130,7 @@ absl::StatusOr<ChatReply> ChatModel::reply(const std::vector<int32_t> &prompt,
   const int64_t left = std::min(plan_.maxContext, blocks) - tokens;
   if (left < 1)
     return absl::OutOfRangeError(cat(tokens, " tokens, and at least one of the reply: expected at most the context of ",
-                                     tokens + left, " (--context)"));
+                                     tokens + left, " (--context); /clear forgets the conversation"));
   Making making(text_->tokenizer(), options_.text, onText, device_->nowNs());
   making.reply.promptTokens = tokens;
   ASSIGN_OR_RETURN(id, engine_->submit({.prompt = prompt,

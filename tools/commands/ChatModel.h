@@ -72,7 +72,7 @@ private:
     ReplyText text;
     const std::function<void(std::string_view)> &onText;
     int64_t askedNs;
-    bool over = false, stopped = false;
+    bool over = false;
     absl::Status failed;
   };
 

@@ -9,6 +9,7 @@
 #include "tools/commands/Devices.h"
 #include "tools/commands/FlagGroups.h"
 #include "tools/commands/Options.h"
+#include "tools/timeline/Timeline.h"
 
 namespace headrace::tools {
 namespace {
@@ -24,9 +25,9 @@ constexpr const char *kInspectHelp = R"(Example:
   headrace inspect out.plan --json | jq '.variants[].h2d_bytes')";
 constexpr const char *kTimelineHelp = R"(Example:
   headrace timeline out.plan
-  headrace timeline out.plan --variant 2 --format svg -o timeline.svg
+  headrace timeline out.plan --variant 2 -o timeline.svg
   headrace run out.plan --prompt-ids 1,2,3 --timeline run.json                     (open it in ui.perfetto.dev)
-  headrace timeline out.plan --measured run.json --format svg -o both.svg)";
+  headrace timeline out.plan --measured run.json -o both.svg)";
 constexpr const char *kAllHelp = "tables with all their rows: of more than 24 only the first and last are shown";
 constexpr const char *kRunHelp = R"(Example:
   headrace run ./qwen2.5-0.5b --device-memory 400MiB --prompt-ids "1,2,3;4,5" --max-new-tokens 32
@@ -86,6 +87,8 @@ void addPrompts(CLI::App &app, PromptFlags &flags) {
   addTexts(app, "-p,--prompt", flags.texts, "a text to go on with; may be given several times");
   addTexts(app, "-f,--prompt-file", flags.textFiles,
            "a file that is a prompt, without the newline at its end (- is standard input); likewise");
+  addTexts(app, "--prompts", flags.lists,
+           "a file of prompts, one a line: texts, or JSON such as {\"prompt\": \"a text\"}; likewise");
   addTexts(app, "--messages", flags.messages,
            "a file of a conversation, as JSON, that the chat template makes a prompt of; likewise");
   app.add_option("--prompt-ids", flags.ids, "token ids, \"1,2,3;4,5\" for two prompts, or a file of them");
@@ -170,8 +173,9 @@ CLI::App *addTimeline(CLI::App &app, TimelineOptions &options) {
       *command, "--phase", options.phase,
       "which iteration of the variant's cycle, where tails of KV rotate through places (default: the variant's own)",
       0);
-  addChoice<TimelineFormat>(
-      *command, "--format", options.format, "text, json (Chrome's trace events, for Perfetto) or svg",
+  addChoice<std::optional<TimelineFormat>>(
+      *command, "--format", options.format,
+      "text, json (Chrome's trace events, for Perfetto) or svg (default: what the output's name says, else text)",
       {{"text", TimelineFormat::Text}, {"json", TimelineFormat::Json}, {"svg", TimelineFormat::Svg}});
   command->add_option("-o,--output", options.output, "a file, in place of standard output");
   addOverwrite(*command, options.overwrite);

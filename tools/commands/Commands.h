@@ -36,14 +36,14 @@ struct InspectOptions {
   bool json = false;
 };
 
-enum class TimelineFormat : uint8_t { Text, Json, Svg };
+enum class TimelineFormat : uint8_t; // timeline/Timeline.h
 
 struct TimelineOptions {
   std::string plan;
-  std::optional<uint32_t> variant; // unset: the one that was measured, else the first that may use any KV block
-  std::optional<uint32_t> phase;   // of the variant's cycle; unset: the variant's own
-  TimelineFormat format = TimelineFormat::Text;
-  std::string output; // empty or "-": standard output
+  std::optional<uint32_t> variant;      // unset: the one that was measured, else the first that may use any KV block
+  std::optional<uint32_t> phase;        // of the variant's cycle; unset: the variant's own
+  std::optional<TimelineFormat> format; // unset: what the output's name says, else text
+  std::string output;                   // empty or "-": standard output
   bool overwrite = false;
   std::string measured; // a trace of `run --trace`; empty: planned lanes only
   int width = 0;        // columns of text; 0: the terminal's, or 120
@@ -72,6 +72,7 @@ struct PromptFlags {
   std::optional<std::string> ids; // an empty text is no prompt, and not a flag that was not given
   std::string idsFile;
   std::vector<std::string> texts, textFiles; // each a prompt, in this order
+  std::vector<std::string> lists;            // files of texts, one a line (PromptLines.h)
   std::vector<std::string> messages;         // files, each a conversation that the chat template makes a prompt of
   std::optional<int64_t> randomLength;       // random ones of this length, `count` of them
   std::optional<int64_t> count;              // unset: 1

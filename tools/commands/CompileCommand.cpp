@@ -90,7 +90,7 @@ void printText(const CompileOptions &options, const model::Job &job, const plan:
   }
   line("variants", model::cat(plan.variants.size(), "; headrace inspect shows each"));
   line("as flags", "headrace compile " + chosenFlags(job, plan));
-  line("plan", options.dryRun ? "not written: dry run" : options.output);
+  line("plan", options.dryRun ? "not written: dry run" : oneLine(options.output));
   if (!plan.choices.empty())
     out += "\n" + choicesText(plan, options.all);
   show(out, /*json=*/false);
@@ -101,7 +101,7 @@ void printJson(const CompileOptions &options, const model::Job &job, const plan:
   json["dry_run"] = options.dryRun;
   json["offloaded_layers"] = plan.placements.front().offloadedLayers;
   json["command"] = "headrace compile " + chosenFlags(job, plan);
-  std::puts(json.dump(2, ' ', false, Json::error_handler_t::replace).c_str());
+  print(json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
 // The IR's text after each phase or pass, a file each; a text that is the one before says so.
@@ -154,8 +154,7 @@ absl::Status checkFlags(const CompileOptions &options) {
 absl::Status compileCommand(const CompileOptions &options) {
   RETURN_IF_ERROR(checkFlags(options));
   ASSIGN_OR_RETURN(assembled, assembleJob(options.job));
-  for (const std::string &note : assembled.notes)
-    std::fprintf(stderr, "headrace: %s\n", note.c_str());
+  say(assembled.notes);
   const model::Job &job = assembled.job;
   for (const std::string &note : job.model->notes)
     warnOnce(note);

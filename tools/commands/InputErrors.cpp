@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tools/commands/ExitCode.h"
+#include "tools/commands/Terminal.h"
 
 namespace headrace::tools {
 
@@ -42,11 +43,11 @@ absl::Status withReport(absl::Status status) {
 int reportError(const absl::Status &status, bool json) {
   const std::string message(status.message());
   const int exitStatus = exitCodeOf(status);
-  std::fprintf(stderr, "headrace: error: %s\n", message.c_str());
+  say("error: " + message);
   if (json && !status.GetPayload(kReported)) {
     using Json = nlohmann::ordered_json;
     const Json object = {{"error", {{"message", message}, {"exit_status", exitStatus}}}};
-    std::puts(object.dump(2, ' ', false, Json::error_handler_t::replace).c_str());
+    print(object.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
   }
   std::fflush(stdout);
   return exitStatus;

@@ -146,9 +146,8 @@ private:
 void noteLeftOut(const profile::Grid &grid) {
   for (const cost::Phase phase : {cost::Phase::Prefill, cost::Phase::Decode})
     if (const auto p = static_cast<size_t>(phase); grid.memoryBound[p])
-      std::fprintf(stderr,
-                   "headrace: %s: pairs of more than %lld tokens are left out: they do not fit the device memory\n",
-                   std::string(cost::phaseName(phase)).c_str(), static_cast<long long>(grid.mostTokens[p]));
+      say(cat(cost::phaseName(phase), ": pairs of more than ", grid.mostTokens[p],
+              " tokens are left out: they do not fit the device memory"));
 }
 
 class Profiling {
@@ -177,8 +176,7 @@ private:
     request_.batches = std::move(batches);
     request_.sequences = std::move(sequences);
     ASSIGN_OR_RETURN(assembled, assembleJob(options_.job));
-    for (const std::string &note : assembled.notes)
-      std::fprintf(stderr, "headrace: %s\n", note.c_str());
+    say(assembled.notes);
     job_ = std::move(assembled.job);
     outputs_.add("--output", options_.output, OutputKind::Record);
     outputs_.addInputs(job_.files);
@@ -225,12 +223,12 @@ private:
     if (there_) {
       RETURN_IF_ERROR(checkResumable(*there_, record, options_));
       record = *std::move(there_);
-      std::fprintf(stderr, "headrace: %s: continued; %zu sizes of copies and %zu pairs are there already\n",
-                   options_.output.c_str(), record.transfers.size(), record.cells.size());
+      say(cat(options_.output, ": continued; ", record.transfers.size(), " sizes of copies and ", record.cells.size(),
+              " pairs are there already"));
     }
     if (grid_.plan.model->layers < job_.model->spec->layers)
-      std::fprintf(stderr, "headrace: %lld of the %lld layers are run: more leave no room for batches and contexts\n",
-                   static_cast<long long>(grid_.plan.model->layers), static_cast<long long>(job_.model->spec->layers));
+      say(cat(grid_.plan.model->layers, " of the ", job_.model->spec->layers,
+              " layers are run: more leave no room for batches and contexts"));
     noteLeftOut(grid_);
     return record;
   }

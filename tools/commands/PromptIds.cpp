@@ -72,7 +72,7 @@ absl::StatusOr<Prompts> parsePromptIds(std::string_view text, std::string_view w
 }
 
 absl::StatusOr<Prompts> readPromptIds(const std::string &path) {
-  absl::StatusOr<std::string> text = model::readTextFile(path);
+  absl::StatusOr<std::string> text = model::readInput(path);
   if (!text.ok())
     return text.status();
   return parsePromptIds(*text, path);

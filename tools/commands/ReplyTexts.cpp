@@ -25,10 +25,11 @@ bool ReplyTexts::push(size_t prompt, int32_t id) {
   return !replies_[prompt].stopped();
 }
 
-void ReplyTexts::finish(size_t prompt) {
+bool ReplyTexts::finish(size_t prompt) {
   texts_[prompt] += replies_[prompt].finish();
   finished_[prompt] = true;
   write();
+  return replies_[prompt].stopped();
 }
 
 void ReplyTexts::write() {

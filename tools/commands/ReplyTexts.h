@@ -21,7 +21,7 @@ public:
   ReplyText(const text::Tokenizer &tokenizer, const TextFlags &flags);
   // What may be shown now that this token is there. With the end of a stop string nothing more comes: stopped().
   std::string push(int32_t id);
-  std::string finish(); // what was held back, as nothing more comes
+  std::string finish(); // what was held back, as nothing more comes: it may be the end of a stop string
   bool stopped() const { return stops_.stopped(); }
 
 private:
@@ -35,7 +35,7 @@ public:
   ReplyTexts(const text::Tokenizer &tokenizer, const TextFlags &flags, size_t prompts, std::FILE *out);
 
   bool push(size_t prompt, int32_t id); // no: a stop string has ended this reply
-  void finish(size_t prompt);
+  bool finish(size_t prompt);           // yes: what was held back until now has a stop string
 
   const std::vector<std::string> &texts() const { return texts_; }
 

@@ -23,6 +23,7 @@
 #include "tools/commands/Devices.h"
 #include "tools/commands/EngineSetup.h"
 #include "tools/commands/InputErrors.h"
+#include "tools/commands/Interrupts.h"
 #include "tools/commands/LogitsFile.h"
 #include "tools/commands/Outputs.h"
 #include "tools/commands/Progress.h"
@@ -50,10 +51,10 @@ absl::StatusOr<Outputs> outputsOf(const RunOptions &options) {
   outputs.addInputs(
       {options.job.source, options.prompts.ids.value_or(""), options.prompts.idsFile, options.weights.folder});
   outputs.addInputs(options.prompts.textFiles);
+  outputs.addInputs(options.prompts.lists);
   outputs.addInputs(options.prompts.messages);
   outputs.addInputs({options.text.tokenizer, options.text.chatTemplate});
-  if (!options.timeline.empty() && !options.timeline.ends_with(".svg") && !options.timeline.ends_with(".json") &&
-      !options.timeline.ends_with(".txt"))
+  if (!options.timeline.empty() && !timelineFormatOf(options.timeline))
     return badFlag("--timeline", options.timeline, "a name that ends in .svg, .json or .txt");
   return outputs;
 }
@@ -95,10 +96,7 @@ absl::Status writeTimelines(const RunOptions &options, const Outputs &outputs, c
     RETURN_IF_ERROR(outputs.write(options.trace, timelineJson(chart)));
   if (options.timeline.empty())
     return absl::OkStatus();
-  return outputs.write(options.timeline, options.timeline.ends_with(".svg") ? timelineSvg(chart)
-                                         : options.timeline.ends_with(".json")
-                                             ? timelineJson(chart)
-                                             : cat(kTimelineTextMark, timelineText(chart, 120)));
+  return outputs.write(options.timeline, timelineFile(chart, *timelineFormatOf(options.timeline)));
 }
 
 // What the first iteration runs in, so that nothing has to change before it: with the prompts that find a seat.
@@ -123,7 +121,10 @@ public:
     RETURN_IF_ERROR(makePlan());
     RETURN_IF_ERROR(load());
     RETURN_IF_ERROR(generate());
-    return report();
+    RETURN_IF_ERROR(report());
+    if (interrupted_)
+      endByInterrupt();
+    return absl::OkStatus();
   }
 
 private:
@@ -243,7 +244,7 @@ private:
 
   absl::Status generate() {
     if (!options_.text.quiet)
-      std::fputs(runtime_->manifest().toString().c_str(), options_.json || text_ ? stderr : stdout);
+      print(runtime_->manifest().toString(), options_.json || text_ ? stderr : stdout);
     report_.emplace(
         RunReport{.planPath = options_.job.source,
                   .device = options_.device.device.empty() ? std::string(device_->kind()) : options_.device.device,
@@ -264,8 +265,10 @@ private:
     if (text_ && device_->holdsData()) {
       replies_.emplace(text_->tokenizer(), options_.text, request_.prompts.size(), options_.json ? nullptr : stdout);
       request_.onToken = [this](size_t prompt, int32_t id) { return replies_->push(prompt, id); };
-      request_.onEnd = [this](size_t prompt) { replies_->finish(prompt); };
+      request_.onEnd = [this](size_t prompt) { return replies_->finish(prompt); };
     }
+    catchInterrupts(/*ends=*/true);
+    request_.isInterrupted = [this] { return interrupted_ = wasInterrupted(); };
     std::vector<serve::IterationSeen> seenAll;
     request_.onIteration = [&](const serve::IterationSeen &seen) {
       seenAll.push_back(looks_->unwatched(seen));
@@ -274,6 +277,8 @@ private:
       lastVariant_ = seen.variant;
     };
     ASSIGN_OR_RETURN(result, serve::generate(*runtime_, request_));
+    letInterruptsBe(); // files that are half written go with one
+    interrupted_ = wasInterrupted();
     request_.onIteration = nullptr;
     request_.onLaunch = nullptr;
     for (size_t i = 0; i < seenAll.size(); ++i)
@@ -292,11 +297,11 @@ private:
     report_->transitions = runtime_->transitionsRun();
     report_->missingVariants = runtime_->missingVariants();
     report_->leftOutVariants = runtime_->leftOutVariants();
-    if (!options_.logits.empty())
+    if (!options_.logits.empty() && !interrupted_)
       RETURN_IF_ERROR(outputs_->write(options_.logits, logitsFile(report_->result.logits, plan_.model->vocab)));
     if (const absl::StatusOr<std::string> why = cuda::cuptiRefused(*device_); why.ok() && !why->empty())
       warnOnce(cat("steps are measured by time stamps in the graphs, because CUPTI refused: ", *why));
-    if (drawn()) {
+    if (drawn() && !interrupted_) {
       const Trace trace = traceOf(plan_, *device_, *looks_, IterationPhase::Any);
       RETURN_IF_ERROR(writeTimelines(options_, *outputs_, plan_, trace, deviceOptions_.linkBandwidth));
     }
@@ -305,7 +310,7 @@ private:
     if (options_.json)
       show(runJson(plan_, shown, runtime_->manifest(), *report_), true);
     else if (replies_ && !options_.text.quiet) // standard output is the text's
-      std::fputs(runText(plan_, shown, *report_).c_str(), stderr);
+      print(runText(plan_, shown, *report_), stderr);
     else if (!replies_)
       show(runText(plan_, shown, *report_), false);
     return absl::OkStatus();
@@ -323,6 +328,7 @@ private:
   std::unique_ptr<model::WeightSource> weights_; // until they are loaded
   plan::Plan plan_;
   uint32_t firstIn_ = 0, lastVariant_ = 0; // a placement, a variant
+  bool interrupted_ = false;               // while it generated: what there is by then is told, and no file written
   std::unique_ptr<core::Runtime> runtime_;
   std::optional<RunReport> report_;
   std::optional<IterationLooks> looks_; // once the runtime is there

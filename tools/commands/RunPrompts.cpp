@@ -21,7 +21,7 @@ absl::StatusOr<Prompts> readPrompts(const PromptFlags &flags, int64_t vocab, uin
   if (!flags.idsFile.empty())
     return readPromptIds(flags.idsFile);
   // Ids hold digits, commas and semicolons only; anything else that names a file is one.
-  if (model::isRegularFile(*flags.ids))
+  if (const std::string type = model::fileTypeAt(*flags.ids); !type.empty() && type != "a folder")
     return readPromptIds(*flags.ids);
   if (flags.ids->find_first_of("./") != std::string::npos)
     return badFlag("--prompt-ids", *flags.ids, "token ids such as \"1,2,3;4,5\", or a file of them that is there");
@@ -36,12 +36,17 @@ const std::vector<int32_t> &longestOf(const Prompts &prompts) {
 } // namespace
 
 absl::Status checkPromptFlags(const PromptFlags &flags, const TextFlags &text) {
+  std::vector<std::string> files = {flags.idsFile, flags.ids.value_or("")};
+  for (const auto *more : {&flags.textFiles, &flags.lists, &flags.messages})
+    files.insert(files.end(), more->begin(), more->end());
+  if (std::count_if(files.begin(), files.end(), [](const std::string &f) { return f == "-" || f == "/dev/stdin"; }) > 1)
+    return badUsage("prompts from standard input, more than once: expected it once, as it can be read once");
   const int ways = (flags.ids ? 1 : 0) + (flags.idsFile.empty() ? 0 : 1) + (flags.randomLength ? 1 : 0) + isText(flags);
   if (ways != 1)
-    return badUsage("expected one of --prompt, --prompt-file and --messages, or --prompt-ids, --prompt-ids-file or "
-                    "--random-input-len");
+    return badUsage("expected one of --prompt, --prompt-file, --prompts and --messages, or --prompt-ids, "
+                    "--prompt-ids-file or --random-input-len");
   if (const std::string flag = textFlagOf(text); !isText(flags) && !flag.empty())
-    return badUsage(cat(flag, " beside token ids: expected a text (--prompt, --prompt-file, --messages)"));
+    return badUsage(cat(flag, " beside token ids: expected a text (--prompt, --prompt-file, --prompts, --messages)"));
   const char *ofTemplate = !text.chatTemplate.empty()        ? "--chat-template"
                            : !text.templateVariables.empty() ? "--chat-template-kwargs"
                                                              : nullptr;

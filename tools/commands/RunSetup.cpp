@@ -13,6 +13,7 @@
 #include "tools/commands/InputErrors.h"
 #include "tools/commands/ModelHash.h"
 #include "tools/commands/Progress.h"
+#include "tools/commands/Terminal.h"
 
 namespace headrace::tools {
 namespace {
@@ -24,7 +25,7 @@ using model::cat;
 void warnOnce(const std::string &warning) {
   static std::set<std::string> said;
   if (said.insert(warning).second)
-    std::fprintf(stderr, "%sheadrace: warning: %s\n", ::isatty(STDERR_FILENO) == 1 ? "\r\x1b[K" : "", warning.c_str());
+    say("warning: " + warning);
 }
 
 WantedWeights weightsOf(const plan::Plan &plan) {

@@ -14,6 +14,7 @@
 #include "tools/commands/Compiling.h"
 #include "tools/commands/InputErrors.h"
 #include "tools/commands/ModelPath.h"
+#include "tools/commands/Terminal.h"
 
 namespace headrace::tools {
 using model::cat;
@@ -62,8 +63,7 @@ absl::Status RunSource::readPlan(const JobInput &input, Outputs &outputs) {
 
 absl::Status RunSource::readJob(const JobInput &input, double linkBandwidth, Outputs &outputs) {
   ASSIGN_OR_RETURN(assembled, assembleJob(input));
-  for (const std::string &note : assembled.notes)
-    std::fprintf(stderr, "headrace: %s\n", note.c_str());
+  say(assembled.notes);
   outputs.addInputs(assembled.job.files);
   RETURN_IF_ERROR(outputs.check());
   if (linkBandwidth > 0)

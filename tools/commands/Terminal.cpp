@@ -2,8 +2,6 @@
 #include "tools/commands/Terminal.h"
 
 #include <algorithm>
-#include <cstdio>
-#include <string>
 
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -20,7 +18,18 @@ int terminalWidth() {
 }
 
 void show(std::string_view report, bool json) {
-  std::fputs(wrapLines(report, json ? 0 : static_cast<size_t>(terminalWidth())).c_str(), stdout);
+  print(wrapLines(report, json ? 0 : static_cast<size_t>(terminalWidth())));
+}
+
+void print(std::string_view text, std::FILE *to) { std::fwrite(text.data(), 1, text.size(), to); }
+
+void say(std::string_view note) {
+  print((::isatty(STDERR_FILENO) == 1 ? "\r\x1b[Kheadrace: " : "headrace: ") + oneLine(note) + "\n", stderr);
+}
+
+void say(absl::Span<const std::string> notes) {
+  for (const std::string &note : notes)
+    say(note);
 }
 
 } // namespace headrace::tools

@@ -2,9 +2,6 @@
 #include "tools/commands/TextModel.h"
 
 #include <algorithm>
-#include <cstdio>
-#include <iostream>
-#include <iterator>
 
 #include "absl/strings/str_join.h"
 #include "runtime/base/FileIo.h"
@@ -12,7 +9,9 @@
 #include "runtime/base/Text.h"
 #include "runtime/base/Utf8.h"
 #include "tools/commands/InputErrors.h"
+#include "tools/commands/PromptLines.h"
 #include "tools/commands/SamplingOf.h"
+#include "tools/commands/Terminal.h"
 
 namespace headrace::tools {
 namespace {
@@ -31,20 +30,16 @@ absl::Status checkVocabulary(const text::Tokenizer &tokenizer, const model::Gene
   return absl::OkStatus();
 }
 
-} // namespace
+std::string nameOf(const std::string &file) { return file == "-" ? "standard input" : file; }
 
-absl::StatusOr<std::string> textOf(const std::string &file) {
-  if (file != "-")
-    return model::readTextFile(file);
-  return std::string(std::istreambuf_iterator<char>(std::cin), {});
-}
+} // namespace
 
 absl::StatusOr<std::string> render(const text::ChatTemplate &chat, const text::Conversation &conversation) {
   return chat.render(conversation.hasParts() && !chat.takesParts() ? conversation.joined() : conversation);
 }
 
 bool isText(const PromptFlags &flags) {
-  return !flags.texts.empty() || !flags.textFiles.empty() || !flags.messages.empty();
+  return !flags.texts.empty() || !flags.textFiles.empty() || !flags.lists.empty() || !flags.messages.empty();
 }
 
 std::string textFlagOf(const TextFlags &flags) {
@@ -169,15 +164,24 @@ absl::StatusOr<Prompts> TextModel::prompts(const PromptFlags &flags) {
     out.push_back(std::move(ids));
   }
   for (const std::string &file : flags.textFiles) {
-    ASSIGN_OR_RETURN(text, textOf(file));
+    ASSIGN_OR_RETURN(text, model::readInput(file));
     if (text.ends_with('\n')) // as editors leave it
       text.pop_back();
-    ASSIGN_OR_RETURN(ids, promptOf(std::move(text), file == "-" ? "standard input" : file));
+    ASSIGN_OR_RETURN(ids, promptOf(std::move(text), nameOf(file)));
     out.push_back(std::move(ids));
   }
+  for (const std::string &file : flags.lists) {
+    ASSIGN_OR_RETURN(text, model::readInput(file));
+    RETURN_IF_ERROR(checkUtf8(text, nameOf(file), flags_->lossy));
+    ASSIGN_OR_RETURN(lines, promptLines(text, nameOf(file)));
+    for (PromptLine &line : lines) {
+      ASSIGN_OR_RETURN(ids, promptOf(std::move(line.text), line.where));
+      out.push_back(std::move(ids));
+    }
+  }
   for (const std::string &file : flags.messages) {
-    ASSIGN_OR_RETURN(text, textOf(file));
-    ASSIGN_OR_RETURN(talk, conversation(&text, file == "-" ? "standard input" : file));
+    ASSIGN_OR_RETURN(text, model::readInput(file));
+    ASSIGN_OR_RETURN(talk, conversation(&text, nameOf(file)));
     ASSIGN_OR_RETURN(ids, prompt(talk));
     out.push_back(std::move(ids));
   }
@@ -201,7 +205,7 @@ void TextModel::tell(const SamplingFlags &flags, const SamplingFlags &withDefaul
   if (flags_->quiet)
     return;
   if (const std::string taken = defaultsTaken(flags, withDefaults); !taken.empty())
-    std::fprintf(stderr, "headrace: %s (%s)\n", taken.c_str(), generation_.file.c_str());
+    say(cat(taken, " (", generation_.file, ")"));
   if (!endIds.empty()) {
     std::vector<std::string> ends;
     for (const int32_t id : endIds) {
@@ -213,14 +217,13 @@ void TextModel::tell(const SamplingFlags &flags, const SamplingFlags &withDefaul
       files.push_back(generation_.endIdsFile);
     if (endIds.size() > generation_.endIds.size())
       files.emplace_back("tokenizer_config.json's eos_token");
-    std::fprintf(stderr, "headrace: a reply ends at %s (%s)\n", absl::StrJoin(ends, ", ").c_str(),
-                 absl::StrJoin(files, ", ").c_str());
+    say(cat("a reply ends at ", absl::StrJoin(ends, ", "), " (", absl::StrJoin(files, ", "), ")"));
   }
   if (!generation_.notSampled.empty() && !flags.temperature)
-    std::fprintf(stderr, "headrace: %s: %s not taken, as do_sample is not true: the likeliest tokens\n",
-                 generation_.file.c_str(), absl::StrJoin(generation_.notSampled, ", ").c_str());
+    say(cat(generation_.file, ": ", absl::StrJoin(generation_.notSampled, ", "),
+            " not taken, as do_sample is not true: the likeliest tokens"));
   for (const std::string &key : generation_.notFollowed)
-    std::fprintf(stderr, "headrace: warning: %s: %s is not followed\n", generation_.file.c_str(), key.c_str());
+    say(cat("warning: ", generation_.file, ": ", key, " is not followed"));
 }
 
 } // namespace headrace::tools

@@ -23,8 +23,6 @@
 
 namespace headrace::tools {
 
-// What a file holds; - is standard input.
-absl::StatusOr<std::string> textOf(const std::string &file);
 // Refuses what is not UTF-8, with its offset, or puts U+FFFD in its place.
 absl::Status checkUtf8(std::string &text, const std::string &where, bool lossy);
 

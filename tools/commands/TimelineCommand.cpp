@@ -10,6 +10,7 @@
 #include "tools/commands/InputErrors.h"
 #include "tools/commands/Outputs.h"
 #include "tools/commands/Terminal.h"
+#include "tools/report/Format.h"
 #include "tools/timeline/Timeline.h"
 
 namespace headrace::tools {
@@ -84,7 +85,11 @@ absl::Status timelineCommand(const TimelineOptions &options) {
   const int width = options.width > 0 ? options.width : columns > 0 ? columns : 120;
   if (toFile)
     return outputs.write(options.output, timelineFile(chart, format, width));
-  print(format == TimelineFormat::Text ? timelineText(chart, width) : timelineFile(chart, format));
+  if (format != TimelineFormat::Text) {
+    print(timelineFile(chart, format));
+    return absl::OkStatus();
+  }
+  print(wrapLines(timelineText(chart, width), columns > 0 ? static_cast<size_t>(width) : 0));
   return absl::OkStatus();
 }
 

@@ -15,6 +15,7 @@
 #include "tools/commands/InputErrors.h"
 #include "tools/commands/PromptIds.h"
 #include "tools/commands/RunSetup.h"
+#include "tools/commands/Terminal.h"
 #include "tools/commands/TextModel.h"
 
 namespace headrace::tools {
@@ -22,6 +23,8 @@ namespace {
 
 using model::cat;
 using Json = nlohmann::ordered_json;
+
+std::string lineOf(const Json &json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n"; }
 
 struct Input {
   std::string text, where;
@@ -33,7 +36,7 @@ absl::StatusOr<Input> inputOf(const TokenizeOptions &options, const char *what) 
   if (options.input)
     return Input{*options.input, cat(kCommandLine, ": ", what)};
   const bool fromFile = !options.file.empty() && options.file != "-";
-  ASSIGN_OR_RETURN(text, textOf(fromFile ? options.file : "-"));
+  ASSIGN_OR_RETURN(text, model::readInput(fromFile ? options.file : "-"));
   return Input{std::move(text), fromFile ? options.file : "standard input"};
 }
 
@@ -48,7 +51,7 @@ absl::StatusOr<std::shared_ptr<const text::Tokenizer>> tokenizerOf(const std::st
 absl::StatusOr<Input> promptOf(const TokenizeOptions &options) {
   if (options.input || !options.file.empty())
     return badFlag("--messages", options.messages, "a text is given beside it", "one of them");
-  ASSIGN_OR_RETURN(json, textOf(options.messages));
+  ASSIGN_OR_RETURN(json, model::readInput(options.messages));
   RETURN_IF_ERROR(checkUtf8(json, options.messages, options.lossy));
   ASSIGN_OR_RETURN(conversation, text::Conversation::parse(json, options.messages));
   ASSIGN_OR_RETURN(chat, text::ChatTemplate::open(options.source));
@@ -70,12 +73,12 @@ absl::Status tokenizeCommand(const TokenizeOptions &options) {
   for (const int32_t id : ids)
     tokens.push_back(tokenizer->tokenOf(id));
   if (options.json) {
-    std::puts(Json{{"ids", ids}, {"tokens", tokens}}.dump(-1, ' ', false, Json::error_handler_t::replace).c_str());
+    print(lineOf({{"ids", ids}, {"tokens", tokens}}));
   } else if (options.pieces) {
     for (size_t i = 0; i < ids.size(); ++i)
       std::printf("%d\t%s\n", ids[i], model::escaped(tokens[i], 1000).c_str());
   } else {
-    std::puts(absl::StrJoin(ids, ",").c_str());
+    print(absl::StrJoin(ids, ",") + "\n");
   }
   return absl::OkStatus();
 }
@@ -92,8 +95,7 @@ absl::Status detokenizeCommand(const TokenizeOptions &options) {
       warnOnce(cat(input.where, ": token id ", id, " is none of the tokenizer's, which are 0 to ",
                    tokenizer->size() - 1, ": it adds no text"));
   const std::string text = tokenizer->decode(ids, !options.noSpecial);
-  std::puts(options.json ? Json{{"text", text}}.dump(-1, ' ', false, Json::error_handler_t::replace).c_str()
-                         : text.c_str());
+  print(options.json ? lineOf({{"text", text}}) : text + "\n");
   return absl::OkStatus();
 }
 

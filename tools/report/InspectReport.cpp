@@ -231,7 +231,7 @@ std::vector<VariantReport> reportVariants(const plan::Plan &plan) {
 }
 
 std::string inspectText(const plan::Plan &plan, const std::string &path, bool all) {
-  std::string out = absl::StrFormat("%s: %s on %s, format %d, compiler %s\n", path, plan.model->name,
+  std::string out = absl::StrFormat("%s: %s on %s, format %d, compiler %s\n", oneLine(path), plan.model->name,
                                     plan.hardware.name, plan.version, plan.compilerVersion);
   const auto line = [&](const char *name, const std::string &value) {
     absl::StrAppendFormat(&out, "  %-16s %s\n", name, value);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/report/RunReport.h"
 
+#include <algorithm>
+
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_format.h"
@@ -57,7 +59,13 @@ std::string runText(const plan::Plan &plan, uint32_t placement, const RunReport 
       absl::StrAppendFormat(&out, "tokens %-9d %s\n", p, absl::StrJoin(r.tokens[p], ","));
     else
       absl::StrAppendFormat(&out, "prompt %-9d %d tokens, %d new ones, ended by %s\n", p, report.promptTokens[p],
-                            r.tokens[p].size(), r.ends[p] == serve::EndReason::Stop ? "itself" : report.lengthIs);
+                            r.tokens[p].size(),
+                            r.ends[p] == serve::EndReason::Stop        ? "itself"
+                            : r.ends[p] == serve::EndReason::Cancelled ? "an interrupt"
+                                                                       : report.lengthIs);
+  if (const auto cut = std::count(r.ends.begin(), r.ends.end(), serve::EndReason::Cancelled); cut > 0)
+    absl::StrAppendFormat(&out, "%-16s %d of %d replies are what there was by then\n", "interrupted", cut,
+                          r.ends.size());
   if (report.madeUp)
     absl::StrAppendFormat(&out, "%-16s made up: the %s device computes nothing\n", "", report.device);
   const auto line = [&](const char *name, const std::string &value) {
@@ -100,11 +108,13 @@ std::string runJson(const plan::Plan &plan, uint32_t placement, const core::Mani
   for (const std::vector<int32_t> &one : r.tokens)
     tokens.push_back(one);
   Json first = Json::array();
-  for (const int64_t ns : r.firstTokenNs)
-    first.push_back(ms(ns));
+  for (size_t p = 0; p < r.tokens.size(); ++p)
+    first.push_back(r.tokens[p].empty() ? Json(nullptr) : Json(ms(r.firstTokenNs[p])));
   Json ends = Json::array();
   for (const serve::EndReason end : r.ends)
-    ends.push_back(end == serve::EndReason::Stop ? "stop" : "length");
+    ends.push_back(end == serve::EndReason::Stop        ? "stop"
+                   : end == serve::EndReason::Cancelled ? "cancelled"
+                                                        : "length");
   const Compared decode = report.times.decode();
   Json json = {{"plan", report.planPath},
                {"device", report.device},

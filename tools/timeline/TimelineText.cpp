@@ -114,9 +114,9 @@ std::string timelineText(const Chart &chart, int width) {
   uint64_t span = 0;
   for (const Track &track : chart.tracks)
     span = std::max(span, track.iterationNs);
-  std::string out = wrapLines(chart.title + "\n" + chart.subtitle + "\n", static_cast<size_t>(width));
+  std::string out = chart.title + "\n" + chart.subtitle + "\n";
   for (const Track &track : chart.tracks) {
-    out += "\n" + wrapLines(trackHeading(track), static_cast<size_t>(width)) + axis(columns, span, indent);
+    out += "\n" + trackHeading(track) + "\n" + axis(columns, span, indent);
     for (const plan::Lane lane : chart.lanes) {
       Row row(columns, span);
       if (lane == plan::Lane::Compute)

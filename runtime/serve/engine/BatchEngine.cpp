@@ -16,9 +16,12 @@ namespace {
 void setTimes(int64_t gapNs, int64_t gaps, const core::DeviceCounters &before, const core::DeviceCounters &now,
               GenerateResult &result) {
   double first = 0;
-  for (const int64_t ns : result.firstTokenNs)
-    first += static_cast<double>(ns);
-  result.ttftMs = first / static_cast<double>(result.firstTokenNs.size()) * 1e-6;
+  int64_t begun = 0;
+  for (size_t p = 0; p < result.tokens.size(); ++p) {
+    first += static_cast<double>(result.firstTokenNs[p]);
+    begun += !result.tokens[p].empty();
+  }
+  result.ttftMs = begun == 0 ? 0 : first / static_cast<double>(begun) * 1e-6;
   result.tpotMs = gaps == 0 ? 0 : static_cast<double>(gapNs) / static_cast<double>(gaps) * 1e-6;
   result.counters = now;
   result.counters.launches -= before.launches;
@@ -98,7 +101,12 @@ public:
 
 private:
   absl::Status toEnd(Engine &engine) {
-    for (;;) {
+    for (bool interrupted = false;;) {
+      if (!interrupted && request_.isInterrupted && request_.isInterrupted()) {
+        interrupted = true;
+        for (size_t p = 0; p < request_.prompts.size(); ++p)
+          (void)engine.cancel(p + 1); // not known any more: it has ended
+      }
       ASSIGN_OR_RETURN(more, engine.step());
       RETURN_IF_ERROR(failed_);
       if (!more)
@@ -145,10 +153,11 @@ private:
   void add(const EngineEnd &end) {
     if (end.reason == EndReason::Failed && failed_.ok())
       failed_ = absl::Status(end.why.code(), absl::StrCat("prompt ", promptOf(end.request), ", ", end.why.message()));
-    if (end.reason == EndReason::Stop)
-      result_.ends[promptOf(end.request)] = EndReason::Stop;
-    if (request_.onEnd)
-      request_.onEnd(promptOf(end.request));
+    EndReason &ended = result_.ends[promptOf(end.request)];
+    if (ended != EndReason::Stop && end.reason != EndReason::Failed) // a reply that onToken ended is cancelled
+      ended = end.reason;
+    if (request_.onEnd && request_.onEnd(promptOf(end.request)))
+      ended = EndReason::Stop;
   }
 
   GenerateResult takeResult() {

@@ -70,15 +70,17 @@ struct GenerateRequest {
   std::function<void(uint32_t variant, const kernels::IterationMeta &first)> onLaunch; // as EngineOptions'
   // Called with each token as it comes. No: the prompt's reply ends with it, as with a stop token.
   std::function<bool(size_t prompt, int32_t token)> onToken;
-  std::function<void(size_t prompt)> onEnd; // its last token was told
+  std::function<bool(size_t prompt)> onEnd; // its last token was told. Yes: the reply has ended by itself (Stop)
+  // Asked before each step. Yes: every reply is over as far as it is (Cancelled), those that have not begun too.
+  std::function<bool()> isInterrupted;
 };
 
 struct GenerateResult {
   std::vector<std::vector<int32_t>> tokens; // per prompt, new ones only
-  std::vector<EndReason> ends;              // per prompt, Stop or Length
+  std::vector<EndReason> ends;              // per prompt: Stop, Length or Cancelled
   std::vector<std::vector<float>> logits;   // per prompt: new tokens x vocab, if kept
-  std::vector<int64_t> firstTokenNs;        // per prompt, from the start of generate()
-  double ttftMs = 0;                        // mean over prompts
+  std::vector<int64_t> firstTokenNs;        // per prompt, from the start of generate(); 0: it has no token
+  double ttftMs = 0;                        // mean over prompts with tokens
   double tpotMs = 0;                        // mean gap between a prompt's tokens after the first
   uint64_t iterations = 0, prefillIterations = 0;
   uint64_t preemptions = 0, thrownAwayRows = 0, paddedRows = 0, placementsNotTaken = 0; // as EngineCounters'

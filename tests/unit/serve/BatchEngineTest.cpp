@@ -178,6 +178,34 @@ TEST(BatchEngine, AStopTokenEndsItsSequenceAlone) {
   EXPECT_LE(stopped.tokens[0].size(), 4u);
 }
 
+// The reply's text may be complete only once nothing more comes.
+TEST(BatchEngine, WhatTurnsOutToHaveEndedByItselfIsStopped) {
+  GenerateRequest request = smallRequest();
+  request.onEnd = [](size_t prompt) { return prompt == 1; };
+  const std::vector<EndReason> ends = {EndReason::Length, EndReason::Stop, EndReason::Length};
+  EXPECT_EQ(Host({}, {.unpaced = true}).run(request).ends, ends);
+}
+
+// Two seats: when the first has its third token, the third prompt has not begun.
+TEST(BatchEngine, AnInterruptLeavesWhatIsThereByThen) {
+  const GenerateResult whole = Host({}, {.unpaced = true}).run(smallRequest());
+  GenerateRequest request = smallRequest();
+  request.maxNumSeqs = 2;
+  size_t told = 0;
+  request.onToken = [&](size_t prompt, int32_t) {
+    told += prompt == 0;
+    return prompt == 0 || told < 2; // the second ends by itself
+  };
+  request.isInterrupted = [&] { return told >= 3; };
+  Host host({}, {.unpaced = true});
+  const GenerateResult cut = host.run(request);
+  EXPECT_EQ(cut.tokens[0], std::vector<int32_t>(whole.tokens[0].begin(), whole.tokens[0].begin() + 3));
+  EXPECT_FALSE(cut.tokens[1].empty());
+  const std::vector<EndReason> ends = {EndReason::Cancelled, EndReason::Stop, EndReason::Cancelled};
+  EXPECT_EQ(cut.ends, ends);
+  EXPECT_EQ(host.run(smallRequest()).tokens, whole.tokens); // and every block is free again
+}
+
 TEST(BatchEngine, ASampledRequestGetsItsTokensWhateverTheBatch) {
   GenerateRequest request = smallRequest();
   request.sampling = {.temperature = 1.0f, .topP = 0.95f, .seed = 100};
