@@ -94,7 +94,7 @@ TEST_F(BenchServe, TheReportIsWhatHappened) {
             "KV block of 16 tokens\n"
             "traffic          3 requests, lengths of " +
                 path("t.jsonl") +
-                ", at its times, seed 0\n"
+                ", at its times (arrival_s in seconds), seed 0\n"
                 "requests         2 successful, 1 refused\n"
                 "refused          1: the prompt: 15 tokens and 2 new ones are more than the plan's context of 16\n"
                 "duration         0.326 s\n"
@@ -422,13 +422,30 @@ TEST_F(BenchServe, ATraceBeginsAtItsFirstArrival) {
                                           "{\"timestamp\": 3600050, \"input_length\": 8, \"output_length\": 4}\n");
   const Outcome o = headrace(words);
   EXPECT_EQ(o.status, 0) << o.err;
-  EXPECT_THAT(o.out, HasSubstr(", at its times, begins 3600 s into the trace, seed 0\n"));
+  EXPECT_THAT(o.out, HasSubstr(", at its times (timestamp in milliseconds), begins 3600 s into the trace, seed 0\n"));
   EXPECT_THAT(o.out, HasSubstr("\nduration         0.326 s\n"));
   words.emplace_back("--save-detailed");
   const nlohmann::json j = json(words);
   EXPECT_EQ(j["trace_begin_s"], 3600);
   EXPECT_EQ(j["results"][0]["each"][0]["arrival_s"], 0);
   EXPECT_EQ(j["results"][0]["each"][1]["arrival_s"], 0.05);
+}
+
+// Qwen-Bailian's keys are Mooncake's and more, its times are seconds: 50 ms, and a request that got nothing.
+TEST_F(BenchServe, TheUnitsOfATracesClockAndWhatItDropsAreSaid) {
+  std::vector<std::string> words =
+      traced("{\"chat_id\": 1, \"timestamp\": 0.0, \"input_length\": 8, \"output_length\": 4, \"turn\": 1}\n"
+             "{\"chat_id\": 2, \"timestamp\": 0.02, \"input_length\": 8, \"output_length\": 0, \"turn\": 1}\n"
+             "{\"chat_id\": 3, \"timestamp\": 0.05, \"input_length\": 8, \"output_length\": 4, \"turn\": 1}\n");
+  const Outcome o = headrace(words);
+  EXPECT_EQ(o.status, 0) << o.err;
+  EXPECT_THAT(o.out, HasSubstr("traffic          2 requests, lengths of " + path("t.jsonl") +
+                               ", 1 row of zero tokens dropped, at its times (timestamp in seconds), seed 0\n"));
+  EXPECT_THAT(o.out, HasSubstr("\nduration         0.326 s\n"));
+  EXPECT_THAT(o.err, HasSubstr("t.jsonl: 1 row of zero tokens, the first on line 2: dropped"));
+  const nlohmann::json j = json(words);
+  EXPECT_EQ(j["trace_clock"], "timestamp in seconds");
+  EXPECT_EQ(j["trace_rows_dropped"], 1);
 }
 
 TEST_F(BenchServe, ThatNothingWasServedIsAFailure) {

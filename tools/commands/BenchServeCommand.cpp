@@ -239,6 +239,8 @@ private:
     report_.lengths = traffic_->lengthsText();
     report_.numPrompts = traffic_->count();
     report_.leftOut = traffic_->leftOut();
+    report_.traceClock = traffic_->traceClock();
+    report_.traceDropped = traffic_->traceDropped();
     report_.traceBeginS = traffic_->traceBeginS();
     report_.maxConcurrency = options_.maxConcurrency.value_or(0);
     report_.burstiness = options_.traffic.burstiness.value_or(1);

@@ -104,6 +104,8 @@ absl::Status ServeTraffic::readTraceFile() {
                  *flags_.count, ": all of them are run"));
   requests_ = std::move(trace.requests);
   lines_ = std::move(trace.lines);
+  traceClock_ = serve::traceClockText(trace.format);
+  traceDropped_ = trace.dropped;
   traceBeginS_ = static_cast<double>(trace.beginNs) / 1e9;
   return absl::OkStatus();
 }

@@ -29,12 +29,14 @@ public:
   absl::Status draw(const model::Goal &goal, int64_t context, int64_t vocab);
   // Behind draw().
   int64_t count() const { return static_cast<int64_t>(requests_.size()); }
-  int64_t longest() const { return longest_; }             // prompt and output together
-  int64_t longestPrompt() const { return longestPrompt_; } // of any
-  int64_t outputTokens() const { return outputTokens_; }   // of all
-  std::string lengthsText() const;                         // "1024 tokens in, 128 out", "sharegpt lengths"
-  int64_t leftOut() const { return leftOut_; }             // draws longer than the context, of a fit
-  double traceBeginS() const { return traceBeginS_; }      // of its earliest request, on the trace's own clock
+  int64_t longest() const { return longest_; }                  // prompt and output together
+  int64_t longestPrompt() const { return longestPrompt_; }      // of any
+  int64_t outputTokens() const { return outputTokens_; }        // of all
+  std::string lengthsText() const;                              // "1024 tokens in, 128 out", "sharegpt lengths"
+  int64_t leftOut() const { return leftOut_; }                  // draws longer than the context, of a fit
+  const std::string &traceClock() const { return traceClock_; } // serve::traceClockText(); empty: no trace
+  int64_t traceDropped() const { return traceDropped_; }        // rows of zero tokens
+  double traceBeginS() const { return traceBeginS_; }           // of its earliest request, on the trace's own clock
 
   // Requests/s, ascending; 0: at the times of the trace. One or more.
   const std::vector<double> &rates() const { return rates_; }
@@ -51,6 +53,8 @@ private:
   std::vector<double> rates_;
   std::vector<serve::TrafficRequest> requests_; // at the times of a trace
   std::vector<int64_t> lines_;                  // of a trace, one a request
+  std::string traceClock_;
+  int64_t traceDropped_ = 0;
   double traceBeginS_ = 0;
   int64_t context_ = 0; // that lengths were drawn for
   int64_t leftOut_ = 0;

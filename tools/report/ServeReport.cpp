@@ -274,9 +274,11 @@ std::vector<ServeRefusal> refusalsOf(const std::vector<serve::RequestTimes> &req
 
 std::string ServeReport::trafficText(double requestRate) const {
   std::string text = cat(plural(static_cast<uint64_t>(numPrompts), "request"), ", ", lengths);
+  if (traceDropped > 0)
+    text += cat(", ", plural(static_cast<uint64_t>(traceDropped), "row"), " of zero tokens dropped");
   if (requestRate == 0)
-    text +=
-        cat(", at its times", traceBeginS > 0 ? absl::StrFormat(", begins %.10g s into the trace", traceBeginS) : "");
+    text += cat(", at its times (", traceClock, ")",
+                traceBeginS > 0 ? absl::StrFormat(", begins %.10g s into the trace", traceBeginS) : "");
   else if (std::isinf(requestRate))
     text += ", all at once";
   else

@@ -61,6 +61,8 @@ struct ServeReport {
   std::string lengths;                        // in words: "1024 tokens in, 128 out", "sharegpt lengths", "trace.jsonl"
   int64_t numPrompts = 0, maxConcurrency = 0; // 0: no limit
   int64_t leftOut = 0;                        // draws of a fit that were longer than the context
+  std::string traceClock;                     // what a trace's times are, "arrival_s in seconds"; empty: no trace
+  int64_t traceDropped = 0;                   // rows of zero tokens
   double traceBeginS = 0;                     // where a trace's own clock stood at its first request
   double burstiness = 1;
   uint64_t seed = 0;

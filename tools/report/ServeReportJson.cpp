@@ -139,6 +139,8 @@ std::string ServeReport::json() const {
       {"lengths", lengths},
       {"num_prompts", numPrompts},
       {"draws_left_out", leftOut},
+      {"trace_clock", dataset == "trace" ? Json(traceClock) : Json(nullptr)},
+      {"trace_rows_dropped", dataset == "trace" ? Json(traceDropped) : Json(nullptr)},
       {"trace_begin_s", dataset == "trace" ? Json(traceBeginS) : Json(nullptr)},
       {"max_concurrency", maxConcurrency > 0 ? Json(maxConcurrency) : Json(nullptr)},
       {"burstiness", std::isinf(burstiness) ? Json("inf") : Json(burstiness)},

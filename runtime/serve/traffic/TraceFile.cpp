@@ -38,16 +38,21 @@ std::string_view trimmed(std::string_view text) {
                                          : text.substr(first, text.find_last_not_of(kSpace) - first + 1);
 }
 
-// The lines of a text that are not blank, with their numbers.
+// The lines of a text, or of a file read as far as they are asked for, that are not blank, with their numbers.
 class Lines {
 public:
-  explicit Lines(std::string_view text) : left_(text) {
-    constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
-    if (left_.substr(0, kByteOrderMark.size()) == kByteOrderMark)
-      left_.remove_prefix(kByteOrderMark.size());
+  explicit Lines(std::string_view text) : left_(text) { skipMark(); }
+  explicit Lines(const model::InputFile &file) : file_(&file) {
+    readOn();
+    skipMark();
   }
+  // Whether there is another; false, with a status, where the file cannot be read.
   bool next() {
-    while (!left_.empty()) {
+    for (;;) {
+      if (file_ != nullptr && left_.find('\n') == std::string_view::npos)
+        readOn();
+      if (left_.empty() || !status_.ok())
+        return false;
       // A line that is too long is not looked at to its end, which may be far.
       const size_t end = std::min(left_.substr(0, kLongestLine + 1).find('\n'), left_.size());
       line_ = trimmed(left_.substr(0, end));
@@ -56,14 +61,39 @@ public:
       if (!line_.empty())
         return true;
     }
-    return false;
   }
-  std::string_view line() const { return line_; }
+  std::string_view line() const { return line_; } // until the next
   int64_t number() const { return number_; }
+  const absl::Status &status() const { return status_; }
 
 private:
+  // Until a line is whole, or too long anyway.
+  void readOn() {
+    constexpr uint64_t kPieceBytes = uint64_t{1} << 20;
+    buffer_ = std::string(left_);
+    while (read_ < file_->size() && buffer_.size() <= kLongestLine && status_.ok()) {
+      const size_t kept = buffer_.size();
+      buffer_.resize(kept + std::min(kPieceBytes, file_->size() - read_));
+      const absl::Span<std::byte> piece(reinterpret_cast<std::byte *>(buffer_.data()) + kept, buffer_.size() - kept);
+      status_ = file_->read(read_, piece);
+      read_ += piece.size();
+      if (buffer_.find('\n', kept) != std::string::npos)
+        break;
+    }
+    left_ = buffer_;
+  }
+  void skipMark() {
+    constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+    if (left_.starts_with(kByteOrderMark))
+      left_.remove_prefix(kByteOrderMark.size());
+  }
+
+  const model::InputFile *file_ = nullptr;
+  std::string buffer_; // what left_ is of
+  uint64_t read_ = 0;  // bytes of the file
   std::string_view left_, line_;
   int64_t number_ = 0;
+  absl::Status status_;
 };
 
 // A time that was read, in ns.
@@ -90,18 +120,22 @@ absl::Status readIds(model::JsonReader &reader, std::vector<int32_t> &ids) {
 }
 
 absl::StatusOr<TrafficRequest> readObject(TraceFormat format, model::JsonReader &reader) {
-  const bool mooncake = format == TraceFormat::Mooncake;
+  const bool ours = format == TraceFormat::Headrace, mooncake = format == TraceFormat::Mooncake;
   TrafficRequest request;
-  ASSIGN_OR_RETURN(arrivalNs, timeIn(reader, mooncake ? "timestamp" : "arrival_s", mooncake ? 1e3 : 1));
+  ASSIGN_OR_RETURN(arrivalNs, timeIn(reader, ours ? "arrival_s" : "timestamp", mooncake ? 1e3 : 1));
+  if (mooncake && arrivalNs % 1'000'000 != 0)
+    reader.refuse("timestamp", "whole milliseconds, as in Mooncake's traces: those of Qwen-Bailian, in seconds, have "
+                               "chat_id and turn beside them, and ours are arrival_s");
   request.arrivalNs = arrivalNs;
-  if (!mooncake && reader.find("prompt_ids") != nullptr) {
+  const int64_t fewest = ours ? 1 : 0;
+  if (ours && reader.find("prompt_ids") != nullptr) {
     RETURN_IF_ERROR(readIds(reader, request.prompt));
     if (reader.raw("prompt_tokens") != nullptr)
       reader.refuse("prompt_tokens", "either it or prompt_ids");
   } else {
-    request.promptTokens = reader.integer(mooncake ? "input_length" : "prompt_tokens", std::nullopt, 1, kMostTokens);
+    request.promptTokens = reader.integer(ours ? "prompt_tokens" : "input_length", std::nullopt, fewest, kMostTokens);
   }
-  request.outputTokens = reader.integer(mooncake ? "output_length" : "output_tokens", std::nullopt, 1, kMostTokens);
+  request.outputTokens = reader.integer(ours ? "output_tokens" : "output_length", std::nullopt, fewest, kMostTokens);
   RETURN_IF_ERROR(reader.status());
   return request;
 }
@@ -167,8 +201,8 @@ absl::StatusOr<TrafficRequest> readAzure(std::string_view line, const std::strin
   request.arrivalNs = *ns;
   const auto tokens = [&](std::string_view key, std::string_view text, int64_t &out) {
     const std::optional<int64_t> value = digits(text);
-    if (!value || *value < 1 || *value > kMostTokens)
-      return refuse(cat(where, ": ", key, " = \"", escaped(text, 60), "\": expected 1 to ", kMostTokens));
+    if (!value || *value > kMostTokens)
+      return refuse(cat(where, ": ", key, " = \"", escaped(text, 60), "\": expected 0 to ", kMostTokens));
     out = *value;
     return absl::OkStatus();
   };
@@ -196,12 +230,16 @@ absl::StatusOr<TraceFormat> formatOf(std::string_view line, const std::string &w
                       ": a JSON list: the files of ShareGPT and Alpaca hold text, of which only a tokenizer knows "
                       "the lengths; ",
                       kKnown));
+  RETURN_IF_ERROR(model::refuseLfsPointer(line, where));
   if (line.front() != '{')
     return line == kAzureHeader ? absl::StatusOr<TraceFormat>(TraceFormat::Azure)
                                 : refuse(cat(where, ": \"", escaped(line, 60), "\": ", kKnown));
   ASSIGN_OR_RETURN(object, parseLine(line, where));
   if (object.contains("arrival_s"))
     return TraceFormat::Headrace;
+  for (const char *key : {"chat_id", "parent_chat_id", "turn"})
+    if (object.contains("timestamp") && object.contains(key))
+      return TraceFormat::Bailian;
   if (object.contains("timestamp"))
     return TraceFormat::Mooncake;
   return refuse(cat(where, ": neither arrival_s nor timestamp: ", kKnown));
@@ -215,6 +253,9 @@ absl::StatusOr<TrafficRequest> readLine(TraceFormat format, std::string_view lin
   RETURN_IF_ERROR(reader.status());
   return readObject(format, reader);
 }
+
+// Nobody was served anything: those who use such traces leave these rows out.
+bool isNothing(const TrafficRequest &request) { return request.tokensOfPrompt() == 0 || request.outputTokens == 0; }
 
 void sort(Trace &trace) {
   std::vector<size_t> order(trace.requests.size());
@@ -254,7 +295,7 @@ void lookAhead(Trace &trace, std::string_view name, Lines &lines) {
     const absl::StatusOr<TrafficRequest> request = readLine(trace.format, lines.line(), "");
     if (!request.ok())
       return; // it is not taken, so it is not refused
-    if (request->arrivalNs >= latest->arrivalNs)
+    if (request->arrivalNs >= latest->arrivalNs || isNothing(*request))
       continue;
     trace.warnings.push_back(cat(name, ": line ", lines.number(), " comes before requests above it: of a file that is ",
                                  "not in order the first ", trace.requests.size(), " are taken, not the earliest"));
@@ -262,15 +303,12 @@ void lookAhead(Trace &trace, std::string_view name, Lines &lines) {
   }
 }
 
-} // namespace
-
-absl::StatusOr<Trace> parseTrace(std::string_view text, std::string_view name, int64_t most) {
+absl::StatusOr<Trace> parseLines(Lines &lines, std::string_view name, int64_t most) {
   if (most < 0)
     return refuse(cat(name, ": ", most, " requests asked for, expected 0 or more"));
   Trace trace;
-  Lines lines(text);
   bool known = false;
-  int64_t unorderedLine = 0, unordered = 0;
+  int64_t unorderedLine = 0, unordered = 0, droppedLine = 0;
   while ((most == 0 || static_cast<int64_t>(trace.requests.size()) < most) && lines.next()) {
     const std::string where = cat(name, ": line ", lines.number());
     if (lines.line().size() > kLongestLine)
@@ -283,23 +321,56 @@ absl::StatusOr<Trace> parseTrace(std::string_view text, std::string_view name, i
         continue;
     }
     ASSIGN_OR_RETURN(request, readLine(trace.format, lines.line(), where));
+    if (isNothing(request)) {
+      if (++trace.dropped == 1)
+        droppedLine = lines.number();
+      continue;
+    }
     if (!trace.requests.empty() && request.arrivalNs < trace.requests.back().arrivalNs && ++unordered == 1)
       unorderedLine = lines.number();
     trace.requests.push_back(std::move(request));
     trace.lines.push_back(lines.number());
   }
+  RETURN_IF_ERROR(lines.status());
+  const std::string dropped =
+      cat(trace.dropped, trace.dropped == 1 ? " row" : " rows", " of zero tokens, the first on line ", droppedLine);
+  if (trace.requests.empty() && trace.dropped > 0)
+    return refuse(cat(name, ": no requests but ", dropped));
   if (trace.requests.empty())
     return refuse(cat(name, known ? ": no requests below the header" : ": empty: ", known ? "" : kKnown));
+  if (trace.dropped > 0)
+    trace.warnings.push_back(cat(name, ": ", dropped, ": dropped"));
   if (most > 0)
     lookAhead(trace, name, lines);
   order(trace, name, unorderedLine, unordered);
   return trace;
 }
 
+} // namespace
+
+std::string_view traceClockText(TraceFormat format) {
+  switch (format) {
+  case TraceFormat::Mooncake:
+    return "timestamp in milliseconds";
+  case TraceFormat::Bailian:
+    return "timestamp in seconds";
+  case TraceFormat::Azure:
+    return "TIMESTAMP as dates";
+  case TraceFormat::Headrace:
+    break;
+  }
+  return "arrival_s in seconds";
+}
+
+absl::StatusOr<Trace> parseTrace(std::string_view text, std::string_view name, int64_t most) {
+  Lines lines(text);
+  return parseLines(lines, name, most);
+}
+
 absl::StatusOr<Trace> readTrace(const std::string &path, int64_t most) {
-  ASSIGN_OR_RETURN(file, model::MappedFile::open(path));
-  const absl::Span<const std::byte> bytes = file->bytes();
-  return parseTrace({reinterpret_cast<const char *>(bytes.data()), bytes.size()}, path, most);
+  ASSIGN_OR_RETURN(file, model::InputFile::open(path));
+  Lines lines(*file);
+  return parseLines(lines, path, most);
 }
 
 } // namespace headrace::serve

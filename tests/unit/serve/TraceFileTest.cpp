@@ -58,6 +58,57 @@ TEST(TraceFile, ReadsMooncakes) {
   EXPECT_THAT(numbers(trace), ElementsAre(0, 6755, 500, 27482 * kMs, 1, 2));
 }
 
+// Seconds, with fractions or without, told from Mooncake's by the keys beside them.
+TEST(TraceFile, ReadsBailians) {
+  const Trace trace = parsed(
+      R"({"chat_id": 7, "parent_chat_id": -1, "timestamp": 0.5, "input_length": 12, "output_length": 7, "turn": 1})"
+      "\n"
+      R"({"chat_id": 8, "parent_chat_id": 7, "timestamp": 14.05, "input_length": 3, "output_length": 1, "turn": 2})");
+  EXPECT_EQ(trace.format, TraceFormat::Bailian);
+  EXPECT_THAT(numbers(trace), ElementsAre(0, 12, 7, 13550 * kMs, 3, 1));
+  EXPECT_EQ(trace.beginNs, 500 * kMs);
+  for (const char *mark : {"chat_id", "parent_chat_id", "turn"})
+    EXPECT_EQ(
+        parsed(std::string("{\"") + mark + R"(": 1, "timestamp": 2, "input_length": 1, "output_length": 1})").beginNs,
+        2000 * kMs)
+        << mark;
+  // Without them nobody knows of what they are fractions.
+  EXPECT_EQ(parsed(R"({"timestamp": 27.0, "input_length": 1, "output_length": 1})").beginNs, 27 * kMs);
+  EXPECT_EQ(refusal(R"({"timestamp": 27.5, "input_length": 1, "output_length": 1})"),
+            "trace: line 1: timestamp = 27.5: expected whole milliseconds, as in Mooncake's traces: those of "
+            "Qwen-Bailian, in seconds, have chat_id and turn beside them, and ours are arrival_s");
+}
+
+TEST(TraceFile, SaysWhatItsClockIs) {
+  EXPECT_EQ(traceClockText(TraceFormat::Headrace), "arrival_s in seconds");
+  EXPECT_EQ(traceClockText(TraceFormat::Mooncake), "timestamp in milliseconds");
+  EXPECT_EQ(traceClockText(TraceFormat::Bailian), "timestamp in seconds");
+  EXPECT_EQ(traceClockText(TraceFormat::Azure), "TIMESTAMP as dates");
+}
+
+// As the Azure traces of 2024 have them. They are no requests: not the first, not of those that are asked for.
+TEST(TraceFile, DropsRowsOfZeroTokensAndCountsThem) {
+  const std::string text = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+                           "2023-11-16 18:15:10.1,40,0\n"
+                           "2023-11-16 18:15:11.1,40,8\n"
+                           "2023-11-16 18:15:12.1,0,8\n"
+                           "2023-11-16 18:15:13.1,1,1\n";
+  for (const int64_t most : {0, 2}) {
+    const Trace trace = parsed(text, most);
+    EXPECT_THAT(numbers(trace), ElementsAre(0, 40, 8, 2000 * kMs, 1, 1));
+    EXPECT_THAT(trace.lines, ElementsAre(3, 5));
+    EXPECT_EQ(trace.dropped, 2);
+    EXPECT_THAT(trace.warnings, ElementsAre("trace: 2 rows of zero tokens, the first on line 2: dropped"));
+  }
+  EXPECT_EQ(parsed(text, 1).dropped, 1);
+  const Trace mooncake = parsed("{\"timestamp\": 0, \"input_length\": 5, \"output_length\": 0}\n"
+                                "{\"timestamp\": 3, \"input_length\": 5, \"output_length\": 1}\n");
+  EXPECT_EQ(mooncake.dropped, 1);
+  EXPECT_THAT(numbers(mooncake), ElementsAre(0, 5, 1));
+  EXPECT_EQ(refusal("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:10.1,40,0\n"),
+            "trace: no requests but 1 row of zero tokens, the first on line 2");
+}
+
 // From the earliest date on, over the end of a day and a year.
 TEST(TraceFile, ReadsAzures) {
   const Trace trace = parsed("TIMESTAMP,ContextTokens,GeneratedTokens\r\n"
@@ -94,6 +145,11 @@ TEST(TraceFile, ReadsNoMoreThanAsked) {
       parsed(unordered, 1).warnings,
       ElementsAre("trace: line 3 comes before requests above it: of a file that is not in order the first 1 are "
                   "taken, not the earliest"));
+  // A request at the moment of the latest comes behind it; one of zero tokens does not come at all.
+  const std::string_view next = "{\"timestamp\": 5, \"input_length\": 1, \"output_length\": 1}\n"
+                                "{\"timestamp\": 5, \"input_length\": 1, \"output_length\": 1}\n"
+                                "{\"timestamp\": 4, \"input_length\": 0, \"output_length\": 1}\n";
+  EXPECT_THAT(parsed(next, 1).warnings, IsEmpty());
   EXPECT_THAT(refusal(text), StartsWith("trace: line 3: expected JSON: parse error at column 1: "));
   EXPECT_THAT(std::string(parseTrace(text, "trace", -1).status().message()),
               HasSubstr("-1 requests asked for, expected 0 or more"));
@@ -138,8 +194,7 @@ TEST(TraceFile, RefusesRowsByLineAndField) {
   const auto row = [](const std::string &text) { return refusal("TIMESTAMP,ContextTokens,GeneratedTokens\n" + text); };
   EXPECT_EQ(row("2023-11-16 18:15:46,1"),
             "trace: line 2: 2 fields, expected 3: TIMESTAMP,ContextTokens,GeneratedTokens");
-  EXPECT_EQ(row("2023-11-16 18:15:46,0,1"), "trace: line 2: ContextTokens = \"0\": expected 1 to 2147483647");
-  EXPECT_EQ(row("2023-11-16 18:15:46,1,-1"), "trace: line 2: GeneratedTokens = \"-1\": expected 1 to 2147483647");
+  EXPECT_EQ(row("2023-11-16 18:15:46,1,-1"), "trace: line 2: GeneratedTokens = \"-1\": expected 0 to 2147483647");
   EXPECT_THAT(row("2023-11-16 18:15:46,1,99999999999"), HasSubstr("GeneratedTokens = \"99999999999\""));
   for (const char *const date : {"", "yesterday", "2023-02-29 00:00:00", "2023-11-16 24:00:00", "2023-11-16 18:60:46",
                                  "2023-11-16 18:15:46.", "2023-11-16 18:15:46.1234567890", "2023-11-16 18:15:46x5",
@@ -161,6 +216,37 @@ TEST(TraceFile, ReadsFilesAndNamesThem) {
   const auto missing = readTrace(folder.file("none"));
   EXPECT_EQ(missing.status().code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(missing.status().message(), folder.file("none") + ": no such file");
+}
+
+// However long its lines are beside what is read of it at a time, and whatever comes behind the requests that are asked
+// for.
+TEST(TraceFile, ReadsAFileAsFarAsItIsAskedFor) {
+  const model::TempFolder folder;
+  std::string text;
+  std::vector<int64_t> lengths;
+  for (int64_t length : {1, 400'000, 3, 700'000, 1, 0, 1}) {
+    text += length == 0 ? std::string(100, '\n') : std::string();
+    std::string ids = "[7";
+    for (int64_t i = 1; i < length; ++i)
+      ids += ", 7";
+    if (length > 0) {
+      lengths.push_back(length);
+      text += "{\"arrival_s\": 1, \"prompt_ids\": " + ids + "], \"output_tokens\": 2}\n";
+    }
+  }
+  const auto whole = readTrace(folder.write("a.jsonl", text));
+  ASSERT_TRUE(whole.ok()) << whole.status();
+  std::vector<int64_t> found;
+  for (const TrafficRequest &request : whole->requests)
+    found.push_back(request.tokensOfPrompt());
+  EXPECT_EQ(found, lengths);
+  EXPECT_EQ(whole->lines.back(), 106);
+  const auto two = readTrace(folder.write("b.jsonl", text.substr(0, text.size() - 10) + std::string(20 << 20, 'x')), 2);
+  ASSERT_TRUE(two.ok()) << two.status();
+  EXPECT_EQ(two->requests.size(), 2u);
+  EXPECT_THAT(std::string(readTrace(folder.file("b.jsonl")).status().message()), HasSubstr("line 106: "));
+  EXPECT_THAT(std::string(readTrace(folder.file("b.jsonl")).status().message()),
+              HasSubstr(" bytes, expected at most 16777216")); // and not read to its end
 }
 
 // Bytes of three good files, changed here and there: read, or refused by name.

@@ -156,7 +156,12 @@ TEST(ServeReport, TheTrafficInWords) {
   ServeReport report = reportOf({served(0, 10, 50, 450, 5)});
   EXPECT_EQ(report.trafficText(2), "1 request, 10 tokens in, 5 out, 2 requests/s");
   EXPECT_EQ(report.trafficText(1), "1 request, 10 tokens in, 5 out, 1 request/s");
-  EXPECT_EQ(report.trafficText(0), "1 request, 10 tokens in, 5 out, at its times");
+  report.traceClock = "arrival_s in seconds";
+  EXPECT_EQ(report.trafficText(0), "1 request, 10 tokens in, 5 out, at its times (arrival_s in seconds)");
+  report.traceDropped = 2;
+  EXPECT_EQ(report.trafficText(0),
+            "1 request, 10 tokens in, 5 out, 2 rows of zero tokens dropped, at its times (arrival_s in seconds)");
+  report.traceDropped = 0;
   EXPECT_EQ(report.trafficText(std::numeric_limits<double>::infinity()), "1 request, 10 tokens in, 5 out, all at once");
   report.burstiness = 0.5;
   report.maxConcurrency = 4;
