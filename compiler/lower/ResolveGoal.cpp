@@ -338,7 +338,7 @@ absl::StatusOr<Target> resolveGoal(const CompileRequest &request) {
   const model::Buckets &buckets = request.buckets;
   RETURN_IF_ERROR(checkBuckets("buckets.new_tokens", buckets.newTokens, kMostTokens));
   RETURN_IF_ERROR(checkBuckets("buckets.sequences", buckets.sequences, kMostSequences));
-  RETURN_IF_ERROR(checkBuckets("buckets.contexts", buckets.contexts, spec.maxPositions));
+  RETURN_IF_ERROR(checkBuckets("buckets.contexts", buckets.contexts, spec.longestContext()));
   RETURN_IF_ERROR(checkObjectives(goal));
 
   Target target;
@@ -350,12 +350,12 @@ absl::StatusOr<Target> resolveGoal(const CompileRequest &request) {
     ofOne = *ofOne / miniBatches;
   ASSIGN_OR_RETURN(batch, settle("goal.batch", ofOne, "buckets.sequences", buckets.sequences, 1, kMostSequences));
   target.batch = batch;
-  if (goal.context && *goal.context > spec.maxPositions)
-    return refuse("goal.context", *goal.context,
-                  absl::StrCat("at most the ", spec.maxPositions, " positions of ", spec.name));
+  if (goal.context && *goal.context > spec.longestContext())
+    return refuse("goal.context", *goal.context, absl::StrCat("at most ", model::longestContextText(spec)));
   const int64_t output = goal.outputLen.value_or(1), stated = goal.inputLen.value_or(1) + output;
-  ASSIGN_OR_RETURN(context, settle("goal.context", goal.context, "buckets.contexts", buckets.contexts,
-                                   std::min(std::max(kDefaultContext, stated), spec.maxPositions), spec.maxPositions));
+  ASSIGN_OR_RETURN(context,
+                   settle("goal.context", goal.context, "buckets.contexts", buckets.contexts,
+                          std::min(std::max(kDefaultContext, stated), spec.longestContext()), spec.longestContext()));
   target.context = context;
   if (stated > context)
     return goal.inputLen ? refuse("goal.input_len", *goal.inputLen,

@@ -6,9 +6,9 @@
 #include <cstring>
 #include <filesystem>
 #include <system_error>
+#include <utility>
 
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -39,6 +39,15 @@ std::string_view typeName(mode_t mode) {
                           : "a device";
 }
 
+// Copies of a hub's snapshot are full of such links: its files lie in the hub's blobs.
+std::string danglingText(const std::string &path) {
+  std::error_code error;
+  const std::string target = fs::read_symlink(path, error).string();
+  return cat(": a link to \"", escaped(target),
+             "\", which is not there: expected the file itself (cp -rL copies what "
+             "links lead to)");
+}
+
 absl::Status openAny(const std::string &path, int flags, Descriptor &file, struct stat &status) {
   if (path.find('\0') != std::string::npos)
     return absl::InvalidArgumentError(cat(path.substr(0, path.find('\0')), ": the path contains a zero byte"));
@@ -46,7 +55,7 @@ absl::Status openAny(const std::string &path, int flags, Descriptor &file, struc
   if (file.fd < 0) {
     const int error = errno;
     if (error == ENOENT || error == ENOTDIR)
-      return absl::NotFoundError(cat(path, ": no such file"));
+      return absl::NotFoundError(cat(path, isThere(path) ? danglingText(path) : ": no such file"));
     return absl::InvalidArgumentError(cat(path, ": cannot be opened: ", std::strerror(error)));
   }
   if (::fstat(file.fd, &status) != 0)
@@ -102,35 +111,51 @@ absl::StatusOr<std::string> readInput(const std::string &path, uint64_t maxBytes
   return readToEnd(file.fd, path, maxBytes);
 }
 
-absl::StatusOr<std::unique_ptr<MappedFile>> MappedFile::open(const std::string &path) {
+InputFile::InputFile(std::string path, int descriptor, uint64_t size)
+    : path_(std::move(path)), descriptor_(descriptor), size_(size) {}
+
+InputFile::~InputFile() { ::close(descriptor_); }
+
+absl::StatusOr<std::unique_ptr<InputFile>> InputFile::open(const std::string &path) {
   Descriptor file;
   RETURN_IF_ERROR(openRegular(path, file));
-  if (file.size == 0) // an empty range cannot be mapped
-    return std::unique_ptr<MappedFile>(new MappedFile(nullptr, 0));
-  void *data = ::mmap(nullptr, file.size, PROT_READ, MAP_PRIVATE, file.fd, 0);
-  if (data == MAP_FAILED)
-    return absl::UnavailableError(cat(path, ": cannot be mapped: ", std::strerror(errno)));
-  return std::unique_ptr<MappedFile>(new MappedFile(static_cast<const std::byte *>(data), file.size));
+  return std::unique_ptr<InputFile>(new InputFile(path, std::exchange(file.fd, -1), file.size));
 }
 
-MappedFile::~MappedFile() {
-  if (data_ != nullptr)
-    ::munmap(const_cast<std::byte *>(data_), size_);
+absl::Status InputFile::read(uint64_t offset, absl::Span<std::byte> out) const {
+  while (!out.empty()) {
+    const ssize_t got = ::pread(descriptor_, out.data(), out.size(), static_cast<off_t>(offset));
+    if (got < 0 && errno == EINTR)
+      continue;
+    if (got < 0)
+      return absl::DataLossError(cat(path_, ": cannot be read: ", std::strerror(errno)));
+    if (got == 0)
+      return absl::DataLossError(cat(path_, ": ends at byte ", offset, ": expected ", size_,
+                                     " bytes, as it had when it was opened: it was changed meanwhile"));
+    offset += static_cast<uint64_t>(got);
+    out.remove_prefix(static_cast<size_t>(got));
+  }
+  return absl::OkStatus();
 }
 
-static void advise(absl::Span<const std::byte> part, int advice) {
-  if (part.empty())
-    return;
-  const uintptr_t page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
-  const uintptr_t begin = reinterpret_cast<uintptr_t>(part.data()) / page * page;
-  const uintptr_t end = reinterpret_cast<uintptr_t>(part.data()) + part.size();
-  ::madvise(reinterpret_cast<void *>(begin), end - begin, advice);
+void InputFile::willNeed(uint64_t offset, uint64_t bytes) const {
+  ::posix_fadvise(descriptor_, static_cast<off_t>(offset), static_cast<off_t>(bytes), POSIX_FADV_WILLNEED);
 }
 
-void MappedFile::willNeed(absl::Span<const std::byte> part) const { advise(part, MADV_WILLNEED); }
+absl::Status refuseLfsPointer(std::string_view text, std::string_view where) {
+  if (!text.starts_with("version https://git-lfs"))
+    return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      cat(where,
+          ": a Git LFS pointer in place of the file: expected the file itself (git lfs pull in its folder brings it)"));
+}
 
-// Nothing is ever written to the mapping, so no page of it is lost.
-void MappedFile::release(absl::Span<const std::byte> part) const { advise(part, MADV_DONTNEED); }
+bool isThere(const std::string &path) {
+  std::error_code error;
+  const fs::file_type type =
+      path.find('\0') == std::string::npos ? fs::symlink_status(path, error).type() : fs::file_type::none;
+  return type != fs::file_type::not_found && type != fs::file_type::none;
+}
 
 bool isDirectory(const std::string &path) {
   std::error_code error;

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/base/JsonReader.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <set>
 #include <utility>
 #include <vector>
 
+#include "runtime/base/FileIo.h"
 #include "runtime/base/Text.h"
 
 namespace headrace::model {
@@ -20,8 +23,50 @@ struct Refused {
   std::string message;
 };
 
+// Python's json writes numbers that are not finite as bare words, which no JSON has. Each is found here by its place
+// among all keys and values, and a 0 stands for it in what is parsed: lines and columns stay as they are.
+struct NotFiniteWords {
+  std::string text;
+  std::map<size_t, double> values; // by the number of keys and values before them
+};
+std::optional<NotFiniteWords> takeNotFinite(std::string_view text) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  constexpr std::pair<std::string_view, double> kWords[] = {
+      {"NaN", std::numeric_limits<double>::quiet_NaN()}, {"Infinity", kInfinity}, {"-Infinity", -kInfinity}};
+  if (text.find("NaN") == std::string_view::npos && text.find("Infinity") == std::string_view::npos)
+    return std::nullopt;
+  constexpr std::string_view kBetween = " \t\r\n,:[]{}\"";
+  NotFiniteWords out{std::string(text), {}};
+  size_t events = 0;
+  for (size_t at = 0; at < text.size();) {
+    const size_t begin = at++;
+    if (text[begin] == '"') {
+      for (; at < text.size() && text[at] != '"'; ++at)
+        at += text[at] == '\\';
+      ++at;
+    } else if (kBetween.find(text[begin]) != std::string_view::npos) {
+      continue;
+    } else {
+      at = std::min(text.find_first_of(kBetween, begin), text.size());
+      for (const auto &[word, value] : kWords)
+        if (text.substr(begin, at - begin) == word) {
+          out.text.replace(begin, word.size(), "0" + std::string(word.size() - 1, ' '));
+          out.values[events] = value;
+        }
+    }
+    ++events;
+  }
+  return out.values.empty() ? std::nullopt : std::optional(std::move(out));
+}
+
 template <class Json> absl::StatusOr<Json> parseAs(std::string_view text, std::string_view where, size_t mostKeys) {
   using Event = typename Json::parse_event_t;
+  const std::optional<NotFiniteWords> words = takeNotFinite(text);
+  if (words)
+    text = words->text;
+  const std::map<size_t, double> nothing;
+  const std::map<size_t, double> &notFinite = words ? words->values : nothing;
+  size_t events = 0;                       // keys and values so far
   std::vector<std::set<std::string>> keys; // of the objects that are open, outermost first
   const auto watch = [&](int depth, Event event, Json &parsed) {
     if (depth > kMaxDepth)
@@ -36,6 +81,10 @@ template <class Json> absl::StatusOr<Json> parseAs(std::string_view text, std::s
       if (keys.back().size() > mostKeys)
         throw Refused{cat("an object has more than ", mostKeys, " keys: expected fewer")};
     }
+    if (event == Event::key || event == Event::value) {
+      if (const auto word = notFinite.find(events++); word != notFinite.end())
+        parsed = word->second;
+    }
     return true;
   };
   try {
@@ -43,6 +92,8 @@ template <class Json> absl::StatusOr<Json> parseAs(std::string_view text, std::s
   } catch (const Refused &refused) {
     return absl::InvalidArgumentError(cat(where, ": ", refused.message));
   } catch (const nlohmann::json::exception &error) {
+    if (absl::Status pointer = refuseLfsPointer(text, where); !pointer.ok())
+      return pointer;
     // "[json.exception.parse_error.101] parse error at line 1, column 2: ...": without the library's prefix.
     const std::string_view what = error.what();
     const size_t bracket = what.find("] ");
@@ -69,6 +120,8 @@ std::string jsonText(const nlohmann::json &value) {
     text = value.empty() ? "{}" : "{...}";
   else if (value.is_array())
     text = value.empty() ? "[]" : "[...]";
+  else if (value.is_number_float() && !std::isfinite(value.get<double>()))
+    text = std::isnan(value.get<double>()) ? "NaN" : value.get<double>() > 0 ? "Infinity" : "-Infinity";
   else
     text = value.dump(-1, ' ', /*ensure_ascii=*/true, nlohmann::json::error_handler_t::replace);
   if (text.size() > kMost)

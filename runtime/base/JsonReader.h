@@ -23,7 +23,8 @@
 
 namespace headrace::model {
 
-// Refuses what is not JSON, nesting deeper than 64, and a key that stands twice in one object.
+// Refuses what is not JSON (a Git LFS pointer by name), nesting deeper than 64, and a key that stands twice in one
+// object. Infinity, -Infinity and NaN are numbers, as Python's json writes them.
 absl::StatusOr<nlohmann::json> parseJson(std::string_view text, std::string_view where);
 // The same, with the keys of objects in their order; refuses an object of more than 10,000, each of which takes a
 // search.

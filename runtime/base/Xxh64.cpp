@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/base/Xxh64.h"
 
+#include <algorithm>
 #include <bit>
 
 namespace headrace::model {
@@ -22,19 +23,38 @@ uint64_t merge(uint64_t hash, uint64_t lane) { return (hash ^ round(0, lane)) * 
 
 } // namespace
 
-uint64_t xxh64(absl::Span<const std::byte> bytes, uint64_t seed) {
-  const std::byte *p = bytes.data(), *const end = p + bytes.size();
-  uint64_t hash = seed + kPrime5;
-  if (bytes.size() >= 32) {
-    uint64_t lanes[4] = {seed + kPrime1 + kPrime2, seed + kPrime2, seed, seed - kPrime1};
-    for (; end - p >= 32; p += 32)
-      for (int i = 0; i < 4; ++i)
-        lanes[i] = round(lanes[i], read<8>(p + 8 * i));
-    hash = std::rotl(lanes[0], 1) + std::rotl(lanes[1], 7) + std::rotl(lanes[2], 12) + std::rotl(lanes[3], 18);
-    for (const uint64_t lane : lanes)
+Xxh64::Xxh64(uint64_t seed)
+    : seed_(seed), lanes_{seed + kPrime1 + kPrime2, seed + kPrime2, seed, seed - kPrime1}, rest_{} {}
+
+void Xxh64::add(absl::Span<const std::byte> bytes) {
+  const auto block = [&](const std::byte *p) {
+    for (size_t i = 0; i < lanes_.size(); ++i)
+      lanes_[i] = round(lanes_[i], read<8>(p + 8 * i));
+  };
+  const size_t kept = total_ % rest_.size();
+  total_ += bytes.size();
+  if (kept > 0) {
+    const size_t more = std::min(rest_.size() - kept, bytes.size());
+    std::copy_n(bytes.begin(), more, rest_.begin() + static_cast<ptrdiff_t>(kept));
+    bytes.remove_prefix(more);
+    if (kept + more < rest_.size())
+      return;
+    block(rest_.data());
+  }
+  for (; bytes.size() >= rest_.size(); bytes.remove_prefix(rest_.size()))
+    block(bytes.data());
+  std::copy(bytes.begin(), bytes.end(), rest_.begin());
+}
+
+uint64_t Xxh64::value() const {
+  uint64_t hash = seed_ + kPrime5;
+  if (total_ >= rest_.size()) {
+    hash = std::rotl(lanes_[0], 1) + std::rotl(lanes_[1], 7) + std::rotl(lanes_[2], 12) + std::rotl(lanes_[3], 18);
+    for (const uint64_t lane : lanes_)
       hash = merge(hash, lane);
   }
-  hash += bytes.size();
+  hash += total_;
+  const std::byte *p = rest_.data(), *const end = p + total_ % rest_.size();
   for (; end - p >= 8; p += 8)
     hash = std::rotl(hash ^ round(0, read<8>(p)), 27) * kPrime1 + kPrime4;
   if (end - p >= 4) {
@@ -46,6 +66,12 @@ uint64_t xxh64(absl::Span<const std::byte> bytes, uint64_t seed) {
   hash = (hash ^ hash >> 33) * kPrime2;
   hash = (hash ^ hash >> 29) * kPrime3;
   return hash ^ hash >> 32;
+}
+
+uint64_t xxh64(absl::Span<const std::byte> bytes, uint64_t seed) {
+  Xxh64 hash(seed);
+  hash.add(bytes);
+  return hash.value();
 }
 
 } // namespace headrace::model

@@ -48,6 +48,8 @@ absl::StatusOr<std::string> resolveExample(const std::string &folder, const std:
   if (const std::string type = fileTypeAt(path); !type.empty())
     return absl::InvalidArgumentError(
         cat("\"", escaped(pathOrName, 200), "\": ", type, ": expected a regular file or a folder"));
+  if (isThere(path)) // a link to nothing, as reading it says
+    return readTextFile(path).status();
   const bool bare =
       !pathOrName.empty() && pathOrName.find('/') == std::string::npos && pathOrName.find('\0') == std::string::npos;
   if (bare)

@@ -125,11 +125,11 @@ void checkModel(Contradictions &check, const Job &job, const ModelSpec &spec) {
                   cat("less than the ", spec.layers, " layers of ", spec.name,
                       miniBatches == 1 ? std::string() : cat(" by ", miniBatches, " mini-batches"),
                       ": else nothing would move"));
-  const std::string longest = cat("at most the ", spec.maxPositions, " positions of ", spec.name);
+  const std::string longest = cat("at most ", longestContextText(spec));
   if (job.goal.context)
-    check.require(*job.goal.context <= spec.maxPositions, "goal.context", *job.goal.context, longest);
+    check.require(*job.goal.context <= spec.longestContext(), "goal.context", *job.goal.context, longest);
   for (int64_t context : job.buckets.contexts)
-    check.require(context <= spec.maxPositions, "buckets.contexts", context, longest);
+    check.require(context <= spec.longestContext(), "buckets.contexts", context, longest);
 }
 
 } // namespace

@@ -17,16 +17,19 @@
 namespace headrace::model {
 namespace {
 
-absl::StatusOr<ModelSource> openModelAt(const std::string &path) {
+absl::StatusOr<ModelSource> openModelAt(const std::string &path, const FolderOptions &options) {
   ModelSource source;
   source.path = path;
+  source.options = options;
   if (isDirectory(path)) {
-    ASSIGN_OR_RETURN(folder, readHfFolder(path));
+    ASSIGN_OR_RETURN(folder, readHfFolder(path, options));
     source.spec = folder.spec;
     source.checkpoint = std::move(folder.checkpoint);
     source.notes = std::move(folder.notes);
     return source;
   }
+  if (const std::string text = modelFileText(path); !text.empty())
+    return absl::InvalidArgumentError(text);
   if (!isTomlPath(path))
     return absl::InvalidArgumentError(cat(path, ": expected a Hugging Face model folder, or a shape's .toml file"));
   ASSIGN_OR_RETURN(spec, readShape(path));
@@ -39,7 +42,7 @@ absl::Status behind(const std::string &where, const absl::Status &status) {
   return absl::Status(status.code(), cat(where, ": ", status.message()));
 }
 
-absl::Status readModel(TomlReader &table, const std::string &path, Job &job) {
+absl::Status readModel(TomlReader &table, const std::string &path, const FolderOptions &options, Job &job) {
   for (std::string_view key : {"path", "shape"}) {
     if (!table.has(key))
       continue;
@@ -53,7 +56,7 @@ absl::Status readModel(TomlReader &table, const std::string &path, Job &job) {
       table.refuse(key, "a shape's .toml file: a folder is given as path");
       return table.finish();
     }
-    absl::StatusOr<ModelSource> source = openModelAt(*resolved);
+    absl::StatusOr<ModelSource> source = openModelAt(*resolved, options);
     if (!source.ok())
       return behind(table.where(key), source.status());
     job.model = *std::move(source);
@@ -173,11 +176,11 @@ std::optional<Instances> instancesFromName(std::string_view name) {
   return std::nullopt;
 }
 
-absl::StatusOr<ModelSource> openModel(const std::string &pathOrName) {
+absl::StatusOr<ModelSource> openModel(const std::string &pathOrName, const FolderOptions &options) {
   absl::StatusOr<std::string> path = resolveExample("", pathOrName, "models");
   if (!path.ok())
     return path.status();
-  return openModelAt(*path);
+  return openModelAt(*path, options);
 }
 
 absl::StatusOr<Hardware> openHardware(const std::string &pathOrName) {
@@ -187,7 +190,7 @@ absl::StatusOr<Hardware> openHardware(const std::string &pathOrName) {
   return readHardware(*path);
 }
 
-absl::StatusOr<Job> parseJob(std::string_view text, const std::string &path) {
+absl::StatusOr<Job> parseJob(std::string_view text, const std::string &path, const FolderOptions &options) {
   absl::StatusOr<TomlValue> document = parseToml(text, path);
   if (!document.ok())
     return document.status();
@@ -202,7 +205,7 @@ absl::StatusOr<Job> parseJob(std::string_view text, const std::string &path) {
     TomlReader reader(*table, path, name);
     status = reader.ok() ? read(reader) : reader.finish();
   };
-  section("model", [&](TomlReader &table) { return readModel(table, path, job); });
+  section("model", [&](TomlReader &table) { return readModel(table, path, options, job); });
   section("hardware", [&](TomlReader &table) { return readHardwareOf(table, path, job); });
   section("goal", [&](TomlReader &table) { return readGoal(table, folderOf(path), job.goal); });
   section("policy", [&](TomlReader &table) { return readPolicy(table, job.policy); });

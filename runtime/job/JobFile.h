@@ -36,6 +36,7 @@
 #include "runtime/base/Units.h"
 #include "runtime/job/ActShare.h"
 #include "runtime/job/Hardware.h"
+#include "runtime/model/FolderContents.h"
 
 namespace headrace::model {
 
@@ -156,6 +157,7 @@ struct ModelSource {
   std::shared_ptr<const CheckpointFiles> checkpoint = nullptr; // the folder's, opened; null: a model without weights
   std::vector<std::string> notes = {};         // what a checkpoint has that the model does not use: worth a warning
   std::optional<Boxed<ModelSpec>> ofPath = {}; // what the path alone says, where flags have changed `spec`
+  FolderOptions options = {};                  // that the folder was opened with
 };
 
 struct Job {
@@ -170,12 +172,12 @@ struct Job {
 // A path to a folder (Hugging Face), to a .toml shape, or the bare name of a shape shipped under examples/models (found
 // in $HEADRACE_EXAMPLES, beside the binary or in a folder above it, or in the source tree). A path that exists wins
 // over a shipped name.
-absl::StatusOr<ModelSource> openModel(const std::string &pathOrName);
+absl::StatusOr<ModelSource> openModel(const std::string &pathOrName, const FolderOptions &options = {});
 // A path to a .toml file or the bare name of a profile shipped under examples/hardware.
 absl::StatusOr<Hardware> openHardware(const std::string &pathOrName);
 // Paths inside the file are relative to the file. Refuses unknown keys and contradictions by file and key.
 absl::StatusOr<Job> readJob(const std::string &path);
-absl::StatusOr<Job> parseJob(std::string_view text, const std::string &path);
+absl::StatusOr<Job> parseJob(std::string_view text, const std::string &path, const FolderOptions &options = {});
 
 // Refuses what contradicts itself: an interval beside offload_layers, an interval beyond the model's layers, a context
 // beyond its positions, buckets that do not ascend, ... readJob and parseJob have called it; call it again once flags

@@ -2,7 +2,6 @@
 //
 // checkCheckpoint: what a checkpoint has beyond its model.
 #include <algorithm>
-#include <cstring>
 #include <optional>
 #include <set>
 
@@ -51,10 +50,12 @@ absl::Status checkTiedHead(const FoundTensor &head, const FoundTensor &table) {
   if (head.tensor->shape != table.tensor->shape || head.tensor->dtype != table.tensor->dtype)
     return refuse("has not the shape and type of");
   const auto rows = static_cast<uint64_t>(table.tensor->shape[0]);
-  const uint64_t rowBytes = table.data().size() / rows;
+  std::vector<std::byte> ofHead(table.tensor->bytes() / rows), ofTable(ofHead.size());
   for (uint64_t i = 0; i < kRows; ++i) {
     const uint64_t row = i * (rows - 1) / (kRows - 1);
-    if (std::memcmp(head.data().data() + row * rowBytes, table.data().data() + row * rowBytes, rowBytes) != 0)
+    RETURN_IF_ERROR(head.read(row * ofHead.size(), absl::MakeSpan(ofHead)));
+    RETURN_IF_ERROR(table.read(row * ofTable.size(), absl::MakeSpan(ofTable)));
+    if (ofHead != ofTable)
       return refuse(cat("differs in row ", row, " from"));
   }
   return absl::OkStatus();
@@ -87,11 +88,8 @@ absl::StatusOr<std::vector<std::string>> checkCheckpoint(const CheckpointFiles &
       if (beyond == nullptr)
         beyond = tensor, beyondFile = file;
     } else if (name == kHead && spec.tiedEmbeddings) {
-      const absl::StatusOr<FoundTensor> table = files.find(
-          layout.units[static_cast<size_t>(layout.embeddingUnit())].find(TensorRole::TokenTable)->sources[0]);
-      if (!table.ok())
-        return table.status();
-      RETURN_IF_ERROR(checkTiedHead({file, tensor}, *table));
+      ASSIGN_OR_RETURN(table, files.source(layout.tokenTable(), 0));
+      RETURN_IF_ERROR(checkTiedHead({file, tensor}, table));
     } else if (!isKnownBuffer(name)) {
       unused.push_back(name);
     }

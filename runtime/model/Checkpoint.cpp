@@ -27,6 +27,37 @@ std::string placeText(const StoredTensor &tensor, size_t index) {
   return cat("[", absl::StrJoin(place, ", "), "]");
 }
 
+// The bytes of a tensor's sources, one behind the other.
+class SourceBytes {
+public:
+  explicit SourceBytes(const std::vector<FoundTensor> &sources) : sources_(sources) {
+    for (const FoundTensor &source : sources)
+      left_ += source.tensor->bytes();
+  }
+  uint64_t left() const { return left_; }
+  // The next ones; out.size() is at most left().
+  absl::Status next(absl::Span<std::byte> out) {
+    left_ -= out.size();
+    while (!out.empty()) {
+      const FoundTensor &source = sources_[source_];
+      const uint64_t bytes = std::min<uint64_t>(out.size(), source.tensor->bytes() - at_);
+      RETURN_IF_ERROR(source.read(at_, out.first(bytes)));
+      out.remove_prefix(bytes);
+      at_ += bytes;
+      if (at_ == source.tensor->bytes()) {
+        ++source_;
+        at_ = 0;
+      }
+    }
+    return absl::OkStatus();
+  }
+
+private:
+  const std::vector<FoundTensor> &sources_;
+  size_t source_ = 0;
+  uint64_t at_ = 0, left_ = 0; // of sources_[source_], of all
+};
+
 class Checkpoint final : public WeightSource {
 public:
   Checkpoint(std::shared_ptr<const CheckpointFiles> files, Warn warn)
@@ -39,22 +70,18 @@ public:
     uint64_t written = 0;
     for (const Tensor &tensor : unit.tensors) {
       // Checked again: the unit is the caller's.
-      absl::StatusOr<std::vector<FoundTensor>> sources = files_->sources(tensor);
-      if (!sources.ok())
-        return sources.status();
-      for (const FoundTensor &source : *sources)
+      ASSIGN_OR_RETURN(sources, files_->sources(tensor));
+      for (const FoundTensor &source : sources)
         source.file->willNeed(*source.tensor);
       std::memset(out.data() + written, 0, tensor.offset - written);
       std::byte *target = out.data() + tensor.offset;
       const bool panels = tensor.linearOperand && order == MatrixOrder::Panel16;
-      const bool finite = !isMatrix(tensor.role) ? fillVector(tensor, *sources, target)
-                          : panels               ? fillPanels(tensor, *sources, target)
-                                                 : fillRows(tensor, *sources, target);
-      for (const FoundTensor &source : *sources) {
-        if (!finite && warn_)
-          warnOf(source);
-        source.file->release(*source.tensor); // else loading would hold the whole checkpoint beside the homes it fills
-      }
+      ASSIGN_OR_RETURN(finite, !isMatrix(tensor.role) ? fillVector(tensor, sources, target)
+                               : panels               ? fillPanels(tensor, sources, target)
+                                                      : fillRows(tensor, sources, target));
+      if (!finite && warn_)
+        for (const FoundTensor &source : sources)
+          RETURN_IF_ERROR(warnOf(source));
       written = tensor.offset + tensor.bytes;
     }
     std::memset(out.data() + written, 0, unit.bytes - written);
@@ -63,22 +90,35 @@ public:
 
 private:
   // Those of a tensor that has values which are not finite are found by a second reading, which others do not pay for.
-  void warnOf(const FoundTensor &source) const {
-    const NotFinite wrong = findNotFinite(source.data(), source.dtype());
+  absl::Status warnOf(const FoundTensor &source) const {
+    NotFinite wrong;
+    size_t before = 0;
+    RETURN_IF_ERROR(source.forEachPiece([&](absl::Span<const std::byte> piece) {
+      const NotFinite here = findNotFinite(piece, source.dtype());
+      if (wrong.count == 0)
+        wrong.first = before + here.first;
+      wrong.count += here.count;
+      before += piece.size() / dtypeBytes(source.dtype());
+    }));
     if (wrong.count > 0)
       warn_(cat(source.where(), ": ", wrong.count, wrong.count == 1 ? " value is" : " values are",
                 " not finite (NaN or infinite), the first at ", placeText(*source.tensor, wrong.first)));
+    return absl::OkStatus();
   }
 
   // Each fills a tensor's bytes, and says whether all of its values are finite.
-  static bool fillVector(const Tensor &tensor, const std::vector<FoundTensor> &sources, std::byte *target) {
+  static absl::StatusOr<bool> fillVector(const Tensor &tensor, const std::vector<FoundTensor> &sources,
+                                         std::byte *target) {
+    std::vector<std::byte> stored;
     std::vector<float> widened;
     uint64_t at = 0;
     bool finite = true;
     for (const FoundTensor &source : sources) {
       const size_t count = static_cast<size_t>(source.tensor->shape[0]);
+      stored.resize(source.tensor->bytes());
+      RETURN_IF_ERROR(source.read(0, absl::MakeSpan(stored)));
       widened.resize(count);
-      widenToF32(source.dtype(), source.data().data(), count, widened.data());
+      widenToF32(source.dtype(), stored.data(), count, widened.data());
       for (const float value : widened)
         finite &= value - value == 0.0f;
       narrowFromF32(tensor.dtype, widened.data(), count, target + at); // back again where it is of that type
@@ -88,35 +128,38 @@ private:
     return finite;
   }
 
-  static bool fillRows(const Tensor &tensor, const std::vector<FoundTensor> &sources, std::byte *target) {
+  static absl::StatusOr<bool> fillRows(const Tensor &tensor, const std::vector<FoundTensor> &sources,
+                                       std::byte *target) {
+    SourceBytes bytes(sources);
+    std::vector<std::byte> room(std::min(kPieceBytes, bytes.left()));
     uint64_t at = 0;
     bool finite = true;
-    for (const FoundTensor &source : sources) {
-      finite &= copyElements(source.data(), tensor.dtype, target + at);
-      at += source.data().size();
+    while (bytes.left() > 0) {
+      const absl::Span<std::byte> piece = absl::MakeSpan(room).first(std::min(kPieceBytes, bytes.left()));
+      RETURN_IF_ERROR(bytes.next(piece));
+      finite &= copyElements(piece, tensor.dtype, target + at);
+      at += piece.size();
     }
     std::memset(target + at, 0, tensor.bytes - at);
     return finite;
   }
 
-  static bool fillPanels(const Tensor &tensor, const std::vector<FoundTensor> &sources, std::byte *target) {
+  static absl::StatusOr<bool> fillPanels(const Tensor &tensor, const std::vector<FoundTensor> &sources,
+                                         std::byte *target) {
     const uint64_t rowBytes = static_cast<uint64_t>(tensor.cols) * dtypeBytes(tensor.dtype);
-    size_t source = 0;
-    int64_t sourceRow = 0; // the next row of sources[source]
+    const uint64_t panelBytes = kPanelRows * rowBytes;
+    SourceBytes bytes(sources);
+    std::vector<std::byte> room(std::max<uint64_t>(1, kPieceBytes / panelBytes) * panelBytes); // whole panels
     bool finite = true;
-    for (int64_t panel = 0; panel < tensor.paddedRows / kPanelRows; ++panel) {
-      const std::byte *rows[kPanelRows] = {};
-      for (const std::byte *&row : rows) {
-        while (source < sources.size() && sourceRow == tensor.sourceRows[source]) {
-          ++source;
-          sourceRow = 0;
-        }
-        if (source == sources.size())
-          break; // padding
-        row = sources[source].data().data() + static_cast<uint64_t>(sourceRow++) * rowBytes;
+    for (const std::byte *const end = target + tensor.bytes; target < end;) {
+      const absl::Span<std::byte> piece = absl::MakeSpan(room).first(std::min<uint64_t>(room.size(), bytes.left()));
+      RETURN_IF_ERROR(bytes.next(piece));
+      for (uint64_t at = 0; at < room.size() && target < end; at += panelBytes, target += panelBytes) {
+        const std::byte *rows[kPanelRows] = {}; // null: padding
+        for (uint64_t row = 0; row < kPanelRows && at + row * rowBytes < piece.size(); ++row)
+          rows[row] = piece.data() + at + row * rowBytes;
+        finite &= packPanel(rows, tensor.cols, tensor.dtype, target);
       }
-      finite &=
-          packPanel(rows, tensor.cols, tensor.dtype, target + static_cast<uint64_t>(panel) * kPanelRows * rowBytes);
     }
     return finite;
   }
@@ -136,11 +179,8 @@ absl::StatusOr<std::unique_ptr<WeightSource>> openCheckpoint(std::shared_ptr<con
 }
 
 absl::StatusOr<DType> checkpointDtype(const CheckpointFiles &files, const WeightLayout &layout) {
-  absl::StatusOr<FoundTensor> table =
-      files.find(layout.units[static_cast<size_t>(layout.embeddingUnit())].find(TensorRole::TokenTable)->sources[0]);
-  if (!table.ok())
-    return table.status();
-  return table->dtype();
+  ASSIGN_OR_RETURN(table, files.source(layout.tokenTable(), 0));
+  return table.dtype();
 }
 
 } // namespace headrace::model

@@ -2,15 +2,13 @@
 #include "runtime/model/CheckpointFiles.h"
 
 #include <algorithm>
-#include <filesystem>
-#include <set>
-#include <system_error>
 
 #include "absl/strings/str_join.h"
 #include "runtime/base/FileIo.h"
 #include "runtime/base/JsonReader.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
+#include "runtime/model/FolderContents.h"
 #include "runtime/model/HfConfig.h"
 
 namespace headrace::model {
@@ -50,11 +48,25 @@ std::optional<DType> dtypeFromStored(std::string_view name) {
 
 std::string FoundTensor::where() const { return cat(file->path(), ": tensor \"", escaped(tensor->name), "\""); }
 
+absl::Status FoundTensor::forEachPiece(const std::function<void(absl::Span<const std::byte>)> &take) const {
+  file->willNeed(*tensor);
+  std::vector<std::byte> room(std::min(kPieceBytes, tensor->bytes()));
+  for (uint64_t at = 0; at < tensor->bytes(); at += room.size()) {
+    const absl::Span<std::byte> piece = absl::MakeSpan(room).first(std::min(kPieceBytes, tensor->bytes() - at));
+    RETURN_IF_ERROR(read(at, piece));
+    take(piece);
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::shared_ptr<const CheckpointFiles>> CheckpointFiles::open(const std::string &folder) {
   auto files = std::make_shared<CheckpointFiles>();
   files->folder_ = folder;
-  RETURN_IF_ERROR(isRegularFile(joinPath(folder, kSingleFile)) ? files->openSingle() : files->openIndexed());
-  RETURN_IF_ERROR(files->openOthers());
+  if (!hasCheckpoint(folder))
+    return absl::NotFoundError(missingWeightsText(folder));
+  // A link to nothing is opened, and refused by name, where there is nothing else.
+  const bool single = isRegularFile(joinPath(folder, kSingleFile)) || !isThere(joinPath(folder, kIndexFile));
+  RETURN_IF_ERROR(single ? files->openSingle() : files->openIndexed());
   return files;
 }
 
@@ -74,14 +86,21 @@ absl::StatusOr<FoundTensor> CheckpointFiles::find(const std::string &name) const
                                  " is missing: expected it in ", listing_));
 }
 
+absl::StatusOr<FoundTensor> CheckpointFiles::source(const Tensor &tensor, size_t i) const {
+  absl::StatusOr<FoundTensor> found = find(tensor.sources[i]);
+  const bool tied = tensor.role == TensorRole::TokenTable && tensor.linearOperand;
+  if (!tied || !absl::IsNotFound(found.status()))
+    return found;
+  absl::StatusOr<FoundTensor> head = find("lm_head.weight");
+  return absl::IsNotFound(head.status()) ? found : head;
+}
+
 absl::StatusOr<std::vector<FoundTensor>> CheckpointFiles::sources(const Tensor &tensor) const {
   std::vector<FoundTensor> sources;
   for (size_t i = 0; i < tensor.sources.size(); ++i) {
-    absl::StatusOr<FoundTensor> found = find(tensor.sources[i]);
-    if (!found.ok())
-      return found.status();
-    RETURN_IF_ERROR(checkSource(tensor, tensor.sourceRows[i], *found));
-    sources.push_back(*found);
+    ASSIGN_OR_RETURN(found, source(tensor, i));
+    RETURN_IF_ERROR(checkSource(tensor, tensor.sourceRows[i], found));
+    sources.push_back(found);
   }
   return sources;
 }
@@ -99,13 +118,6 @@ absl::Status CheckpointFiles::openSingle() {
 
 absl::Status CheckpointFiles::openIndexed() {
   const std::string path = joinPath(folder_, kIndexFile);
-  if (!isRegularFile(path)) {
-    const bool pickled = isRegularFile(joinPath(folder_, "pytorch_model.bin")) ||
-                         isRegularFile(joinPath(folder_, "pytorch_model.bin.index.json"));
-    return absl::NotFoundError(
-        cat(folder_, ": expected ", kSingleFile, " or ", kIndexFile,
-            pickled ? ": there is only a pytorch_model.bin, save the model again with safe_serialization=True" : ""));
-  }
   absl::StatusOr<std::string> text = readTextFile(path);
   if (!text.ok())
     return text.status();
@@ -134,35 +146,24 @@ absl::Status CheckpointFiles::openIndexed() {
       at->second = opened->get();
       files_.push_back(*std::move(opened));
     }
-    if (at->second->header().find(tensor) == nullptr)
-      return absl::NotFoundError(
-          cat(at->second->path(), ": tensor \"", escaped(tensor), "\" is missing: expected it there by ", kIndexFile));
-    fileOf_.emplace(tensor, at->second);
+    if (at->second->header().find(tensor) != nullptr)
+      fileOf_.emplace(tensor, at->second);
   }
+  std::sort(files_.begin(), files_.end(), [](const auto &a, const auto &b) { return a->path() < b->path(); });
+  // As transformers reads them: whole, each over those before it.
+  for (auto file = files_.rbegin(); file != files_.rend(); ++file)
+    for (const StoredTensor &tensor : (*file)->header().tensors)
+      fileOf_.emplace(tensor.name, file->get());
+  for (const auto &[tensor, file] : map->items())
+    if (!fileOf_.contains(tensor))
+      return absl::NotFoundError(cat(byName.at(file.get<std::string>())->path(), ": tensor \"", escaped(tensor),
+                                     "\" is missing: expected it there by ", kIndexFile));
   listing_ = cat("the ", files_.size(), " files that ", kIndexFile, " names");
   return absl::OkStatus();
 }
 
-absl::Status CheckpointFiles::openOthers() {
-  std::set<std::string> opened;
-  for (const std::unique_ptr<SafetensorsFile> &file : files_)
-    opened.insert(baseName(file->path()));
-  std::error_code error;
-  for (std::filesystem::directory_iterator at(folder_, error), end; !error && at != end; at.increment(error)) {
-    const std::string name = at->path().filename().string();
-    if (at->path().extension() != ".safetensors" || opened.contains(name))
-      continue;
-    auto other = SafetensorsFile::open(joinPath(folder_, name));
-    if (!other.ok())
-      return other.status();
-    files_.push_back(*std::move(other));
-  }
-  std::sort(files_.begin(), files_.end(), [](const auto &a, const auto &b) { return a->path() < b->path(); });
-  return absl::OkStatus();
-}
-
 bool hasCheckpoint(const std::string &folder) {
-  return isRegularFile(joinPath(folder, kSingleFile)) || isRegularFile(joinPath(folder, kIndexFile));
+  return isThere(joinPath(folder, kSingleFile)) || isThere(joinPath(folder, kIndexFile));
 }
 
 } // namespace headrace::model

@@ -90,7 +90,7 @@ absl::StatusOr<GenerationConfig> readGenerationConfig(const std::string &folder)
   GenerationConfig out;
   for (const char *name : {"generation_config.json", "config.json"}) {
     const std::string path = joinPath(folder, name);
-    if (!isRegularFile(path))
+    if (!isThere(path))
       continue;
     ASSIGN_OR_RETURN(text, readTextFile(path));
     ASSIGN_OR_RETURN(document, parseJson(text, path));

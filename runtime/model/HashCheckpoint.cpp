@@ -1,9 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "runtime/base/StatusMacros.h"
 #include "runtime/base/Xxh64.h"
 #include "runtime/model/CheckpointFiles.h"
 #include "runtime/model/WeightSource.h"
 
 namespace headrace::model {
+namespace {
+
+absl::StatusOr<uint64_t> hashOf(const FoundTensor &source, uint64_t seed) {
+  Xxh64 hash(seed);
+  RETURN_IF_ERROR(source.forEachPiece([&](absl::Span<const std::byte> piece) { hash.add(piece); }));
+  return hash.value();
+}
+
+} // namespace
 
 absl::StatusOr<std::vector<uint64_t>>
 hashCheckpoint(const CheckpointFiles &files, const WeightLayout &layout,
@@ -17,9 +27,8 @@ hashCheckpoint(const CheckpointFiles &files, const WeightLayout &layout,
       if (!sources.ok())
         return sources.status();
       for (const FoundTensor &source : *sources) {
-        source.file->willNeed(*source.tensor);
-        hash = xxh64(source.data(), hash);
-        source.file->release(*source.tensor);
+        ASSIGN_OR_RETURN(next, hashOf(source, hash));
+        hash = next;
       }
     }
     hashes.push_back(hash);

@@ -3,12 +3,13 @@
 
 #include <optional>
 
-#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "runtime/base/FileIo.h"
 #include "runtime/base/JsonReader.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
 #include "runtime/model/CheckpointFiles.h"
+#include "runtime/model/HfRope.h"
 #include "runtime/model/WeightSource.h"
 
 namespace headrace::model {
@@ -77,75 +78,6 @@ DType readDtype(JsonReader &config) {
   return dtype.value_or(DType::F32);
 }
 
-// The scaling part of rope_scaling or rope_parameters, `key` in messages.
-void readRopeScaling(const json &object, std::string_view key, JsonReader &config, std::string_view where,
-                     int64_t maxPositions, Rope &rope) {
-  JsonReader scaling(object, where, cat(key, "."));
-  const json *typeValue = scaling.find("rope_type"), *olderType = scaling.find("type");
-  if (typeValue != nullptr && olderType != nullptr && *typeValue != *olderType)
-    scaling.refuse("rope_type", cat("the same as type = ", jsonText(*olderType)));
-  const std::string_view typeKey = typeValue == nullptr && olderType != nullptr ? "type" : "rope_type";
-  const std::string type =
-      typeValue == nullptr && olderType == nullptr ? "default" : scaling.text(typeKey, std::nullopt);
-
-  if (scaling.find("partial_rotary_factor") != nullptr && scaling.number("partial_rotary_factor", std::nullopt) != 1.0)
-    scaling.refuse("partial_rotary_factor", "1: partial rotary embedding is not supported");
-  if (scaling.find("rope_theta") != nullptr)
-    rope.theta = scaling.number("rope_theta", std::nullopt);
-
-  const auto factor = [&](std::string_view name) {
-    const double value = scaling.number(name, std::nullopt);
-    if (scaling.ok() && !(value >= 1))
-      scaling.refuse(name, "a finite number of at least 1");
-    return value;
-  };
-  if (type == "linear") {
-    rope.scaling = RopeScalingKind::Linear;
-    rope.factor = factor("factor");
-  } else if (type == "llama3") {
-    rope.scaling = RopeScalingKind::Llama3;
-    rope.factor = factor("factor");
-    rope.lowFreqFactor = scaling.number("low_freq_factor", std::nullopt);
-    rope.highFreqFactor = scaling.number("high_freq_factor", std::nullopt);
-    if (scaling.ok() && !(rope.lowFreqFactor > 0))
-      scaling.refuse("low_freq_factor", "a positive finite number");
-    if (scaling.ok() && !(rope.highFreqFactor > rope.lowFreqFactor))
-      scaling.refuse("high_freq_factor", cat("a number above low_freq_factor = ", rope.lowFreqFactor));
-    // transformers 5: the top-level key wins, a length that stands nowhere is the model's.
-    if (config.find("original_max_position_embeddings") != nullptr)
-      rope.originalMaxPositions = sizeOf(config, "original_max_position_embeddings", std::nullopt);
-    else
-      rope.originalMaxPositions = sizeOf(scaling, "original_max_position_embeddings",
-                                         key == "rope_parameters" ? std::optional(maxPositions) : std::nullopt);
-  } else if (type != "default") {
-    scaling.refuse(typeKey, "\"default\", \"linear\" or \"llama3\": other rope scaling is not supported");
-  }
-  if (!scaling.ok() && config.ok()) // the status begins with `where` already
-    config.refuseWith(std::string(scaling.status().message()).substr(where.size() + 2));
-}
-
-void readRope(JsonReader &config, std::string_view where, ModelSpec &spec) {
-  Rope &rope = spec.rope;
-  rope.enabled = true;
-  rope.theta = config.find("rope_theta") != nullptr ? config.number("rope_theta", std::nullopt) : 10000.0;
-  const double topTheta = rope.theta;
-  const json *scaling = config.find("rope_scaling"), *parameters = config.find("rope_parameters");
-  if (scaling != nullptr && parameters != nullptr && *scaling != *parameters)
-    config.refuse("rope_parameters", "no rope_scaling beside it, or the same");
-  if (parameters != nullptr)
-    readRopeScaling(*parameters, "rope_parameters", config, where, spec.maxPositions, rope);
-  else if (scaling != nullptr)
-    readRopeScaling(*scaling, "rope_scaling", config, where, spec.maxPositions, rope);
-  if (config.find("rope_theta") != nullptr && rope.theta != topTheta)
-    config.refuse("rope_theta", cat("the same as rope_parameters.rope_theta = ", rope.theta));
-  if (config.ok() && !(rope.theta > 0))
-    config.refuse(config.find("rope_theta") != nullptr ? "rope_theta" : "rope_parameters", "a positive rope_theta");
-  if (config.find("partial_rotary_factor") != nullptr && config.number("partial_rotary_factor", std::nullopt) != 1.0)
-    config.refuse("partial_rotary_factor", "1: partial rotary embedding is not supported");
-  if (config.boolean("use_mrope", false))
-    config.refuse("use_mrope", "false: multimodal rotary embedding is not supported");
-}
-
 // layer_types, where a config lists them: true if one slides. Other kinds of attention are refused.
 bool anyLayerSlides(JsonReader &config) {
   const json *types = config.find("layer_types");
@@ -164,36 +96,31 @@ bool anyLayerSlides(JsonReader &config) {
   return slides;
 }
 
-// Refuses a window that hides part of the longest context from some layer. No window is kept: where this returns
-// without a refusal, attention sees the whole context in every layer.
-void checkWindow(JsonReader &config, const ModelSpec &spec) {
+// Whether a layer's attention has a window.
+bool anyWindow(JsonReader &config, const ModelSpec &spec) {
   const bool listed = config.find("layer_types") != nullptr;
-  bool slides = anyLayerSlides(config);
+  const bool slides = anyLayerSlides(config);
+  if (const json *window = config.raw("sliding_window"); window != nullptr && window->is_null())
+    return false;
   switch (spec.family) {
   case Family::Qwen2:
   case Family::Qwen3:
     if (!config.boolean("use_sliding_window", false))
-      return;
-    if (!listed)
-      slides = config.integer("max_window_layers", 28, 0, kMaxDimension) < spec.layers;
-    break;
+      return false;
+    return listed ? slides : config.integer("max_window_layers", 28, 0, kMaxDimension) < spec.layers;
   case Family::Mistral:
-    slides = slides || !listed;
-    break;
+    return slides || !listed;
   case Family::Opt:
   case Family::Llama:
     break;
   }
-  if (!slides)
-    return;
-  const json *window = config.raw("sliding_window");
-  if (window != nullptr && window->is_null())
-    return;
-  const int64_t tokens = sizeOf(config, "sliding_window", kDefaultWindow);
-  if (config.ok() && tokens < spec.maxPositions)
-    config.refuseWith(cat("sliding_window = ", tokens, window == nullptr ? " (the default)" : "",
-                          ": expected null or at least max_position_embeddings = ", spec.maxPositions,
-                          ": a sliding window shorter than the context is not supported"));
+  return slides;
+}
+
+// The window, if it hides part of the longest context.
+void readWindow(JsonReader &config, ModelSpec &spec) {
+  if (const int64_t tokens = sizeOf(config, "sliding_window", kDefaultWindow); tokens < spec.maxPositions)
+    spec.window = tokens;
 }
 
 void readSizes(JsonReader &config, const Defaults &defaults, std::string_view intermediateKey, ModelSpec &spec) {
@@ -289,32 +216,26 @@ void readLlamaLike(JsonReader &config, const Defaults &defaults, std::string_vie
     break;
   }
   spec.tiedEmbeddings = config.boolean("tie_word_embeddings", false);
-  readRope(config, where, spec);
-  checkWindow(config, spec);
+  const bool slides = anyWindow(config, spec);
+  readRope(config, where, slides, spec);
+  if (slides)
+    readWindow(config, spec);
 }
 
-// "LlamaForCausalLM", "LLaMAForCausalLM", "LlamaModel"; not "Qwen2MoeForCausalLM" for qwen2.
-bool isClassOf(Family family, std::string_view architecture) {
-  const std::string lower = absl::AsciiStrToLower({architecture.data(), architecture.size()});
-  const std::string_view className = traitsOf(family).className;
-  const std::string name = absl::AsciiStrToLower({className.data(), className.size()});
-  if (!lower.starts_with(name))
-    return false;
-  const std::string_view rest = std::string_view(lower).substr(name.size());
-  return rest.starts_with("for") || rest == "model" || rest == "lmheadmodel";
-}
-
-// The classes that a checkpoint was saved from, where the config lists them, are the model type's.
+// The classes that a checkpoint was saved from, where the config lists them: the model type's that predicts the next
+// token. In whatever case: early checkpoints say LLaMAForCausalLM. Others lack that head, or have another in its place.
 void checkArchitectures(JsonReader &config, Family family) {
   const json *architectures = config.find("architectures");
   if (architectures == nullptr)
     return;
   if (!architectures->is_array())
     config.refuse("architectures", "a list");
+  const std::string expected = cat(traitsOf(family).className, "ForCausalLM");
   for (const json &name : *architectures)
-    if (!name.is_string() || !isClassOf(family, name.get_ref<const std::string &>()))
-      config.refuseWith(cat("architectures has ", jsonText(name), ": expected classes of model_type = \"",
-                            familyName(family), "\", such as \"", traitsOf(family).className, "ForCausalLM\""));
+    if (!name.is_string() || !absl::EqualsIgnoreCase(name.get_ref<const std::string &>(), expected))
+      config.refuseWith(cat("architectures has ", jsonText(name), ": expected \"", expected,
+                            "\", which of model_type = \"", familyName(family),
+                            "\" makes text: models of other tasks are not supported"));
 }
 
 } // namespace
@@ -361,12 +282,19 @@ absl::StatusOr<ModelSpec> parseHfConfig(std::string_view text, const std::string
   return spec;
 }
 
-absl::StatusOr<HfFolder> readHfFolder(const std::string &folder) {
+absl::StatusOr<HfFolder> readHfFolder(const std::string &folder, const FolderOptions &options) {
   const std::string path = joinPath(folder, "config.json");
+  if (!isThere(path))
+    return absl::NotFoundError(cat(path, ": no such file", otherContentsText(folder)));
   ASSIGN_OR_RETURN(text, readTextFile(path));
+  const absl::Status adapter = refuseAdapter(folder);
+  if (!options.ignoreAdapter)
+    RETURN_IF_ERROR(adapter);
   ASSIGN_OR_RETURN(spec, parseHfConfig(text, path, baseName(folder)));
   HfFolder out;
   out.spec = std::move(spec);
+  if (!adapter.ok())
+    out.notes.push_back(cat(folder, ": the model runs without the adapter beside it, as --ignore-adapter says"));
   if (!hasCheckpoint(folder))
     return out;
   ASSIGN_OR_RETURN(files, CheckpointFiles::open(folder));
@@ -380,7 +308,7 @@ absl::StatusOr<HfFolder> readHfFolder(const std::string &folder) {
   // Headers only: a checkpoint that is not this model's is refused before anything is planned for it.
   ASSIGN_OR_RETURN(unused, checkCheckpoint(*files, out.spec, layout));
   out.checkpoint = std::move(files);
-  out.notes = std::move(unused);
+  out.notes.insert(out.notes.end(), unused.begin(), unused.end());
   return out;
 }
 

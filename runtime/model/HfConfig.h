@@ -7,10 +7,10 @@
 // transformers 5's dtype, rope_parameters {rope_type, rope_theta, ...}.
 //
 // Refused by name, because a plan could not compute it: unknown model types, mixture of experts, quantised checkpoints,
-// a sliding window in use and shorter than max_position_embeddings, post-layer-norm OPT, OPT whose embedding width
-// differs from hidden_size, rotary scaling other than default, linear and llama3, partial rotary embedding, other
-// activations, `architectures` that are not model_type's, and configurations that contradict themselves. Keys that do
-// not change the arithmetic are ignored.
+// post-layer-norm OPT, OPT whose embedding width differs from hidden_size, rotary scaling other than default, linear
+// and llama3 or not the same in all layers, partial rotary embedding, other activations, `architectures` other than
+// model_type's ForCausalLM, and configurations that contradict themselves. A sliding window in use bounds the context
+// (ModelSpec::window). Keys that do not change the arithmetic are ignored.
 #pragma once
 
 #include <memory>
@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "runtime/model/FolderContents.h"
 #include "runtime/model/ModelSpec.h"
 
 namespace headrace::model {
@@ -29,16 +30,16 @@ class CheckpointFiles;
 // (transformers' default). `name` becomes the spec's.
 absl::StatusOr<ModelSpec> parseHfConfig(std::string_view text, const std::string &path, const std::string &name);
 
-// Whether the folder holds a checkpoint: model.safetensors or model.safetensors.index.json.
+// Whether the folder has a checkpoint: anything named model.safetensors or model.safetensors.index.json.
 bool hasCheckpoint(const std::string &folder);
 
 struct HfFolder {
   ModelSpec spec;
   std::shared_ptr<const CheckpointFiles> checkpoint; // null: it has none
-  std::vector<std::string> notes;                    // of checkCheckpoint()
+  std::vector<std::string> notes;                    // of checkCheckpoint(), and of an adapter that is ignored
 };
 // Of folder/config.json. Where the folder has a checkpoint, dtype is that of its matrices, whatever the config says,
-// and the checkpoint is checked to be the model's.
-absl::StatusOr<HfFolder> readHfFolder(const std::string &folder);
+// and the checkpoint is checked to be the model's. kNotFound without a config.json, with what is there in its place.
+absl::StatusOr<HfFolder> readHfFolder(const std::string &folder, const FolderOptions &options = {});
 
 } // namespace headrace::model

@@ -83,6 +83,12 @@ std::optional<RopeScalingKind> ropeScalingFromName(std::string_view name) {
   return fromName<RopeScalingKind>(kRopeScalings, name);
 }
 
+std::string longestContextText(const ModelSpec &spec) {
+  return spec.window ? cat("the sliding window of ", spec.name, ", ", *spec.window,
+                           " tokens (attention that does not see all of its context is not supported)")
+                     : cat("the ", spec.maxPositions, " positions of ", spec.name);
+}
+
 absl::Status validate(const ModelSpec &spec, std::string_view where) {
   Checks checks(where);
   checks.require(isName(spec.name), "name", cat("\"", escaped(spec.name, 80), "\""), kNameExpected);

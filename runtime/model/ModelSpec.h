@@ -57,6 +57,9 @@ struct ModelSpec {
   int64_t intermediate = 0; // width of the MLP
   int64_t vocab = 0;
   int64_t maxPositions = 0; // longest context the model was made for
+  // Tokens that some layer sees at most, itself included, where they are fewer than maxPositions. Longer contexts are
+  // refused, so within the others every layer sees all. Of no plan: the plan's context is within it.
+  std::optional<int64_t> window;
   NormKind norm = NormKind::RmsNorm;
   double normEps = 1e-5;
   Activation activation = Activation::SiluGate;
@@ -70,6 +73,7 @@ struct ModelSpec {
   bool tiedEmbeddings = false;   // the head's matrix is the embedding table
   DType dtype = DType::F16;      // of the checkpoint's matrices
 
+  int64_t longestContext() const { return window.value_or(maxPositions); }
   int64_t qRows() const { return heads * headDim; }
   int64_t kvRows() const { return kvHeads * headDim; }
   int64_t qkvRows() const { return qRows() + 2 * kvRows(); }
@@ -82,6 +86,9 @@ struct ModelSpec {
 inline constexpr int64_t kMaxDimension = (int64_t{1} << 31) - 1;
 inline constexpr int64_t kMaxLayers = 10000;
 inline constexpr uint64_t kMaxWeightBytes = uint64_t{1} << 53;
+
+// What longestContext() is, for messages: "the 2048 positions of opt-6.7b", or the window of so many tokens.
+std::string longestContextText(const ModelSpec &spec);
 
 // Refuses sizes that are not positive, products that overflow, heads that kvHeads does not divide, and so on
 // (kInvalidArgument). `where` (a file) begins every message; the message names the key as a shape's TOML spells it, its

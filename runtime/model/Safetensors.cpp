@@ -5,6 +5,7 @@
 #include <limits>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "runtime/base/JsonReader.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
@@ -15,6 +16,8 @@ namespace {
 using nlohmann::json;
 
 constexpr uint64_t kMaxHeaderBytes = 100'000'000; // the format's own limit
+constexpr uint64_t kLengthBytes = 8;
+constexpr uint64_t kFirstBytes = 64; // tell a file from a Git LFS pointer
 
 struct StoredType {
   std::string_view name;
@@ -89,8 +92,8 @@ absl::StatusOr<StoredTensor> readTensor(const std::string &name, const json &ent
 }
 
 absl::Status readMetadata(const json &metadata, const std::string &path) {
-  bool valid = metadata.is_object();
-  if (valid)
+  bool valid = metadata.is_object() || metadata.is_null(); // null: none, as the safetensors package takes it
+  if (metadata.is_object())
     for (const json &value : metadata)
       valid = valid && value.is_string();
   return valid ? absl::OkStatus() : damaged(path, "__metadata__: expected an object of strings");
@@ -130,20 +133,30 @@ const StoredTensor *SafetensorsHeader::find(std::string_view name) const {
   return at != tensors.end() && at->name == name ? &*at : nullptr;
 }
 
-absl::StatusOr<SafetensorsHeader> parseSafetensors(absl::Span<const std::byte> file, const std::string &path) {
-  constexpr uint64_t kLengthBytes = 8;
-  if (file.size() < kLengthBytes)
-    return damaged(path, cat("has ", file.size(), " bytes: expected a safetensors file of at least 8"));
+absl::StatusOr<uint64_t> safetensorsDataOffset(absl::Span<const std::byte> first, uint64_t fileBytes,
+                                               const std::string &path) {
+  const std::string_view text(reinterpret_cast<const char *>(first.data()), first.size());
+  RETURN_IF_ERROR(refuseLfsPointer(text, path));
+  if (first.size() < kLengthBytes)
+    return damaged(path, cat("has ", fileBytes, " bytes: expected a safetensors file of at least 8"));
   uint64_t headerBytes = 0;
   for (uint64_t i = 0; i < kLengthBytes; ++i)
-    headerBytes |= static_cast<uint64_t>(file[i]) << (8 * i);
+    headerBytes |= static_cast<uint64_t>(first[i]) << (8 * i);
+  const std::string_view length = text.substr(0, kLengthBytes);
+  if (headerBytes > kMaxHeaderBytes && std::all_of(length.begin(), length.end(), absl::ascii_isprint))
+    return damaged(path, cat("begins with the text ", quoted(length), ": expected a safetensors file"));
   if (headerBytes > kMaxHeaderBytes)
     return damaged(path, cat("header length = ", headerBytes, ": expected at most ", kMaxHeaderBytes));
-  if (headerBytes > file.size() - kLengthBytes)
-    return damaged(path, cat("header length = ", headerBytes, ": expected at most ", file.size() - kLengthBytes,
+  if (headerBytes > fileBytes - kLengthBytes)
+    return damaged(path, cat("header length = ", headerBytes, ": expected at most ", fileBytes - kLengthBytes,
                              ", the bytes behind it (is the file truncated?)"));
+  return kLengthBytes + headerBytes;
+}
 
-  const std::string_view text(reinterpret_cast<const char *>(file.data()) + kLengthBytes, headerBytes);
+absl::StatusOr<SafetensorsHeader> parseSafetensors(absl::Span<const std::byte> head, uint64_t fileBytes,
+                                                   const std::string &path) {
+  ASSIGN_OR_RETURN(dataOffset, safetensorsDataOffset(head, fileBytes, path));
+  const std::string_view text(reinterpret_cast<const char *>(head.data()) + kLengthBytes, dataOffset - kLengthBytes);
   if (text.empty() || text[0] != '{')
     return damaged(path, "header: expected a JSON object that begins with '{'");
   absl::StatusOr<json> document = parseJson(text, cat(path, ": header"));
@@ -151,7 +164,7 @@ absl::StatusOr<SafetensorsHeader> parseSafetensors(absl::Span<const std::byte> f
     return absl::DataLossError(document.status().message());
 
   SafetensorsHeader header;
-  header.dataOffset = kLengthBytes + headerBytes;
+  header.dataOffset = dataOffset;
   for (const auto &[name, entry] : document->items()) { // ascending: nlohmann's objects are ordered maps
     if (name == "__metadata__") {
       RETURN_IF_ERROR(readMetadata(entry, path));
@@ -162,26 +175,31 @@ absl::StatusOr<SafetensorsHeader> parseSafetensors(absl::Span<const std::byte> f
       return tensor.status();
     header.tensors.push_back(*std::move(tensor));
   }
-  RETURN_IF_ERROR(checkCover(header.tensors, file.size() - header.dataOffset, path));
+  RETURN_IF_ERROR(checkCover(header.tensors, fileBytes - header.dataOffset, path));
   return header;
 }
 
 absl::StatusOr<std::unique_ptr<SafetensorsFile>> SafetensorsFile::open(const std::string &path) {
-  absl::StatusOr<std::unique_ptr<MappedFile>> file = MappedFile::open(path);
-  if (!file.ok())
-    return file.status();
-  absl::StatusOr<SafetensorsHeader> header = parseSafetensors((*file)->bytes(), path);
-  if (!header.ok())
-    return header.status();
+  ASSIGN_OR_RETURN(file, InputFile::open(path));
+  std::vector<std::byte> head(std::min(kFirstBytes, file->size()));
+  RETURN_IF_ERROR(file->read(0, absl::MakeSpan(head)));
+  ASSIGN_OR_RETURN(dataOffset, safetensorsDataOffset(head, file->size(), path));
+  head.resize(dataOffset);
+  RETURN_IF_ERROR(file->read(0, absl::MakeSpan(head)));
+  ASSIGN_OR_RETURN(header, parseSafetensors(head, file->size(), path));
   std::unique_ptr<SafetensorsFile> opened(new SafetensorsFile);
   opened->path_ = path;
-  opened->file_ = *std::move(file);
-  opened->header_ = *std::move(header);
+  opened->file_ = std::move(file);
+  opened->header_ = std::move(header);
   return opened;
 }
 
-absl::Span<const std::byte> SafetensorsFile::data(const StoredTensor &tensor) const {
-  return file_->bytes().subspan(header_.dataOffset + tensor.begin, tensor.exclusiveEnd - tensor.begin);
+absl::Status SafetensorsFile::read(const StoredTensor &tensor, uint64_t offset, absl::Span<std::byte> out) const {
+  return file_->read(header_.dataOffset + tensor.begin + offset, out);
+}
+
+void SafetensorsFile::willNeed(const StoredTensor &tensor) const {
+  file_->willNeed(header_.dataOffset + tensor.begin, tensor.bytes());
 }
 
 } // namespace headrace::model

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One safetensors file, mapped; the header is untrusted and checked before anything is believed.
+// One safetensors file; the header is untrusted and checked before anything is believed.
 //
 //   | 8 bytes: N, little endian | N bytes: JSON header | data |
 //   header: {"__metadata__": {string: string}, "name": {"dtype": "F16", "shape": [r, c], "data_offsets": [begin, end]},
@@ -30,6 +30,7 @@ struct StoredTensor {
   std::vector<int64_t> shape; // each 0 or more
   uint64_t begin = 0;         // bytes from the start of the data
   uint64_t exclusiveEnd = 0;
+  uint64_t bytes() const { return exclusiveEnd - begin; }
 };
 
 struct SafetensorsHeader {
@@ -38,23 +39,29 @@ struct SafetensorsHeader {
   const StoredTensor *find(std::string_view name) const;
 };
 
-// `file` holds the whole file. Messages begin with `path`; kDataLoss for what the file's bytes contradict.
-absl::StatusOr<SafetensorsHeader> parseSafetensors(absl::Span<const std::byte> file, const std::string &path);
+// Of a file of `fileBytes`, of which `first` is the beginning, at least 8 bytes where it has them: where its data
+// starts. Messages begin with `path`; kDataLoss for what the file's bytes contradict, and a Git LFS pointer is refused
+// by name.
+absl::StatusOr<uint64_t> safetensorsDataOffset(absl::Span<const std::byte> first, uint64_t fileBytes,
+                                               const std::string &path);
+// `head` is the file up to its data, or more of it.
+absl::StatusOr<SafetensorsHeader> parseSafetensors(absl::Span<const std::byte> head, uint64_t fileBytes,
+                                                   const std::string &path);
 
 class SafetensorsFile {
 public:
   static absl::StatusOr<std::unique_ptr<SafetensorsFile>> open(const std::string &path);
   const std::string &path() const { return path_; }
   const SafetensorsHeader &header() const { return header_; }
-  // The bytes of one of header().tensors, in no particular alignment.
-  absl::Span<const std::byte> data(const StoredTensor &tensor) const;
-  void willNeed(const StoredTensor &tensor) const { file_->willNeed(data(tensor)); }
-  void release(const StoredTensor &tensor) const { file_->release(data(tensor)); }
+  // Fills `out` with bytes of one of header().tensors, from `offset` of it on: kDataLoss where they are not there any
+  // more. From any number of threads.
+  absl::Status read(const StoredTensor &tensor, uint64_t offset, absl::Span<std::byte> out) const;
+  void willNeed(const StoredTensor &tensor) const;
 
 private:
   SafetensorsFile() = default;
   std::string path_;
-  std::unique_ptr<MappedFile> file_;
+  std::unique_ptr<InputFile> file_;
   SafetensorsHeader header_;
 };
 

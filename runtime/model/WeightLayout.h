@@ -90,6 +90,7 @@ struct WeightLayout {
   std::vector<Unit> units;
   int32_t embeddingUnit() const { return 0; }
   int32_t headUnit() const { return static_cast<int32_t>(units.size()) - 1; }
+  const Tensor &tokenTable() const { return *units.front().find(TensorRole::TokenTable); }
   // role must be one of the four of a layer.
   int32_t layerUnit(int64_t layer, UnitRole role) const {
     return static_cast<int32_t>(1 + layer * kUnitsPerLayer + static_cast<int>(role) - static_cast<int>(UnitRole::Qkv));

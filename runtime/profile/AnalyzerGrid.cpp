@@ -136,11 +136,11 @@ absl::StatusOr<Grid> chooseGrid(const GridRequest &request) {
   Grid grid;
   grid.sequences = request.sequences;
   if (grid.sequences.empty()) {
-    const int64_t last = floorPower(request.model.maxPositions);
+    const int64_t last = floorPower(request.model.longestContext());
     grid.sequences = powersOfTwo(std::min(kFirstSequence, last), last);
-  } else if (grid.sequences.back() > request.model.maxPositions) {
-    return absl::InvalidArgumentError(model::cat("sequence ", grid.sequences.back(), ": expected at most the ",
-                                                 request.model.maxPositions, " positions of ", request.model.name));
+  } else if (grid.sequences.back() > request.model.longestContext()) {
+    return absl::InvalidArgumentError(model::cat("sequence ", grid.sequences.back(), ": expected at most ",
+                                                 model::longestContextText(request.model)));
   }
   grid.batches = request.batches;
   if (grid.batches.empty()) {

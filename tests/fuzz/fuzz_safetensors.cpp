@@ -10,7 +10,7 @@
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   using namespace headrace::model;
   const absl::Span<const std::byte> file(reinterpret_cast<const std::byte *>(data), size);
-  const auto header = parseSafetensors(file, "model.safetensors");
+  const auto header = parseSafetensors(file, size, "model.safetensors");
   if (!header.ok()) {
     checkRefusal(header.status(), "model.safetensors: ");
     return 0;

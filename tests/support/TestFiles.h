@@ -42,6 +42,11 @@ private:
   std::string path_;
 };
 
+// What Git LFS leaves in place of a file that it has not fetched.
+inline constexpr const char *kLfsPointer =
+    "version https://git-lfs.github.com/spec/v1\n"
+    "oid sha256:0000000000000000000000000000000000000000000000000000000000000000\nsize 4976698672\n";
+
 // The bytes of plain values, as a little-endian file has them.
 template <class T> std::string bytesOf(const std::vector<T> &values) {
   std::string bytes(values.size() * sizeof(T), '\0');

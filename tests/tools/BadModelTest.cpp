@@ -67,7 +67,6 @@ TEST_F(BadModel, ModelsThatAreNotSupported) {
   config(llama, {{"model_type", "gpt2"}}, "gpt2");
   config(llama, {{"model_type", nullptr}}, "model_type");
   config(llama, {{"num_local_experts", 8}}, "num_local_experts");
-  config("mistral-7-gqa-f16", {{"sliding_window", 8}}, "sliding_window");
   config("opt-7-tied-f32", {{"do_layer_norm_before", false}}, "do_layer_norm_before");
 }
 

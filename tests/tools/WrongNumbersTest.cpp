@@ -207,7 +207,7 @@ TEST_F(WrongNumbers, AConfigOfAnotherModelIsRefused) {
   refusedByBoth(copy + "/model.safetensors: tensor \"model.layers.6.input_layernorm.weight\": expected no layer beyond "
                        "5, as config.json says num_hidden_layers = 6; the checkpoint has layers 0 to 6");
   editConfig(copy, {{"num_hidden_layers", 7}, {"architectures", {"MistralForCausalLM"}}});
-  refusedByBoth("config.json: architectures has \"MistralForCausalLM\": expected classes of model_type = \"llama\"");
+  refusedByBoth("config.json: architectures has \"MistralForCausalLM\": expected \"LlamaForCausalLM\"");
   editConfig(copy, {{"architectures", {"LlamaForCausalLM"}}, {"tie_word_embeddings", true}});
   refusedByBoth("tensor \"lm_head.weight\" differs in row 0 from model.embed_tokens.weight");
   std::filesystem::remove_all(copy);

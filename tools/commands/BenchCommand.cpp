@@ -355,10 +355,9 @@ absl::Status setLengths(const BenchOptions &options, model::Job &job) {
     return badNumber("--output-len", output, cat(leastOut, " or more"));
   if (job.goal.context && *job.goal.context < input + output)
     return badNumber("--context", *job.goal.context, cat("at least the ", input, " tokens in and ", output, " out"));
-  if (const int64_t positions = job.model->spec->maxPositions; input + output > positions)
-    return badNumber(
-        "--input-len", input,
-        cat("with --output-len ", output, " at most the ", positions, " positions of ", job.model->spec->name));
+  if (input + output > job.model->spec->longestContext())
+    return badNumber("--input-len", input,
+                     cat("with --output-len ", output, " at most ", model::longestContextText(job.model->spec)));
   job.goal.inputLen = input;
   job.goal.outputLen = output;
   return absl::OkStatus();

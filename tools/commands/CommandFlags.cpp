@@ -195,6 +195,7 @@ CLI::App *addFleet(CLI::App &app, FleetOptions &options) {
   command->add_flag("!--no-coordinator", options.coordinate,
                     "admit everything, one placement a device; measured against the same objectives");
   addSyntheticWeights(*command, options.syntheticWeights);
+  addIgnoreAdapter(*command, options.folder);
   command->add_flag("--each", options.each, "a line for each request");
   command->add_flag("--all", options.all, kAllHelp);
   command->add_flag("--json", options.json, "one JSON object on standard output");
@@ -278,7 +279,8 @@ void addTraffic(CLI::App &app, TrafficFlags &flags) {
                       {"alpaca", Dataset::Alpaca},
                       {"trace", Dataset::Trace}})
       ->group(kGroup);
-  app.add_option("--dataset-path", flags.path, "a trace: JSON lines (ours, Mooncake's), or Azure's CSV")->group(kGroup);
+  app.add_option("--dataset-path", flags.path, "a trace: JSON lines (ours, Mooncake's, Qwen-Bailian's), or Azure's CSV")
+      ->group(kGroup);
   addInteger<int64_t>(app, "--random-input-len,--input-len", flags.inputLength,
                       "tokens of a random prompt (default: the job's goal.input_len, or 1024)", 1, kMostTokens)
       ->group(kGroup);

@@ -237,6 +237,7 @@ struct FleetOptions {
   std::string file;               // a fleet's TOML
   std::string device = "sim";     // sim, host
   std::string policy, placements; // over the jobs' own
+  model::FolderOptions folder;    // as JobInput has it, of all devices
   bool coordinate = true;
   std::optional<uint64_t> syntheticWeights;
   bool each = false; // a line a request

@@ -26,10 +26,16 @@ std::string helpOf(const KeyFlag &flag) {
 
 } // namespace
 
+void addIgnoreAdapter(CLI::App &app, model::FolderOptions &folder) {
+  app.add_flag("--ignore-adapter", folder.ignoreAdapter,
+               "take a folder's model without the adapter (adapter_config.json) beside it, which is refused else");
+}
+
 void addKeys(CLI::App &app, JobInput &input, const char *source, bool (*takes)(const KeyFlag &)) {
   app.add_option("source", input.source, source)->type_name("");
   app.add_option("--model", input.modelFlag, "a model for a job file: folder, shape .toml, or a shipped shape's name");
   app.add_option("--hardware", input.hardwareFlag, "a profile's .toml, or a shipped one's name (default: host)");
+  addIgnoreAdapter(app, input.folder);
   const std::map<std::string_view, const char *> groups = {{"goal", "Goal"},
                                                            {"policy", "Policy"},
                                                            {"buckets", "Buckets"},

@@ -27,6 +27,7 @@ void addText(CLI::App &app, TextFlags &flags);
 // --scheduler, --max-num-seqs, --max-num-batched-tokens, --no-chunked-prefill, --swap-space, --preemption-mode.
 void addScheduler(CLI::App &app, SchedulerFlags &flags);
 void addOverwrite(CLI::App &app, bool &overwrite);
+void addIgnoreAdapter(CLI::App &app, model::FolderOptions &folder); // addKeys() and addJob() add it, too
 
 // Which device, and how its lanes run.
 void addDevice(CLI::App &app, DeviceFlags &flags, const char *byDefault);

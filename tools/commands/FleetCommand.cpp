@@ -167,6 +167,7 @@ private:
   absl::StatusOr<AssembledJob> assembledFrom(const model::FleetDevice &device) const {
     JobInput input;
     input.source = device.job;
+    input.folder = options_.folder;
     if (!options_.policy.empty())
       input.flags["--policy"] = options_.policy;
     if (!options_.placements.empty())
@@ -201,8 +202,8 @@ private:
         source.weights = twin->weights;
         continue;
       }
-      ASSIGN_OR_RETURN(weights,
-                       openWeights(flags, source.plan ? weightsOf(*source.plan) : weightsOf(source.assembled->job)));
+      ASSIGN_OR_RETURN(weights, openWeights(flags, source.plan ? weightsOf(*source.plan, options_.folder)
+                                                               : weightsOf(source.assembled->job)));
       source.weights = std::move(weights);
     }
     return absl::OkStatus();

@@ -26,7 +26,7 @@ absl::Status readSource(const JobInput &input, model::Job &job) {
     text = std::move(read);
   }
   if (looksLikeJob(text)) {
-    ASSIGN_OR_RETURN(read, model::parseJob(text, input.source));
+    ASSIGN_OR_RETURN(read, model::parseJob(text, input.source, input.folder));
     job = std::move(read);
     job.files.push_back(input.source);
   } else if (!input.source.empty() && !modelName.empty()) {
@@ -36,7 +36,7 @@ absl::Status readSource(const JobInput &input, model::Job &job) {
   }
   if (modelName.empty())
     return absl::OkStatus();
-  absl::StatusOr<model::ModelSource> opened = model::openModel(modelName);
+  absl::StatusOr<model::ModelSource> opened = model::openModel(modelName, input.folder);
   if (!opened.ok())
     return input.modelFlag.empty()
                ? opened.status()

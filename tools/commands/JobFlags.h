@@ -23,6 +23,7 @@ struct JobInput {
   std::string modelFlag;    // --model: wins over the job file's
   std::string hardwareFlag; // --hardware
   FlagTexts flags;
+  model::FolderOptions folder;                 // --ignore-adapter
   std::map<std::string, std::string> synonyms; // other engines' flags for exactly one of ours, by their name
   // Other engines' flags that need the model or the hardware to be understood, or have units of their own.
   std::optional<std::string> gpuMemoryUtilization; // vLLM: share of the device's memory

@@ -83,10 +83,10 @@ absl::StatusOr<RunPrompts> readRunPrompts(const RunOptions &options, const RunSo
                  : out.maxNewTokens == kNewTokensOfText ? "the default of --max-new-tokens"
                                                         : "the end of the context";
   // Of a plan or a job that says its context, that is for checkPrompts() to say.
-  if (const int64_t positions = source.model().maxPositions; out.maxNewTokens > positions - tokens)
+  if (out.maxNewTokens > source.model().longestContext() - tokens)
     return absl::InvalidArgumentError(cat("prompt ", &longest - out.prompts.data(), " of ", tokens, " tokens with its ",
-                                          out.maxNewTokens, " new tokens: expected at most the ", positions,
-                                          " positions of ", source.model().name));
+                                          out.maxNewTokens, " new tokens: expected at most ",
+                                          model::longestContextText(source.model())));
   return out;
 }
 

@@ -9,6 +9,7 @@
 #include "runtime/base/FileIo.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
+#include "runtime/model/FolderContents.h"
 #include "runtime/model/ModelSpec.h"
 #include "tools/commands/InputErrors.h"
 #include "tools/commands/ModelHash.h"
@@ -28,12 +29,12 @@ void warnOnce(const std::string &warning) {
     say("warning: " + warning);
 }
 
-WantedWeights weightsOf(const plan::Plan &plan) {
-  return {&*plan.model, plan.modelHash, plan.modelPath, plan.weightHashes, nullptr};
+WantedWeights weightsOf(const plan::Plan &plan, const model::FolderOptions &options) {
+  return {&*plan.model, plan.modelHash, plan.modelPath, plan.weightHashes, nullptr, options};
 }
 
 WantedWeights weightsOf(const model::Job &job) {
-  return {&*job.model->spec, modelHash(*job.model), job.model->path, {}, &*job.model};
+  return {&*job.model->spec, modelHash(*job.model), job.model->path, {}, &*job.model, job.model->options};
 }
 
 absl::Status checkWeightFlags(const WeightFlags &flags) {
@@ -60,14 +61,12 @@ absl::StatusOr<std::unique_ptr<model::WeightSource>> openWeights(const WeightFla
                                            "where the model's weights are now"));
   std::optional<model::ModelSource> other;
   if (wanted.opened == nullptr || !flags.folder.empty()) {
-    ASSIGN_OR_RETURN(opened, model::openModel(folder));
+    ASSIGN_OR_RETURN(opened, model::openModel(folder, wanted.options));
     other = std::move(opened);
   }
   const model::ModelSource &source = other ? *other : *wanted.opened;
   if (!source.checkpoint)
-    return absl::NotFoundError(cat(folder,
-                                   ": no model.safetensors or model.safetensors.index.json: expected weights, or "
-                                   "--synthetic-weights SEED"));
+    return absl::NotFoundError(cat(model::missingWeightsText(folder), "; or --synthetic-weights SEED"));
   RETURN_IF_ERROR(checkWeightsMatch(*wanted.model, wanted.modelHash, source));
   for (const std::string &note : source.notes)
     warnOnce(note);

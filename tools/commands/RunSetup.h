@@ -28,8 +28,9 @@ struct WantedWeights {
   std::string folder;                         // that the plan is made from; a shape's file or empty: it has none
   absl::Span<const uint64_t> hashes;          // of the values, for --verify-weights
   const model::ModelSource *opened = nullptr; // the folder, where it is open already
+  model::FolderOptions options;               // to open another with
 };
-WantedWeights weightsOf(const plan::Plan &plan);
+WantedWeights weightsOf(const plan::Plan &plan, const model::FolderOptions &options);
 WantedWeights weightsOf(const model::Job &job);
 
 // Refuses flags that contradict each other, and a --weights that is no folder: what needs no model.

@@ -9,6 +9,7 @@
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
 #include "runtime/core/TransitionPaths.h"
+#include "runtime/model/FolderContents.h"
 #include "runtime/model/ModelSpec.h"
 #include "runtime/plan/PlanFile.h"
 #include "tools/commands/Compiling.h"
@@ -20,7 +21,8 @@ namespace headrace::tools {
 using model::cat;
 
 bool isPlanFile(const std::string &path) {
-  return path.ends_with(".plan") || (model::isRegularFile(path) && !model::isTomlPath(path));
+  return path.ends_with(".plan") || (model::isRegularFile(path) && !model::isTomlPath(path) &&
+                                     (model::modelFileText(path).empty() || holdsKind(path, OutputKind::Plan)));
 }
 
 void setLink(double linkBandwidth, model::Hardware &hardware) {
@@ -45,6 +47,7 @@ absl::Status refuseJobFlags(const JobInput &input) {
 
 absl::StatusOr<RunSource> RunSource::open(const JobInput &input, double linkBandwidth, Outputs &outputs) {
   RunSource source;
+  source.folder_ = input.folder;
   RETURN_IF_ERROR(isPlanFile(input.source) ? source.readPlan(input, outputs)
                                            : source.readJob(input, linkBandwidth, outputs));
   return source;
@@ -73,7 +76,7 @@ absl::Status RunSource::readJob(const JobInput &input, double linkBandwidth, Out
 }
 
 int64_t RunSource::mostContext() const {
-  return plan_ ? plan_->maxContext : assembled_->job.goal.context.value_or(model().maxPositions);
+  return plan_ ? plan_->maxContext : assembled_->job.goal.context.value_or(model().longestContext());
 }
 
 void RunSource::fit(int64_t batch, int64_t context, int64_t longestPrompt) {

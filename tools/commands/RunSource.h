@@ -19,7 +19,8 @@
 
 namespace headrace::tools {
 
-// A plan is any file that is neither a shape nor a job; whether it is one is for the plan's reader to say.
+// A plan is any file that is neither a shape nor a job, nor by its ending a model's and none by its content; whether it
+// is one is for the plan's reader to say.
 bool isPlanFile(const std::string &path);
 // Of a job's flags beside a plan, the first.
 absl::Status refuseJobFlags(const JobInput &input);
@@ -51,13 +52,14 @@ public:
   serve::RequestBounds bounds() const;
   int64_t miniBatches() const { return plan_ ? plan_->miniBatches : assembled_->job.goal.miniBatches; }
   // Of this object's model.
-  WantedWeights weights() const { return plan_ ? weightsOf(*plan_) : weightsOf(assembled_->job); }
+  WantedWeights weights() const { return plan_ ? weightsOf(*plan_, folder_) : weightsOf(assembled_->job); }
   absl::StatusOr<plan::Plan> makePlan() &&;
 
 private:
   absl::Status readPlan(const JobInput &input, Outputs &outputs);
   absl::Status readJob(const JobInput &input, double linkBandwidth, Outputs &outputs);
 
+  model::FolderOptions folder_;
   std::optional<plan::Plan> plan_;        // either
   std::optional<AssembledJob> assembled_; // or
 };

@@ -73,7 +73,7 @@ absl::Status fitSizes(const BenchServeOptions &options, const ServeTraffic &traf
     job.goal.batch = (seats + job.goal.miniBatches - 1) / job.goal.miniBatches * job.goal.miniBatches;
   }
   if (!job.goal.context)
-    job.goal.context = std::min(traffic.longest(), job.model->spec->maxPositions);
+    job.goal.context = std::min(traffic.longest(), job.model->spec->longestContext());
   if (job.goal.ttft) { // of what comes
     job.goal.inputLen = std::max<int64_t>(1, std::min(traffic.longestPrompt(), *job.goal.context - 1));
     job.goal.outputLen.reset();
@@ -157,6 +157,7 @@ absl::StatusOr<plan::Plan> compileWithKv(model::Job job) {
 
 absl::StatusOr<ServePlan> ServePlan::open(const BenchServeOptions &options, Outputs &outputs) {
   ServePlan source;
+  source.folder_ = options.job.folder;
   if (const std::string &file = options.job.source; isPlanFile(file)) {
     if (options.job.any())
       return refuseJobFlags(options.job);
@@ -179,7 +180,7 @@ absl::StatusOr<ServePlan> ServePlan::open(const BenchServeOptions &options, Outp
 
 int64_t ServePlan::mostContext() const {
   return plan_ ? plan_->maxContext
-               : std::min(assembled_->job.goal.context.value_or(model().maxPositions), model().maxPositions);
+               : std::min(assembled_->job.goal.context.value_or(model().longestContext()), model().longestContext());
 }
 
 bool ServePlan::choosesKv() const {

@@ -29,7 +29,7 @@ public:
   // The longest request that it will take: the plan's context, the job's, or what the model has positions for.
   int64_t mostContext() const;
   // Of this object's model.
-  WantedWeights weights() const { return plan_ ? weightsOf(*plan_) : weightsOf(assembled_->job); }
+  WantedWeights weights() const { return plan_ ? weightsOf(*plan_, folder_) : weightsOf(assembled_->job); }
   // Refuses flags that a plan of these sizes does not allow.
   absl::Status fit(const BenchServeOptions &options, const ServeTraffic &traffic);
   // Whether makePlan() chooses how large the KV cache is.
@@ -37,6 +37,7 @@ public:
   absl::StatusOr<plan::Plan> makePlan() &&;
 
 private:
+  model::FolderOptions folder_;
   std::optional<plan::Plan> plan_;        // either
   std::optional<AssembledJob> assembled_; // or
 };

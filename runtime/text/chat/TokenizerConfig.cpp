@@ -21,12 +21,11 @@ constexpr const char *kTemplateFile = "chat_template.jinja", *kConfigFile = "tok
 
 // A file that need not be there.
 absl::StatusOr<std::optional<std::string>> readIfThere(const std::string &path) {
-  auto text = model::readTextFile(path);
-  if (absl::IsNotFound(text.status()))
+  if (!model::isThere(path))
     return std::optional<std::string>();
-  if (!text.ok())
-    return text.status();
-  return std::optional<std::string>(*std::move(text));
+  ASSIGN_OR_RETURN(text, model::readTextFile(path));
+  RETURN_IF_ERROR(model::refuseLfsPointer(text, path));
+  return std::optional<std::string>(std::move(text));
 }
 
 // A JSON object; an empty one where the file is not there.

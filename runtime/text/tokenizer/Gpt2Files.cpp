@@ -17,6 +17,7 @@ using model::cat;
 // Lines of two tokens, after "#version: ...".
 absl::Status readMerges(const std::string &path, BpeTokenizerParts &parts) {
   ASSIGN_OR_RETURN(text, model::readTextFile(path));
+  RETURN_IF_ERROR(model::refuseLfsPointer(text, path));
   if (const size_t good = utf8Prefix(text); good != text.size())
     return absl::InvalidArgumentError(cat(path, ": expected UTF-8: byte ", good, " is none"));
   uint32_t rank = 0;

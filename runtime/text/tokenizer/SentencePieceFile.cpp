@@ -270,6 +270,7 @@ absl::StatusOr<BpeTokenizerParts> readSentencePiece(std::string_view bytes, cons
 absl::StatusOr<BpeTokenizerParts> readSentencePieceFile(const std::string &folder) {
   const std::string path = model::joinPath(folder, "tokenizer.model");
   ASSIGN_OR_RETURN(bytes, model::readTextFile(path, kLargestFile));
+  RETURN_IF_ERROR(model::refuseLfsPointer(bytes, path));
   ASSIGN_OR_RETURN(config, TokenizerConfig::open(folder));
   return readSentencePiece(bytes, config, path);
 }

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/text/tokenizer/Tokenizer.h"
 
-#include <filesystem>
-#include <system_error>
 #include <utility>
 
 #include "runtime/base/FileIo.h"
@@ -21,12 +19,7 @@ constexpr uint64_t kLargestFile = uint64_t{128} << 20; // bytes
 
 absl::StatusOr<std::shared_ptr<const Tokenizer>> Tokenizer::open(const std::string &folder) {
   const std::string path = model::joinPath(folder, "tokenizer.json");
-  // Whatever is there, if only a link to nothing, is what was meant: it is read, or refused.
-  const auto has = [&](const char *name) {
-    std::error_code error;
-    const auto type = std::filesystem::symlink_status(model::joinPath(folder, name), error).type();
-    return type != std::filesystem::file_type::not_found && type != std::filesystem::file_type::none;
-  };
+  const auto has = [&](const char *name) { return model::isThere(model::joinPath(folder, name)); };
   if (has("tokenizer.json")) {
     ASSIGN_OR_RETURN(text, model::readTextFile(path, kLargestFile));
     return parse(text, path);
@@ -44,9 +37,6 @@ absl::StatusOr<std::shared_ptr<const Tokenizer>> Tokenizer::open(const std::stri
 }
 
 absl::StatusOr<std::shared_ptr<const Tokenizer>> Tokenizer::parse(std::string_view json, const std::string &path) {
-  if (json.substr(0, 20) == "version https://git-")
-    return absl::InvalidArgumentError(
-        model::cat(path, ": a Git LFS pointer in place of the file: expected JSON (git lfs pull brings it)"));
   ASSIGN_OR_RETURN(file, model::parseJson(json, path));
   ASSIGN_OR_RETURN(parts, readTokenizerJson(file, path));
   return BpeTokenizer::make(std::move(parts), path);

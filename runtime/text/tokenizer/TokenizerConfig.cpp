@@ -23,7 +23,7 @@ constexpr uint64_t kLargestFile = uint64_t{16} << 20; // bytes
 
 // A file's JSON object; an empty one where there is no such file.
 absl::StatusOr<json> readObject(const std::string &path) {
-  if (!model::isRegularFile(path))
+  if (!model::isThere(path))
     return json::object();
   ASSIGN_OR_RETURN(text, model::readTextFile(path, kLargestFile));
   ASSIGN_OR_RETURN(value, model::parseJson(text, path));

@@ -40,21 +40,46 @@ TEST(ReadTextFile, RefusesAPathWithAZeroByte) {
                  "a: the path contains a zero byte");
 }
 
-TEST(MappedFile, ShowsTheFilesBytes) {
+TEST(ReadTextFile, SaysWhereALinkToNothingLeads) {
   const TempFolder folder;
-  const auto file = MappedFile::open(folder.write("a", "abc"));
-  ASSERT_TRUE(file.ok()) << messageOf(file);
-  ASSERT_EQ((*file)->bytes().size(), 3u);
-  EXPECT_EQ((*file)->bytes()[2], std::byte{'c'});
-  (*file)->willNeed((*file)->bytes().subspan(1));
-  (*file)->willNeed({});
+  std::filesystem::create_symlink("../../blobs/1a2b", folder.file("link"));
+  EXPECT_REFUSED(readTextFile(folder.file("link")), absl::StatusCode::kNotFound,
+                 folder.file("link") + ": a link to \"../../blobs/1a2b\", which is not there: expected the file itself "
+                                       "(cp -rL copies what links lead to)");
+  EXPECT_TRUE(isThere(folder.file("link")) && isThere(folder.path()));
+  EXPECT_FALSE(isThere(folder.file("gone")));
 }
 
-TEST(MappedFile, MapsAnEmptyFileAsNothing) {
+TEST(InputFile, ReadsAnyPartOfAFile) {
   const TempFolder folder;
-  const auto file = MappedFile::open(folder.write("a", ""));
+  const auto file = InputFile::open(folder.write("a", "abcdef"));
   ASSERT_TRUE(file.ok()) << messageOf(file);
-  EXPECT_TRUE((*file)->bytes().empty());
+  EXPECT_EQ((*file)->size(), 6u);
+  std::vector<std::byte> part(3);
+  (*file)->willNeed(0, 6);
+  ASSERT_TRUE((*file)->read(2, absl::MakeSpan(part)).ok());
+  EXPECT_EQ(part, (std::vector<std::byte>{std::byte{'c'}, std::byte{'d'}, std::byte{'e'}}));
+  EXPECT_TRUE((*file)->read(6, {}).ok());
+  EXPECT_EQ((*InputFile::open(folder.write("empty", "")))->size(), 0u);
+}
+
+TEST(InputFile, ReportsAFileThatBecameShorter) {
+  const TempFolder folder;
+  const std::string path = folder.write("a", std::string(100000, 'x'));
+  const auto file = InputFile::open(path);
+  ASSERT_TRUE(file.ok()) << messageOf(file);
+  std::filesystem::resize_file(path, 5000);
+  std::vector<std::byte> bytes(100000);
+  EXPECT_REFUSED((*file)->read(0, absl::MakeSpan(bytes)), absl::StatusCode::kDataLoss,
+                 path + ": ends at byte 5000: expected 100000 bytes, as it had when it was opened: it was changed "
+                        "meanwhile");
+}
+
+TEST(LfsPointer, IsRefusedAsSuch) {
+  EXPECT_REFUSED(refuseLfsPointer(kLfsPointer, "model/merges.txt"), absl::StatusCode::kInvalidArgument,
+                 "model/merges.txt: a Git LFS pointer in place of the file: expected the file itself (git lfs pull in "
+                 "its folder brings it)");
+  EXPECT_TRUE(refuseLfsPointer("version https://example.com", "a").ok());
 }
 
 TEST(Paths, JoinAndSplit) {

@@ -30,6 +30,20 @@ TEST(Xxh64, IsTheReferences) {
   EXPECT_EQ(xxh64(asBytes("abc"), 0), 0x44BC2CF5AD770999u);
 }
 
+// However the bytes come.
+TEST(Xxh64, OfPiecesIsThatOfTheWhole) {
+  const std::string bytes = sanityBytes(222);
+  for (size_t first = 0; first <= bytes.size(); ++first)
+    for (size_t second : {size_t{0}, size_t{1}, size_t{31}, size_t{32}, size_t{33}}) {
+      Xxh64 hash(7);
+      const absl::Span<const std::byte> rest = asBytes(bytes).subspan(first);
+      hash.add(asBytes(bytes).first(first));
+      hash.add(rest.first(std::min(second, rest.size())));
+      hash.add(rest.subspan(std::min(second, rest.size())));
+      EXPECT_EQ(hash.value(), xxh64(asBytes(bytes), 7)) << first << " and " << second;
+    }
+}
+
 // Each byte counts, in every length around the blocks of 4, 8 and 32.
 TEST(Xxh64, ChangesWithEveryByte) {
   for (size_t length = 1; length < 80; ++length) {

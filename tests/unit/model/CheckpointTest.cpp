@@ -237,12 +237,70 @@ TEST(Checkpoint, RefusesIndexesThatLie) {
 
 TEST(Checkpoint, RefusesAFolderWithoutSafetensors) {
   const TempFolder folder;
-  const std::string message = folder.path() + ": expected model.safetensors or model.safetensors.index.json";
   EXPECT_FALSE(hasCheckpoint(folder.path()));
-  EXPECT_REFUSED(open(folder, tinyLlama()), absl::StatusCode::kNotFound, message);
-  folder.write("pytorch_model.bin", "x");
   EXPECT_REFUSED(open(folder, tinyLlama()), absl::StatusCode::kNotFound,
-                 message + ": there is only a pytorch_model.bin, save the model again with safe_serialization=True");
+                 folder.path() + ": no model.safetensors or model.safetensors.index.json");
+}
+
+// A tensor of several shards is the one that the index names, or the last. What the index leaves out is found, and what
+// it says to be elsewhere.
+TEST(Checkpoint, ReadsShardsWhole) {
+  const TempFolder folder;
+  const ModelSpec spec = tinyLlama();
+  const Tensors tensors = tensorsOf(spec);
+  const auto zeros = [&](const std::string &name) {
+    Stored stored = tensors.at(name);
+    stored.bytes.assign(stored.bytes.size(), '\0');
+    return Tensors{{name, stored}};
+  };
+  folder.write("a.safetensors", fileOf(zeros("model.layers.0.input_layernorm.weight")));
+  folder.write("b.safetensors", fileOf(tensors));
+  folder.write("c.safetensors", fileOf(zeros("model.norm.weight")));
+  folder.write("d.safetensors", kLfsPointer); // nobody's
+  folder.write("model.safetensors.index.json",
+               nlohmann::json{{"weight_map",
+                               {{"model.norm.weight", "b.safetensors"},
+                                {"model.layers.1.input_layernorm.weight", "a.safetensors"},
+                                {"model.embed_tokens.weight", "c.safetensors"}}}}
+                   .dump());
+  const auto source = open(folder, spec);
+  ASSERT_TRUE(source.ok()) << messageOf(source);
+  expectFilled(**source, layoutWeights(spec), MatrixOrder::RowMajor);
+}
+
+TEST(Checkpoint, AFileThatBecomesShorterIsAnErrorOfFilling) {
+  const TempFolder folder;
+  const ModelSpec spec = tinyLlama();
+  const WeightLayout layout = layoutWeights(spec);
+  const std::string path = folder.write("model.safetensors", fileOf(tensorsOf(spec)));
+  const auto files = CheckpointFiles::open(folder.path());
+  ASSERT_TRUE(files.ok()) << messageOf(files);
+  const auto source = openCheckpoint(*files, layout);
+  std::filesystem::resize_file(path, (*files)->files().front()->header().dataOffset + 1);
+  for (const Unit &unit : layout.units)
+    for (MatrixOrder order : {MatrixOrder::RowMajor, MatrixOrder::Panel16}) {
+      std::vector<std::byte> room(unit.bytes);
+      const absl::Status status = (*source)->fill(unit, order, absl::MakeSpan(room));
+      EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << unit.name;
+      EXPECT_THAT(messageOf(status), testing::StartsWith(path + ": ends at byte "));
+    }
+  EXPECT_EQ(hashCheckpoint(**files, layout, nullptr).status().code(), absl::StatusCode::kDataLoss);
+}
+
+// Of more than one piece that is read at a time, across the seams of stacked sources.
+TEST(Checkpoint, FillsTensorsOfManyPieces) {
+  ModelSpec spec = tinyLlama();
+  spec.layers = 1;
+  spec.hidden = 132; // three heads of 44
+  spec.headDim = 44;
+  spec.intermediate = 403; // gate and up: 2 x 403 x 132 x 4 = 425,568 bytes
+  spec.vocab = 600;
+  const TempFolder folder;
+  folder.write("model.safetensors", fileOf(tensorsOf(spec)));
+  const auto source = open(folder, spec);
+  ASSERT_TRUE(source.ok()) << messageOf(source);
+  for (MatrixOrder order : {MatrixOrder::RowMajor, MatrixOrder::Panel16})
+    expectFilled(**source, layoutWeights(spec), order);
 }
 
 // One change to a good checkpoint, and how it is refused.

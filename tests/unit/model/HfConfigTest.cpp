@@ -78,7 +78,7 @@ TEST(HfConfig, ArchitecturesAreClassesOfTheModelType) {
   const auto accepted = [](const json &config, const json &architectures) {
     EXPECT_TRUE(parse(with(config, {{"architectures", architectures}})).ok()) << architectures;
   };
-  for (const char *name : {"LlamaForCausalLM", "LLaMAForCausalLM", "LlamaForSequenceClassification", "LlamaModel"})
+  for (const char *name : {"LlamaForCausalLM", "LLaMAForCausalLM"})
     accepted(llama31(), {name});
   accepted(llama31(), json::array());
   accepted(llama31(), nullptr);
@@ -89,21 +89,24 @@ TEST(HfConfig, ArchitecturesAreClassesOfTheModelType) {
 
   const auto refused = [](const json &config, const json &architectures, const std::string &expected) {
     expectRefused(with(config, {{"architectures", architectures}}),
-                  "architectures has " + architectures.back().dump() +
-                      ": expected classes of model_type = " + expected);
+                  "architectures has " + architectures.back().dump() + ": expected \"" + expected +
+                      "ForCausalLM\", which of model_type = \"" + config["model_type"].get<std::string>() +
+                      "\" makes text: models of other tasks are not supported");
   };
-  const std::string llama = "\"llama\", such as \"LlamaForCausalLM\"";
+  const std::string llama = "Llama";
   refused(llama31(), {"Qwen2ForCausalLM"}, llama);
   refused(llama31(), {"LlamaForCausalLM", "OPTForCausalLM"}, llama);
   refused(llama31(), {"LlamaMoeForCausalLM"}, llama);
+  for (const char *other : {"LlamaForSequenceClassification", "LlamaForTokenClassification", "LlamaModel"})
+    refused(llama31(), {other}, llama); // another head, or none
   refused(llama31(), {3}, llama);
   expectRefused(with(llama31(), {{"architectures", "LlamaForCausalLM"}}),
                 "architectures = \"LlamaForCausalLM\": expected a list");
-  refused(qwen25(), {"Qwen2MoeForCausalLM"}, "\"qwen2\", such as \"Qwen2ForCausalLM\"");
-  refused(qwen25(), {"Qwen2VLForConditionalGeneration"}, "\"qwen2\", such as \"Qwen2ForCausalLM\"");
-  refused(qwen3(), {"Qwen3MoeForCausalLM"}, "\"qwen3\", such as \"Qwen3ForCausalLM\"");
-  refused(opt67(), {"LlamaForCausalLM"}, "\"opt\", such as \"OPTForCausalLM\"");
-  refused(mistral03(), {"MixtralForCausalLM"}, "\"mistral\", such as \"MistralForCausalLM\"");
+  refused(qwen25(), {"Qwen2MoeForCausalLM"}, "Qwen2");
+  refused(qwen25(), {"Qwen2VLForConditionalGeneration"}, "Qwen2");
+  refused(qwen3(), {"Qwen3MoeForCausalLM"}, "Qwen3");
+  refused(opt67(), {"LlamaForCausalLM"}, "OPT");
+  refused(mistral03(), {"MixtralForCausalLM"}, "Mistral");
 }
 
 TEST(HfConfig, ReadsLlama) {
@@ -190,9 +193,9 @@ TEST(HfConfig, ReadsQwen3WithItsNormsOfHeads) {
   EXPECT_EQ(defaults->vocab, 151936);
   EXPECT_EQ(defaults->intermediate, 22016);
   EXPECT_EQ(defaults->kvHeads, 32);
-  expectRefused(with(qwen3(), {{"use_sliding_window", true}, {"max_window_layers", 18}, {"sliding_window", 4096}}),
-                "sliding_window = 4096: expected null or at least max_position_embeddings = 40960: a sliding window "
-                "shorter than the context is not supported");
+  EXPECT_EQ(parse(with(qwen3(), {{"use_sliding_window", true}, {"max_window_layers", 18}, {"sliding_window", 4096}}))
+                ->longestContext(),
+            4096);
 }
 
 TEST(HfConfig, ReadsMistral) {
@@ -327,6 +330,66 @@ TEST(HfConfig, ReadsRopeParametersOfTransformers5) {
                 "rope_parameters = {...}: expected no rope_scaling beside it, or the same");
 }
 
+// Vicuna-16k: 4096 positions by 4. As FastChat and vLLM count.
+TEST(HfConfig, LinearScalingReachesFactorTimesTheOriginalPositions) {
+  const auto reached = [](int64_t positions, const json &scaling, const json &more = json::object()) {
+    return parse(with(with(llama31(), {{"max_position_embeddings", positions}, {"rope_scaling", scaling}}), more))
+        ->maxPositions;
+  };
+  const json linear = {{"type", "linear"}, {"factor", 4.0}};
+  EXPECT_EQ(reached(4096, linear), 16384);
+  EXPECT_EQ(reached(4096, with(linear, {{"factor", 1.5}})), 6144);
+  EXPECT_EQ(reached(16384, with(linear, {{"original_max_position_embeddings", 4096}})), 16384);
+  EXPECT_EQ(reached(16384, with(linear, {{"original_max_position_embeddings", 8192}})), 32768);
+  EXPECT_EQ(reached(16384, with(linear, {{"original_max_position_embeddings", nullptr}})), 65536);
+  EXPECT_EQ(reached(16384, linear, {{"original_max_position_embeddings", 4096}}), 16384);
+  EXPECT_EQ(reached(4096, with(linear, {{"factor", 1e300}})), 2147483647);
+  EXPECT_EQ(reached(131072, llama31()["rope_scaling"]), 131072); // of other kinds they are what they are
+}
+
+TEST(HfConfig, TakesBothSpellingsOfARopeThatAgree) {
+  json both = llama31();
+  both["rope_parameters"] = with(both["rope_scaling"], {{"rope_theta", 500000.0}});
+  const auto spec = parse(both);
+  ASSERT_TRUE(spec.ok()) << messageOf(spec);
+  EXPECT_EQ(spec->rope.theta, 500000.0);
+  EXPECT_EQ(spec->rope.originalMaxPositions, 8192);
+  const std::string differ = "rope_parameters = {...}: expected no rope_scaling beside it, or the same";
+  for (const char *key : {"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"})
+    expectRefused(with(both, {{"rope_scaling", with(both["rope_scaling"], {{key, 3}})}}), differ);
+  expectRefused(
+      with(without(both, "rope_theta"), {{"rope_scaling", with(both["rope_scaling"], {{"rope_theta", 10000.0}})}}),
+      differ);
+  expectRefused(with(both, {{"rope_theta", 10000.0}}),
+                "rope_theta = 10000.0: expected the same as rope_parameters.rope_theta = 500000");
+}
+
+TEST(HfConfig, TakesRopeParametersByLayerTypeWhereThereIsOneType) {
+  const json full = {{"rope_type", "linear"}, {"factor", 2.0}, {"rope_theta", 500000.0}};
+  const json nested = {{"full_attention", full}, {"sliding_attention", {{"rope_theta", 10000.0}}}};
+  const json plain = without(without(qwen25(), "rope_theta"), "rope_scaling");
+  for (const char *key : {"rope_parameters", "rope_scaling"}) {
+    const auto spec = parse(with(plain, {{key, nested}}));
+    ASSERT_TRUE(spec.ok()) << messageOf(spec);
+    EXPECT_EQ(spec->rope.theta, 500000.0);
+    EXPECT_EQ(spec->rope.scaling, RopeScalingKind::Linear);
+    EXPECT_EQ(spec->maxPositions, 262144);
+  }
+  EXPECT_EQ(parse(with(without(mistral03(), "rope_theta"), {{"rope_parameters", nested}}))->rope.theta, 500000.0);
+  // Never ignored.
+  expectRefused(with(plain, {{"rope_parameters", {{"sliding_attention", full}}}}),
+                "rope_parameters.full_attention is missing: expected it: all layers are of that type");
+  expectRefused(with(plain, {{"rope_parameters", {{"full_attention", full}, {"rope_theta", 1.0}}}}),
+                "rope_parameters.rope_theta = 1.0: expected an object for each type of layer, as there is one");
+  expectRefused(with(plain, {{"rope_parameters", {{"full_attention", {{"rope_type", "yarn"}}}}}}),
+                "rope_parameters.full_attention.rope_type = \"yarn\": expected \"default\", \"linear\" or \"llama3\": "
+                "other rope scaling is not supported");
+  expectRefused(
+      with(plain, {{"rope_parameters", nested}, {"use_sliding_window", true}, {"max_window_layers", 2}}),
+      "rope_parameters.full_attention = {...}: expected one for all layers: rotary embedding by layer type is "
+      "not supported where some layers slide");
+}
+
 TEST(HfConfig, RefusesOtherRopeScalingByName) {
   for (const char *type : {"yarn", "dynamic", "longrope", "su", "mrope"}) {
     expectRefused(with(llama31(), {{"rope_scaling", {{"rope_type", type}, {"factor", 2.0}}}}),
@@ -398,37 +461,36 @@ TEST(HfConfig, RefusesQuantisedCheckpointsByMethod) {
       "supported");
 }
 
-TEST(HfConfig, RefusesASlidingWindowShorterThanTheContext) {
-  const std::string behind =
-      ": expected null or at least max_position_embeddings = 32768: a sliding window shorter than "
-      "the context is not supported";
-  expectRefused(with(mistral03(), {{"sliding_window", 4096}}), "sliding_window = 4096" + behind); // Mistral-7B-v0.1
-  expectRefused(without(mistral03(), "sliding_window"), "sliding_window = 4096 (the default)" + behind);
-  EXPECT_TRUE(parse(with(mistral03(), {{"sliding_window", 32768}})).ok());
-  EXPECT_TRUE(parse(with(mistral03(), {{"sliding_window", 4096}, {"max_position_embeddings", 4096}})).ok());
+TEST(HfConfig, AWindowThatHidesPartOfTheContextBoundsIt) {
+  const auto longest = [](const json &config) { return parse(config)->longestContext(); };
+  EXPECT_EQ(longest(with(mistral03(), {{"sliding_window", 4096}})), 4096); // Mistral-7B-v0.1
+  EXPECT_EQ(longest(without(mistral03(), "sliding_window")), 4096);        // the default
+  EXPECT_EQ(longest(mistral03()), 32768);
+  EXPECT_EQ(longest(with(mistral03(), {{"sliding_window", 32768}})), 32768);
+  EXPECT_FALSE(parse(with(mistral03(), {{"sliding_window", 4096}, {"max_position_embeddings", 4096}}))->window);
   expectRefused(with(mistral03(), {{"sliding_window", 0}}),
                 "sliding_window = 0: expected an integer from 1 to 2147483647");
+  EXPECT_EQ(longestContextText(*parse(with(mistral03(), {{"sliding_window", 4096}}))),
+            "the sliding window of model, 4096 tokens (attention that does not see all of its context is not "
+            "supported)");
+  EXPECT_EQ(longestContextText(*parse(mistral03())), "the 32768 positions of model");
 }
 
 TEST(HfConfig, LetsAWindowStandThatIsNotInUse) {
   const json window = with(qwen25(), {{"sliding_window", 4096}});
-  EXPECT_TRUE(parse(window).ok()); // use_sliding_window is false
+  EXPECT_FALSE(parse(window)->window); // use_sliding_window is false
   const json used = with(window, {{"use_sliding_window", true}});
-  EXPECT_TRUE(parse(used).ok()); // from layer 28 on, there are 28
-  expectRefused(with(used, {{"max_window_layers", 20}}),
-                "sliding_window = 4096: expected null or at least max_position_embeddings = 131072: a sliding window "
-                "shorter than the context is not supported");
-  EXPECT_TRUE(parse(with(used, {{"max_window_layers", 20}, {"sliding_window", nullptr}})).ok());
-  EXPECT_TRUE(parse(with(used, {{"max_window_layers", 20}, {"sliding_window", 131072}})).ok());
+  EXPECT_FALSE(parse(used)->window); // from layer 28 on, there are 28
+  EXPECT_EQ(parse(with(used, {{"max_window_layers", 20}}))->window, 4096);
+  EXPECT_FALSE(parse(with(used, {{"max_window_layers", 20}, {"sliding_window", nullptr}}))->window);
+  EXPECT_FALSE(parse(with(used, {{"max_window_layers", 20}, {"sliding_window", 131072}}))->window);
 }
 
 TEST(HfConfig, BelievesListedLayerTypes) {
   const json full = json::array({"full_attention", "full_attention"});
   const json mixed = json::array({"full_attention", "sliding_attention"});
-  EXPECT_TRUE(parse(with(mistral03(), {{"sliding_window", 4096}, {"layer_types", full}})).ok());
-  expectRefused(with(mistral03(), {{"sliding_window", 4096}, {"layer_types", mixed}}),
-                "sliding_window = 4096: expected null or at least max_position_embeddings = 32768: a sliding window "
-                "shorter than the context is not supported");
+  EXPECT_FALSE(parse(with(mistral03(), {{"sliding_window", 4096}, {"layer_types", full}}))->window);
+  EXPECT_EQ(parse(with(mistral03(), {{"sliding_window", 4096}, {"layer_types", mixed}}))->window, 4096);
   expectRefused(with(llama31(), {{"layer_types", json::array({"chunked_attention"})}}),
                 "layer_types has \"chunked_attention\": expected \"full_attention\": other kinds of attention are not "
                 "supported");

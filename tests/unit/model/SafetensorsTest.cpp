@@ -11,7 +11,9 @@
 namespace headrace::model {
 namespace {
 
-absl::StatusOr<SafetensorsHeader> parse(const std::string &file) { return parseSafetensors(asBytes(file), "f"); }
+absl::StatusOr<SafetensorsHeader> parse(const std::string &file) {
+  return parseSafetensors(asBytes(file), file.size(), "f");
+}
 
 // A header in words and that many bytes of data.
 absl::StatusOr<SafetensorsHeader> parse(const std::string &header, size_t dataBytes) {
@@ -46,6 +48,7 @@ TEST(Safetensors, ReadsNamesTypesShapesAndOffsets) {
 
 TEST(Safetensors, AcceptsMetadataPaddingAndNoTensors) {
   EXPECT_TRUE(parse("{\"__metadata__\":{\"format\":\"pt\"}}   ", 0).ok());
+  EXPECT_TRUE(parse("{\"__metadata__\":null}", 0).ok());
   EXPECT_TRUE(parse("{}", 0).ok());
 }
 
@@ -59,16 +62,18 @@ TEST(Safetensors, KnowsElementSizes) {
         << name;
 }
 
-TEST(Safetensors, ReadsThroughAMapping) {
+TEST(Safetensors, ReadsPartsOfATensor) {
   const TempFolder folder;
   const std::string path =
       folder.write("m", SafetensorsWriter().add("a", "U8", {3}, "abc").add("b", "U8", {2}, "de").file());
   const auto file = SafetensorsFile::open(path);
   ASSERT_TRUE(file.ok()) << messageOf(file);
   EXPECT_EQ((*file)->path(), path);
-  const auto data = (*file)->data(*(*file)->header().find("b"));
-  ASSERT_EQ(data.size(), 2u);
-  EXPECT_EQ(data[0], std::byte{'d'});
+  const StoredTensor &b = *(*file)->header().find("b");
+  std::vector<std::byte> data(1);
+  (*file)->willNeed(b);
+  ASSERT_TRUE((*file)->read(b, 1, absl::MakeSpan(data)).ok());
+  EXPECT_EQ(data[0], std::byte{'e'});
 }
 
 TEST(Safetensors, RefusesTruncatedFiles) {
@@ -97,6 +102,10 @@ TEST(Safetensors, RefusesHeaderLengthsThatLie) {
   std::string large = safetensorsOf("{}", "");
   large[1] = '\x01'; // 258
   expectDamaged(parse(large), "header length = 258: expected at most 2, the bytes behind it (is the file truncated?)");
+  expectDamaged(parse(std::string("<!DOCTYPE html>")),
+                "begins with the text \"<!DOCTYP\": expected a safetensors file");
+  EXPECT_THAT(messageOf(parse(std::string(kLfsPointer))),
+              testing::StartsWith("f: a Git LFS pointer in place of the file"));
   expectDamaged(parse(safetensorsOf("", "{}")), "header: expected a JSON object that begins with '{'");
   expectDamaged(parse(" {}", 0), "header: expected a JSON object that begins with '{'");
 }
