@@ -32,9 +32,15 @@ absl::StatusOr<ModelSource> openModelAt(const std::string &path, const FolderOpt
     return absl::InvalidArgumentError(text);
   if (!isTomlPath(path))
     return absl::InvalidArgumentError(cat(path, ": expected a Hugging Face model folder, or a shape's .toml file"));
-  ASSIGN_OR_RETURN(spec, readShape(path));
+  ASSIGN_OR_RETURN(text, readExample(path));
+  ASSIGN_OR_RETURN(spec, parseShape(text, path));
   source.spec = spec;
   return source;
+}
+
+absl::StatusOr<Hardware> openHardwareAt(const std::string &path) {
+  ASSIGN_OR_RETURN(text, readExample(path));
+  return parseHardware(text, path);
 }
 
 // A refusal of what a key of the file led to, with the key in front.
@@ -79,7 +85,7 @@ absl::Status readHardwareOf(TomlReader &table, const std::string &path, Job &job
     absl::StatusOr<std::string> resolved = resolveExample(folderOf(path), *file, "hardware");
     if (!resolved.ok())
       return behind(table.where("file"), resolved.status());
-    absl::StatusOr<Hardware> read = readHardware(*resolved);
+    absl::StatusOr<Hardware> read = openHardwareAt(*resolved);
     if (!read.ok())
       return behind(table.where("file"), read.status());
     base = *std::move(read);
@@ -187,7 +193,7 @@ absl::StatusOr<Hardware> openHardware(const std::string &pathOrName) {
   absl::StatusOr<std::string> path = resolveExample("", pathOrName, "hardware");
   if (!path.ok())
     return path.status();
-  return readHardware(*path);
+  return openHardwareAt(*path);
 }
 
 absl::StatusOr<Job> parseJob(std::string_view text, const std::string &path, const FolderOptions &options) {

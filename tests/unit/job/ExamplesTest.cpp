@@ -3,8 +3,12 @@
 
 #include <cstdlib>
 
+#include "runtime/base/FileIo.h"
+#include "runtime/base/Text.h"
 #include "runtime/job/JobFile.h"
+#include "runtime/job/ShippedExamples.h"
 #include "runtime/model/ModelSpec.h"
+#include "tests/support/SourceDir.h"
 #include "tests/support/TestFiles.h"
 
 namespace headrace::model {
@@ -38,6 +42,25 @@ TEST(Examples, TheEnvironmentAddsAFolder) {
   EXPECT_EQ(openModel("mine")->spec->layers, 3);
   EXPECT_THAT(exampleNames("models"), testing::Contains("mine"));
   EXPECT_THAT(exampleNames("models"), testing::Contains("opt-6.7b")); // the others stay
+}
+
+// What the program carries is what lies in examples/.
+TEST(Examples, AreBuiltIn) {
+  std::vector<std::string> carried;
+  for (const ShippedExample &shipped : shippedExamples()) {
+    const std::string file = cat(shipped.kind, "/", shipped.name, ".toml");
+    carried.push_back(file);
+    EXPECT_EQ(readTextFile(sourceDir() + "/examples/" + file).value(), shipped.text) << file;
+    EXPECT_EQ(readExample("/built-in/" + file).value(), shipped.text);
+  }
+  std::vector<std::string> there;
+  for (const char *kind : {"hardware", "models"})
+    for (const auto &entry : std::filesystem::directory_iterator(sourceDir() + "/examples/" + kind))
+      there.push_back(cat(kind, "/", entry.path().filename().string()));
+  EXPECT_THAT(carried, testing::UnorderedElementsAreArray(there));
+  EXPECT_EQ(openModel("/built-in/models/opt-6.7b.toml")->spec->name, "opt-6.7b");
+  EXPECT_EQ(openHardware("/built-in/hardware/a10.toml")->name, "a10");
+  EXPECT_EQ(codeOf(openModel("/built-in/models/opt-1b.toml")), absl::StatusCode::kNotFound);
 }
 
 TEST(Examples, APathWinsOverAName) {
