@@ -175,7 +175,8 @@ absl::Status Compilation::exhausted(const Attempt &choice, uint64_t least) const
   need.bytes = least;
   const uint64_t host = family_.hostBytes(choice.candidate());
   return deviceMemoryExhausted(request_.model, target_, request_.policy, choice.candidate(), need,
-                               host > request_.hardware.hostMemoryBytes ? host : 0);
+                               host > request_.hardware.hostLimit() ? hostMemoryThatWouldDo(request_.hardware, host)
+                                                                    : std::string());
 }
 
 absl::StatusOr<plan::Plan> Compilation::tryPlan(const std::vector<Attempt> &choices) {
@@ -188,7 +189,7 @@ absl::StatusOr<plan::Plan> Compilation::tryPlan(const std::vector<Attempt> &choi
     chosen.push_back(&choice.candidate());
   const HostLayout host = layOutHost(chosen, layout_, target_, request_.model);
   plan.hostBytes = host.bytes;
-  if (plan.hostBytes > request_.hardware.hostMemoryBytes && latency_ && choices.size() > 1) {
+  if (plan.hostBytes > request_.hardware.hostLimit() && latency_ && choices.size() > 1) {
     overBudget_ = {0, plan.arenaBytes}; // each fits alone
     return plan;
   }
@@ -256,7 +257,7 @@ absl::StatusOr<Compilation::Together> Compilation::placeAll(const std::vector<At
 absl::Status Compilation::checkHost(const HostLayout &host) const {
   if (host.kvBytes > request_.goal.kvHostMemory.value_or(host.kvBytes))
     return kvHostExhausted(*request_.goal.kvHostMemory, host.kvBytes);
-  if (host.bytes > request_.hardware.hostMemoryBytes)
+  if (host.bytes > request_.hardware.hostLimit())
     return hostExhausted(request_.model, request_.hardware, host.bytes);
   return absl::OkStatus();
 }

@@ -270,8 +270,8 @@ std::string Compilation::whatHostWouldDo(const std::vector<Candidate> &candidate
         !least || host.bytes < least->bytes)
       least = host;
   std::string text;
-  if (least && least->bytes > request_.hardware.hostMemoryBytes)
-    absl::StrAppend(&text, ", a host memory of ", least->bytes, " bytes");
+  if (least && least->bytes > request_.hardware.hostLimit())
+    absl::StrAppend(&text, ", ", hostMemoryThatWouldDo(request_.hardware, least->bytes));
   if (least && least->kvBytes > request_.goal.kvHostMemory.value_or(least->kvBytes))
     absl::StrAppend(&text, text.empty() ? ", " : " with ", "a kv_host_memory of ", least->kvBytes, " bytes");
   return text;

@@ -120,7 +120,7 @@ void SplitMiniBatches(benchmark::State &state) { compileFor(state, miniBatches(s
 BENCHMARK(SplitMiniBatches)->RangeMultiplier(2)->Range(1, 8)->Unit(benchmark::kMillisecond);
 
 void ChooseMiniBatches(benchmark::State &state) {
-  CompileRequest request = onDevice("opt-30b", "rtx4090");
+  CompileRequest request = onDevice("opt-30b", "rtx4090-hybridserve");
   request.goal.batch = 64;
   request.goal.miniBatches = state.range(0);
   request.goal.context = 1024;

@@ -48,7 +48,7 @@ absl::Span<const RepackLoad> repackLoads() {
 absl::StatusOr<plan::Plan> repackPlan(model::ModelSpec spec, int64_t batch, int64_t context,
                                       std::optional<model::ActShare> share) {
   compiler::CompileRequest request;
-  ASSIGN_OR_RETURN(hardware, model::openHardware("rtx4090"));
+  ASSIGN_OR_RETURN(hardware, model::openHardware("rtx4090-hybridserve"));
   request.model = std::move(spec);
   request.modelHash = "0";
   request.hardware = std::move(hardware);

@@ -96,7 +96,7 @@ cost::HostCapacity hostOf(const CompileRequest &request, const HybridRoom &room,
   constexpr uint64_t kMost = uint64_t{1} << 62;
   cost::HostCapacity host;
   host.weightBytes = room.weightBytes;
-  host.bytes = static_cast<int64_t>(std::min(request.hardware.hostMemoryBytes, kMost));
+  host.bytes = static_cast<int64_t>(std::min(request.hardware.hostLimit(), kMost));
   if (const auto stated = request.goal.kvHostMemory; stated && *stated < kMost)
     host.bytes = std::min(host.bytes, room.weightBytes + static_cast<int64_t>(*stated));
   host.block = {layer.kv * request.model->layers, layer.act * request.model->layers};

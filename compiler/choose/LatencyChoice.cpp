@@ -101,7 +101,7 @@ absl::StatusOr<std::vector<Candidate>> LatencyChoice::choose(size_t most, uint64
   return chosen_.placements;
 }
 
-uint64_t LatencyChoice::hostBytes() const { return in_.request->hardware.hostMemoryBytes; }
+uint64_t LatencyChoice::hostBytes() const { return in_.request->hardware.hostLimit(); }
 
 absl::Status LatencyChoice::keepWhatHostHolds(std::vector<Candidate> &candidates) {
   uint64_t all = 0, least = UINT64_MAX;

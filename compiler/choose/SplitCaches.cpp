@@ -77,7 +77,7 @@ int64_t SplitCaches::leastResident(const Candidate &candidate) const {
 bool SplitCaches::hostHolds(const Candidate &split) const {
   if (!hostCounts_)
     return true;
-  const uint64_t host = in_.request.hardware.hostMemoryBytes;
+  const uint64_t host = in_.request.hardware.hostLimit();
   Candidate weights = split;
   weights.residency.setNoKvAway();
   const uint64_t all = in_.family.hostBytes(split), kv = all - in_.family.hostBytes(weights);

@@ -95,14 +95,20 @@ absl::Status refusalWith(const absl::Status &refusal, const std::string &text) {
   return least ? refusalOf(*least, all) : absl::ResourceExhaustedError(all);
 }
 
+std::string hostMemoryThatWouldDo(const model::Hardware &hardware, uint64_t bytes) {
+  return absl::StrCat("a host memory of ", bytes, " bytes (", bytesText(bytes),
+                      "; --host-memory says how much there is, ", bytesText(hardware.hostMemoryBytes),
+                      " by the profile ", hardware.name, ")");
+}
+
 absl::Status deviceMemoryExhausted(const model::ModelSpec &spec, const Target &target, const model::Policy &policy,
-                                   const Candidate &smallest, const MemoryNeed &need, uint64_t hostBytes) {
-  std::string text = absl::StrCat(
-      "device memory of ", target.deviceMemory, " bytes (", bytesText(target.deviceMemory), ") cannot hold ", spec.name,
-      " at batch ", target.sequences(), " and context ", target.context, ": the minimum is ", need.describe(),
-      residualsText(spec, target), "; with ", describe(smallest, spec), ". What would do: a device memory of ",
-      need.bytes, " bytes", hostBytes > 0 ? absl::StrCat(" with a host memory of ", hostBytes, " bytes") : "",
-      ", a smaller KV cache (a shorter context, a smaller batch, fewer kv_tokens)");
+                                   const Candidate &smallest, const MemoryNeed &need, const std::string &host) {
+  std::string text = absl::StrCat("device memory of ", target.deviceMemory, " bytes (", bytesText(target.deviceMemory),
+                                  ") cannot hold ", spec.name, " at batch ", target.sequences(), " and context ",
+                                  target.context, ": the minimum is ", need.describe(), residualsText(spec, target),
+                                  "; with ", describe(smallest, spec), ". What would do: a device memory of ",
+                                  need.bytes, " bytes", host.empty() ? "" : absl::StrCat(" with ", host),
+                                  ", a smaller KV cache (a shorter context, a smaller batch, fewer kv_tokens)");
   if (!target.mixed.empty())
     absl::StrAppend(&text, ", smaller new-token buckets");
   if (target.miniBatches > 1)
@@ -192,8 +198,9 @@ absl::Status hostExhausted(const model::ModelSpec &spec, const model::Hardware &
                                 bytesText(hardware.hostMemoryBytes), ") of ", hardware.name,
                                 " cannot hold what is offloaded of ", spec.name, ": the minimum is ", hostBytes,
                                 " bytes (", bytesText(hostBytes),
-                                "), pinned, with this policy at this device memory. What would do: a host memory of ",
-                                hostBytes, " bytes, more device memory, a smaller KV cache"));
+                                "), pinned, with this policy at this device memory. What would do: more device "
+                                "memory, a smaller KV cache, ",
+                                hostMemoryThatWouldDo(hardware, hostBytes)));
 }
 
 } // namespace headrace::compiler

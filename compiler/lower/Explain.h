@@ -24,10 +24,12 @@ std::string explainChoice(const model::ModelSpec &spec, const Target &target, co
                           const Candidate &chosen, uint64_t arenaBytes, const Candidate *before, uint64_t beforeBytes,
                           const plan::Variant &decode);
 
-// ResourceExhausted: device memory is too small. `need` is what the smallest placement takes; `hostBytes` what it pins,
-// where the host has less, else 0.
+// "a host memory of 4096 bytes (4.00 KiB; ...)", and that it is the profile which says that there is less.
+std::string hostMemoryThatWouldDo(const model::Hardware &hardware, uint64_t bytes);
+// ResourceExhausted: device memory is too small. `need` is what the smallest placement takes; `host` says what it pins,
+// where the host has less.
 absl::Status deviceMemoryExhausted(const model::ModelSpec &spec, const Target &target, const model::Policy &policy,
-                                   const Candidate &smallest, const MemoryNeed &need, uint64_t hostBytes = 0);
+                                   const Candidate &smallest, const MemoryNeed &need, const std::string &host = "");
 // Whether it was that, and no objective: the bytes that would do.
 std::optional<uint64_t> lacksDeviceMemory(const absl::Status &status);
 

@@ -362,7 +362,7 @@ absl::StatusOr<Target> resolveGoal(const CompileRequest &request) {
                                   absl::StrCat("with ", output, " of output at most the context of ", context))
                          : refuse("goal.output_len", output, absl::StrCat("less than the context of ", context));
   RETURN_IF_ERROR(resolveKv(request, target));
-  target.deviceMemory = goal.deviceMemory.value_or(request.hardware.memoryBytes);
+  target.deviceMemory = goal.deviceMemory.value_or(request.hardware.defaultBudget());
   if (target.deviceMemory == 0)
     return refuse("goal.device_memory", 0, "a positive number of bytes");
   resolveGrowth(request, target);

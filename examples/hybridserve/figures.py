@@ -13,7 +13,7 @@ class Plan:
         each = batch // mini_batches
         # OPT-6.7B's weights fit beside what moves; of the others all layers are away, or as few as the memory allows.
         interval = "--interval none " if model == "opt-6.7b" else "" if weights_kept else "--interval 1 "
-        self.command = (f"{model} --hardware rtx4090 --batch {batch} --context {context} --mini-batches {mini_batches} "
+        self.command = (f"{model} --hardware rtx4090-hybridserve --batch {batch} --context {context} --mini-batches {mini_batches} "
                         f"{interval}--kv-device-memory 0B --sequences {each} --contexts {context} "
                         f"--new-tokens {min(tokens, each * context)} {more}").strip()
         self.fig, self.batch, self.context, self.tokens = fig, batch, context, min(tokens, each * context)
@@ -103,7 +103,7 @@ def figure_8(fig):
     """Half activations, half keys and values, two mini-batches; four layers are enough to see it."""
     shape = ("--model-name four-layers --family opt --layers 4 --hidden 4096 --heads 32 --kv-heads 32 --head-dim 128 "
              "--intermediate 16384 --vocab 50272 --max-positions 2048 --dtype f16")
-    goal = ("--hardware rtx4090 --batch 16 --context 1024 --mini-batches 2 --interval 1 --kv-device-memory 0B "
+    goal = ("--hardware rtx4090-hybridserve --batch 16 --context 1024 --mini-batches 2 --interval 1 --kv-device-memory 0B "
             "--sequences 8 --contexts 1024 --new-tokens 1024 --offload-embedding off --offload-head off")
     times = []
     for title, more in (("(a) keys and values alone", ""), ("(b) half of each", "--act-ratio 1/2 --act-home host")):

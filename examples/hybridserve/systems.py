@@ -81,7 +81,7 @@ class World:
         def told(batch):
             context = prompt + OUTPUT
             return json.loads(self.cells.run(
-                f"{model} --hardware rtx4090 --policy deepspeed --batch {batch} --context {context} "
+                f"{model} --hardware rtx4090-hybridserve --policy deepspeed --batch {batch} --context {context} "
                 f"--sequences {batch} --contexts {context} --new-tokens {batch * prompt} {self.all}".strip()))
 
         def fits(batch):

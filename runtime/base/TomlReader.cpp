@@ -179,6 +179,23 @@ std::optional<std::string> TomlReader::text(std::string_view key) {
   return std::nullopt;
 }
 
+std::optional<std::vector<std::string>> TomlReader::texts(std::string_view key) {
+  const TomlValue *found = value(key);
+  if (found == nullptr)
+    return std::nullopt;
+  std::vector<std::string> values;
+  bool valid = found->kind == TomlValue::Kind::Array;
+  if (valid)
+    for (const TomlValue &item : found->items) {
+      valid = valid && item.kind == TomlValue::Kind::String;
+      values.push_back(item.text);
+    }
+  if (valid)
+    return values;
+  refuse(key, "a list of texts");
+  return std::nullopt;
+}
+
 std::optional<std::vector<int64_t>> TomlReader::integers(std::string_view key, int64_t least, int64_t most) {
   const TomlValue *found = value(key);
   if (found == nullptr)

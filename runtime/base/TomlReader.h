@@ -66,6 +66,7 @@ public:
   std::optional<double> number(std::string_view key);
   std::optional<bool> boolean(std::string_view key);
   std::optional<std::string> text(std::string_view key);
+  std::optional<std::vector<std::string>> texts(std::string_view key); // a list of them
   std::optional<std::vector<int64_t>> integers(std::string_view key, int64_t least, int64_t most);
   // Amounts, as strings with a unit (Units.h). A time may be a number of seconds; a number of bytes, bytes/s or FLOP/s
   // is refused unless takeBareAmounts() was called, for files that programs wrote before units were asked for.

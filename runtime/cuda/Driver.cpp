@@ -36,15 +36,17 @@ absl::StatusOr<DeviceInfo> selectDevice(int index) {
   info.name = properties.name;
   info.major = properties.major;
   info.minor = properties.minor;
-  if (absl::Status status = checkArchitecture(info.name, HEADRACE_CUDA_ARCHITECTURES, info.major, info.minor);
-      !status.ok())
-    return status;
-  ASSIGN_OR_RETURN(inPlace, attribute(cudaDevAttrCanUseHostPointerForRegisteredMem, index));
-  if (inPlace == 0)
-    return unavailable(absl::StrCat(info.name, " cannot read pinned host memory at the host's addresses"));
+  RETURN_IF_ERROR(checkUsable(info.name, info.major, info.minor, index));
   if (absl::StatusOr<int> node = attribute(cudaDevAttrHostNumaId, index); node.ok())
     info.numaNode = *node; // else unknown
   return info;
+}
+
+absl::Status checkUsable(const std::string &name, int major, int minor, int index) {
+  RETURN_IF_ERROR(checkArchitecture(name, HEADRACE_CUDA_ARCHITECTURES, major, minor));
+  ASSIGN_OR_RETURN(inPlace, attribute(cudaDevAttrCanUseHostPointerForRegisteredMem, index));
+  return inPlace != 0 ? absl::OkStatus()
+                      : unavailable(absl::StrCat(name, " cannot read pinned host memory at the host's addresses"));
 }
 
 absl::Status checkDeviceMemory(uint64_t arena, uint64_t overhead) {

@@ -23,6 +23,9 @@ struct DeviceInfo {
 // place.
 absl::StatusOr<DeviceInfo> selectDevice(int index);
 
+// Unavailable where a GPU of this name and compute capability cannot be used; asks the driver, makes no context.
+absl::Status checkUsable(const std::string &name, int major, int minor, int index);
+
 // ResourceExhausted naming the numbers where the device has fewer than `arena` + `overhead` free bytes.
 absl::Status checkDeviceMemory(uint64_t arena, uint64_t overhead);
 

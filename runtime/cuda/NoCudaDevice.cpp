@@ -2,6 +2,7 @@
 //
 // In a program that was built without CUDA.
 #include "runtime/cuda/CudaDevice.h"
+#include "runtime/cuda/Gpus.h"
 
 namespace headrace::cuda {
 
@@ -10,6 +11,7 @@ absl::StatusOr<std::unique_ptr<core::Device>> makeCudaDevice(const CudaOptions &
                                 "builds it); use --device host or --device sim");
 }
 
+absl::StatusOr<std::vector<Gpu>> gpus() { return std::vector<Gpu>(); }
 absl::StatusOr<GraphCosts> graphCosts(const core::Device &) { return absl::UnavailableError("no cuda device"); }
 absl::StatusOr<std::string> measuredBy(const core::Device &) { return absl::UnavailableError("no cuda device"); }
 absl::StatusOr<std::string> cuptiRefused(const core::Device &) { return absl::UnavailableError("no cuda device"); }

@@ -18,8 +18,12 @@ namespace {
 struct BytesKey {
   std::string_view key;
   uint64_t Hardware::*field;
+  bool optional;
 };
-constexpr BytesKey kBytes[] = {{"memory", &Hardware::memoryBytes}, {"host_memory", &Hardware::hostMemoryBytes}};
+constexpr uint64_t kMostBytes = uint64_t{1} << 62;
+constexpr BytesKey kBytes[] = {{"memory", &Hardware::memoryBytes, false},
+                               {"reserve", &Hardware::reserveBytes, true},
+                               {"host_memory", &Hardware::hostMemoryBytes, true}};
 
 struct RateKey {
   std::string_view key;
@@ -76,8 +80,11 @@ absl::Status validate(const Hardware &hardware, std::string_view where) {
   if (!isName(hardware.name))
     return refuse("name", cat("\"", escaped(hardware.name, 80), "\""), kNameExpected);
   for (const BytesKey &key : kBytes)
-    if (hardware.*key.field == 0 || hardware.*key.field > uint64_t{1} << 62)
+    if ((hardware.*key.field == 0 && !key.optional) || hardware.*key.field > kMostBytes)
       return refuse(key.key, hardware.*key.field, "a positive number of bytes, at most 2^62");
+  if (hardware.reserveBytes >= hardware.memoryBytes)
+    return refuse("reserve", bytesText(hardware.reserveBytes),
+                  cat("less than the memory of ", bytesText(hardware.memoryBytes)));
   for (const RateKey &key : kRates) {
     const double value = hardware.*key.field;
     if (!std::isfinite(value) || value < 0 || (value == 0 && !key.zeroAllowed))
@@ -105,10 +112,14 @@ absl::StatusOr<Hardware> parseHardwareTable(TomlReader &table, const std::string
   };
   hardware.kind = table.oneOf("kind", deviceKindFromName, "\"cuda\" or \"host\"").value_or(hardware.kind);
   missing("kind", "\"cuda\" or \"host\"");
+  hardware.gpus = table.texts("gpus").value_or(hardware.gpus);
   for (const BytesKey &key : kBytes) {
     hardware.*key.field = table.bytes(key.key).value_or(hardware.*key.field);
-    missing(key.key, kBytesExpected);
+    if (!key.optional)
+      missing(key.key, kBytesExpected);
   }
+  if (table.has("host_memory") && table.ok() && hardware.hostMemoryBytes == 0) // which stands for unknown
+    table.refuse("host_memory", "a positive number of bytes, or no such key where it is unknown");
   for (const RateKey &key : kRates) {
     hardware.*key.field = (table.*key.read)(key.key).value_or(hardware.*key.field);
     missing(key.key, key.expected);
@@ -119,6 +130,8 @@ absl::StatusOr<Hardware> parseHardwareTable(TomlReader &table, const std::string
       missing(key.key, kShare);
   }
   RETURN_IF_ERROR(table.finish());
+  if (base && table.has("memory") && !table.has("reserve")) // of another device
+    hardware.reserveBytes = 0;
   if (base && table.has("h2d_bandwidth") && !table.has("d2h_bandwidth"))
     hardware.d2hBandwidth = withH2dBandwidth(*base, hardware.h2dBandwidth).d2hBandwidth;
   if (base && (table.has("h2d_bandwidth") || table.has("d2h_bandwidth")) && !table.has("duplex_bandwidth"))

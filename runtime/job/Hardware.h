@@ -4,8 +4,10 @@
 //
 //   name = "a10"                      # default: the file's name without .toml
 //   kind = "cuda"                     # or "host"
+//   gpus = ["NVIDIA A10"]             # default: none; names that CUDA gives devices that this is the profile of
 //   memory = "24GB"                   # memoryBytes; host_memory, h2d_bandwidth, ... as the fields below
-//   host_memory = "512GiB"
+//   reserve = "1GiB"                  # default 0B
+//   host_memory = "512GiB"            # default: unknown, a card's profile is of no machine
 //   flops_f32 = "31.2TFLOP/s"
 //   flops_f16 = "125TFLOP/s"
 //   memory_bandwidth = "600GB/s"
@@ -26,6 +28,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -43,8 +46,10 @@ std::optional<DeviceKind> deviceKindFromName(std::string_view name);
 struct Hardware {
   std::string name;
   DeviceKind kind = DeviceKind::Cuda;
-  uint64_t memoryBytes = 0;     // device memory
-  uint64_t hostMemoryBytes = 0; // memory behind the link
+  std::vector<std::string> gpus;
+  uint64_t memoryBytes = 0;  // device memory
+  uint64_t reserveBytes = 0; // of it, for the context, graphs and libraries; a plan's budget that is stated may have it
+  uint64_t hostMemoryBytes = 0; // memory behind the link; 0: unknown
   double flopsF32 = 0;          // dense, no sparsity
   double flopsF16 = 0;          // F16 and BF16 with F32 accumulation
   double memoryBandwidth = 0;   // device memory, bytes/s
@@ -57,6 +62,10 @@ struct Hardware {
   double memoryEfficiency = 0; // share of memoryBandwidth reached by streaming kernels
   double linkEfficiency = 1;   // share of h2d/d2hBandwidth reached by the copies of a plan
 
+  // What a plan has of the device where nothing else is said.
+  uint64_t defaultBudget() const { return memoryBytes - reserveBytes; }
+  // What may be offloaded; all there can be where it is unknown.
+  uint64_t hostLimit() const { return hostMemoryBytes > 0 ? hostMemoryBytes : uint64_t{1} << 62; }
   // duplexBandwidth by the faster direction's: 2 where directions do not disturb each other, 1 where together they get
   // what one gets alone.
   double duplexShare() const { return duplexBandwidth / std::max(h2dBandwidth, d2hBandwidth); }
@@ -69,7 +78,7 @@ absl::StatusOr<Hardware> parseHardware(std::string_view text, const std::string 
                                        const std::optional<Hardware> &base = std::nullopt);
 // The keys of one table; `where` (a file) begins the messages of validate(). With a base, keys that are missing keep
 // its figures; but where h2d_bandwidth stands without d2h_bandwidth, that is scaled with it, and duplex_bandwidth with
-// their sum.
+// their sum; and a memory that stands without a reserve has none.
 absl::StatusOr<Hardware> parseHardwareTable(TomlReader &table, const std::string &where, const std::string &defaultName,
                                             const std::optional<Hardware> &base);
 

@@ -163,15 +163,17 @@ struct ModelSource {
 struct Job {
   std::optional<ModelSource> model;
   std::optional<Hardware> hardware;
+  // Of a host that is the machine at hand: bytes that its device memory and its host memory have together, as both lie
+  // in the machine's. Unset: they lie apart.
+  std::optional<uint64_t> sharedMemory = {};
   Goal goal;
   Policy policy;
   Buckets buckets;
   std::vector<std::string> files; // that it was read from, for who must not write over them; folders too
 };
 
-// A path to a folder (Hugging Face), to a .toml shape, or the bare name of a shape shipped under examples/models (found
-// in $HEADRACE_EXAMPLES, beside the binary or in a folder above it, or in the source tree). A path that exists wins
-// over a shipped name.
+// A path to a folder (Hugging Face), to a .toml shape, or the bare name of a shape shipped under examples/models
+// (Examples.h says where they are found). A path that exists wins over a shipped name.
 absl::StatusOr<ModelSource> openModel(const std::string &pathOrName, const FolderOptions &options = {});
 // A path to a .toml file or the bare name of a profile shipped under examples/hardware.
 absl::StatusOr<Hardware> openHardware(const std::string &pathOrName);

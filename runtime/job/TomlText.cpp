@@ -82,21 +82,26 @@ TomlEntries shapeEntries(const ModelSpec &spec) {
 }
 
 TomlEntries hardwareEntries(const Hardware &hardware) {
-  return {{"name", text(hardware.name)},
-          {"kind", text(deviceKindName(hardware.kind))},
-          {"memory", text(bytesText(hardware.memoryBytes))},
-          {"host_memory", text(bytesText(hardware.hostMemoryBytes))},
-          {"flops_f32", text(flopsText(hardware.flopsF32))},
-          {"flops_f16", text(flopsText(hardware.flopsF16))},
-          {"memory_bandwidth", text(bandwidthText(hardware.memoryBandwidth))},
-          {"h2d_bandwidth", text(bandwidthText(hardware.h2dBandwidth))},
-          {"d2h_bandwidth", text(bandwidthText(hardware.d2hBandwidth))},
-          {"duplex_bandwidth", text(bandwidthText(hardware.duplexBandwidth))},
-          {"copy_latency", number(hardware.copyLatency)},
-          {"launch_overhead", number(hardware.launchOverhead)},
-          {"flops_efficiency", number(hardware.flopsEfficiency)},
-          {"memory_efficiency", number(hardware.memoryEfficiency)},
-          {"link_efficiency", number(hardware.linkEfficiency)}};
+  TomlEntries e = {{"name", text(hardware.name)},
+                   {"kind", text(deviceKindName(hardware.kind))},
+                   {"memory", text(bytesText(hardware.memoryBytes))}};
+  if (hardware.reserveBytes > 0)
+    e.emplace_back("reserve", text(bytesText(hardware.reserveBytes)));
+  if (hardware.hostMemoryBytes > 0)
+    e.emplace_back("host_memory", text(bytesText(hardware.hostMemoryBytes)));
+  const TomlEntries rates = {{"flops_f32", text(flopsText(hardware.flopsF32))},
+                             {"flops_f16", text(flopsText(hardware.flopsF16))},
+                             {"memory_bandwidth", text(bandwidthText(hardware.memoryBandwidth))},
+                             {"h2d_bandwidth", text(bandwidthText(hardware.h2dBandwidth))},
+                             {"d2h_bandwidth", text(bandwidthText(hardware.d2hBandwidth))},
+                             {"duplex_bandwidth", text(bandwidthText(hardware.duplexBandwidth))},
+                             {"copy_latency", number(hardware.copyLatency)},
+                             {"launch_overhead", number(hardware.launchOverhead)},
+                             {"flops_efficiency", number(hardware.flopsEfficiency)},
+                             {"memory_efficiency", number(hardware.memoryEfficiency)},
+                             {"link_efficiency", number(hardware.linkEfficiency)}};
+  e.insert(e.end(), rates.begin(), rates.end());
+  return e;
 }
 
 } // namespace headrace::model

@@ -18,6 +18,7 @@ struct ModelSpec;
 using TomlEntries = std::vector<std::pair<std::string, std::string>>; // key, TOML value
 
 TomlEntries shapeEntries(const ModelSpec &spec);
+// Without `gpus`, and without a reserve or a host memory that there is none of.
 TomlEntries hardwareEntries(const Hardware &hardware);
 
 std::string tomlText(std::string_view value);   // quoted and escaped

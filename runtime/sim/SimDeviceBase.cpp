@@ -32,9 +32,9 @@ absl::Status SimDeviceBase::open(const plan::Plan &plan, const core::DeviceOptio
     return absl::ResourceExhaustedError(absl::StrCat("sim: the plan takes ", plan.arenaBytes,
                                                      " bytes of device memory, ", hardware.name, " has ",
                                                      hardware.memoryBytes));
-  if (plan.hostBytes > hardware.hostMemoryBytes)
+  if (plan.hostBytes > hardware.hostLimit())
     return absl::ResourceExhaustedError(absl::StrCat("sim: the plan takes ", plan.hostBytes, " bytes of host memory, ",
-                                                     hardware.name, " has ", hardware.hostMemoryBytes));
+                                                     hardware.name, " has ", hardware.hostLimit()));
   ++opening_; // graphs of an earlier plan are refused
   plan_ = &plan;
   options_ = options;
@@ -158,10 +158,10 @@ absl::Status SimDeviceBase::reserveSwap(uint64_t bytes) {
   RETURN_IF_ERROR(drain());
   swapBytes_ = 0;
   const model::Hardware &hardware = plan_->hardware;
-  if (bytes > hardware.hostMemoryBytes - std::min(plan_->hostBytes, hardware.hostMemoryBytes))
+  if (bytes > hardware.hostLimit() - std::min(plan_->hostBytes, hardware.hostLimit()))
     return absl::ResourceExhaustedError(absl::StrCat("sim: swap memory: ", bytes, " bytes beside the plan's ",
                                                      plan_->hostBytes, " of host memory, ", hardware.name, " has ",
-                                                     hardware.hostMemoryBytes));
+                                                     hardware.hostLimit()));
   swapBytes_ = bytes;
   return absl::OkStatus();
 }

@@ -77,7 +77,8 @@ std::vector<Case> others() {
           {"opt-6.7b", opt + "--device-memory 12GiB"},
           {"opt-6.7b", opt + "--device-memory 16GiB --policy headrace --slo-factor 2"},
           {"llama-2-13b", "--hardware a10 --batch 1 --context 2048"},
-          {"llama-3.1-8b", "--hardware rtx4090 --device-memory 8GiB --batch 8 --context 2048 --kv-dtype f16"},
+          {"llama-3.1-8b", "--hardware rtx4090 --memory 24GB --host-memory 882GB --device-memory 8GiB --batch 8 "
+                           "--context 2048 --kv-dtype f16"},
           {"golden/llama-7-gqa-llama3-f32", "--policy headrace --slo-factor 3 --placements 4 --elastic-kv on --batch 4 "
                                             "--context 128"},
           {"golden/opt-12-gelu-f16", "--policy select-n --slo-factor 3 --placements 3 --elastic-kv on --batch 4 "

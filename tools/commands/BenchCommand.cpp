@@ -59,7 +59,8 @@ class Bench {
 public:
   // `weights` are null for a device that holds no data.
   Bench(const BenchOptions &options, const AssembledJob &assembled, const model::WeightSource *weights)
-      : options_(options), input_(assembled.input), job_(assembled.job), weights_(weights) {
+      : options_(options), input_(assembled.input), job_(assembled.job), weights_(weights), device_(options.device) {
+    device_.device = options.device.deviceOr(assembled.device);
     if (options.instances == model::Instances::Together)
       roles_ = {BenchRole::Both};
     else if (options.phase == BenchRole::Both)
@@ -77,8 +78,8 @@ public:
     report_.inputLength = *job_.goal.inputLen;
     report_.outputLength = *job_.goal.outputLen;
     report_.rounds = options_.rounds;
-    report_.deviceMemory = job_.goal.deviceMemory.value_or(job_.hardware->memoryBytes);
-    report_.device = deviceName(options_.device, job_.hardware->kind);
+    report_.deviceMemory = job_.goal.deviceMemory.value_or(job_.hardware->defaultBudget());
+    report_.device = device_.device;
     Progress progress("bench");
     cells_ = batches.size() * (policies.size() + 1);
     for (const int64_t batch : batches)
@@ -183,7 +184,7 @@ private:
         one.refused = made->refused;
         if (made->plan) {
           ASSIGN_OR_RETURN(instance, BenchInstance::load(*std::move(made->plan), role, one.load, made->objective,
-                                                         options_.device, weights_));
+                                                         device_, weights_));
           one.instance = std::move(instance);
           one.prompts = randomPrompts(one.load.batch, one.load.input, job_.model->spec->vocab, options_.seed);
           report_.device = std::string(one.instance->device());
@@ -278,6 +279,7 @@ private:
   const JobInput &input_;
   const model::Job &job_;
   const model::WeightSource *weights_;
+  DeviceFlags device_; // named
   std::vector<BenchRole> roles_;
   BenchReport report_;
   uint64_t cell_ = 0, cells_ = 0; // of its progress: policies, and then their rounds, of each batch
@@ -365,11 +367,12 @@ absl::Status setLengths(const BenchOptions &options, model::Job &job) {
 
 // The weights that every instance loads; null where the device holds no data. Refuses a device that is not there, and
 // lanes that it does not have.
-absl::StatusOr<std::unique_ptr<model::WeightSource>> openFor(const BenchOptions &options, const model::Job &job) {
-  ASSIGN_OR_RETURN(device, makeDevice(deviceName(options.device, job.hardware->kind), options.device));
+absl::StatusOr<std::unique_ptr<model::WeightSource>> openFor(const BenchOptions &options,
+                                                             const AssembledJob &assembled) {
+  ASSIGN_OR_RETURN(device, makeDevice(options.device.deviceOr(assembled.device), options.device));
   if (!device->holdsData())
     return nullptr;
-  return openWeights(options.weights, weightsOf(job));
+  return openWeights(options.weights, weightsOf(assembled.job));
 }
 
 absl::Status write(const BenchOptions &options, const Outputs &outputs, const BenchReport &report) {
@@ -406,7 +409,7 @@ absl::Status benchCommand(const BenchOptions &options) {
   RETURN_IF_ERROR(setLengths(options, assembled.job));
   ASSIGN_OR_RETURN(batches, batchesOf(options, job));
   RETURN_IF_ERROR(checkPolicies(options, job));
-  ASSIGN_OR_RETURN(weights, openFor(options, job));
+  ASSIGN_OR_RETURN(weights, openFor(options, assembled));
   ASSIGN_OR_RETURN(report, Bench(options, assembled, weights.get()).run(policiesOf(options), batches));
   return write(options, outputs, report);
 }

@@ -51,7 +51,7 @@ BenchInstance::load(plan::Plan plan, BenchRole role, const BenchLoad &load, cons
   instance->decodePlacement_ = placementFor(kept, /*decode=*/true, load);
   if (role == BenchRole::Decode) // its prompts are the other instance's work
     instance->prefillPlacement_ = instance->decodePlacement_;
-  ASSIGN_OR_RETURN(device, makeDevice(deviceName(flags, kept.hardware.kind), flags));
+  ASSIGN_OR_RETURN(device, makeDevice(flags.deviceOr(deviceFor(kept.hardware.kind)), flags));
   instance->device_ = std::move(device);
   core::LoadOptions loadOptions;
   loadOptions.placement = instance->prefillPlacement_;

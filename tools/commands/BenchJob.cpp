@@ -108,6 +108,7 @@ absl::StatusOr<BenchObjective> objectiveOf(const model::Job &job, BenchRole role
   resident.goal.deviceMemory = kLargeDevice;
   resident.goal.kvDeviceMemory.reset();
   resident.hardware->memoryBytes = kLargeDevice;
+  resident.sharedMemory.reset();
   absl::StatusOr<plan::Plan> plan = compileJob(benchJob(resident, role, load));
   if (!plan.ok())
     return plan.status();

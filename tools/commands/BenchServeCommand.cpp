@@ -86,7 +86,7 @@ private:
     outputs.addInputs({options_.traffic.path, options_.weights.folder});
     ASSIGN_OR_RETURN(source, ServePlan::open(options_, outputs));
     if (!device_)
-      RETURN_IF_ERROR(openDevice(deviceName(options_.device, source.hardware())));
+      RETURN_IF_ERROR(openDevice(options_.device.deviceOr(source.device())));
     RETURN_IF_ERROR(traffic.draw(source.goal(), source.mostContext(), source.model().vocab));
     RETURN_IF_ERROR(source.fit(options_, traffic));
     RETURN_IF_ERROR(checkStopIds(stopIds_, source.model().vocab));

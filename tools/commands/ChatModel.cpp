@@ -37,8 +37,8 @@ absl::Status ChatModel::openSource() {
   RETURN_IF_ERROR(checkWeightFlags(options_.weights));
   ASSIGN_OR_RETURN(stopIds, parseIds(options_.sampling.stopIds, "command line: --stop-ids"));
   Outputs outputs(false); // it has none
-  ASSIGN_OR_RETURN(source, RunSource::open(options_.job, options_.linkBandwidth, outputs));
-  ASSIGN_OR_RETURN(device, makeDevice(deviceName(options_.device, source.hardware()), options_.device));
+  ASSIGN_OR_RETURN(source, RunSource::open(options_.job, options_.linkBandwidth, options_.text.quiet, outputs));
+  ASSIGN_OR_RETURN(device, makeDevice(options_.device.deviceOr(source.device()), options_.device));
   if (!device->holdsData())
     return absl::FailedPreconditionError(
         cat("--device ", device->kind(), " holds no data: expected host or cuda, which have something to say"));

@@ -206,7 +206,7 @@ CLI::App *addFleet(CLI::App &app, FleetOptions &options) {
 CLI::App *addRun(CLI::App &app, RunOptions &options) {
   CLI::App *command = app.add_subcommand("run", "generate tokens; report times, bytes and stalls");
   addGenerate(*command, options);
-  addDevice(*command, options.device, "the plan's");
+  addDevice(*command, options.device, options.job, "the plan's");
   addGraphBuild(*command, options.device);
   addWeights(*command, options.weights, "the folder of the weights (default: the one the plan was made from)");
   command->add_flag("--verify-weights", options.weights.verify,
@@ -254,7 +254,7 @@ CLI::App *addBench(CLI::App &app, BenchOptions &options) {
                       1, kMostTokens);
   addInteger<int64_t>(*command, "--rounds", options.rounds, "how often each is run, in turn; one more comes first", 1)
       ->default_str("3");
-  addDevice(*command, options.device, "the hardware's");
+  addDevice(*command, options.device, options.job, "the hardware's");
   addWeights(*command, options.weights, "the folder of the weights (default: the model's)");
   addSeed(*command, "--seed", options.seed, "of the random prompts");
   command->add_option("--svg", options.svg, "write the comparison as bars");
@@ -341,7 +341,7 @@ CLI::App *addBenchServe(CLI::App &app, BenchServeOptions &options) {
       "one of the plan's placements for all iterations (default: the one chosen for each, else the first)", 0);
   addBandwidth(*command, "--link-bandwidth", options.linkBandwidth,
                "pace copies to this in each direction, such as 12GB/s");
-  addDevice(*command, options.device, "the plan's");
+  addDevice(*command, options.device, options.job, "the plan's");
   addGraphBuild(*command, options.device);
   addWeights(*command, options.weights, "the folder of the weights (default: the one the plan was made from)");
   addLanes(*command, options.device);
@@ -363,7 +363,7 @@ CLI::App *addProfile(CLI::App &app, ProfileOptions &options) {
   addKeys(*command, options.job, "a model (folder, shape .toml, shipped shape's name), or a job file", profileTakes);
   command->add_option("-o,--output", options.output, "the record to write; one that was begun is continued");
   addOverwrite(*command, options.overwrite);
-  addDevice(*command, options.device, "the hardware's kind");
+  addDevice(*command, options.device, options.job, "the hardware's kind");
   command->add_option("--batches", options.batches, "powers of two, \"1,2,4\" (default: 1 to 128)");
   command->add_option("--sequences", options.sequences,
                       "powers of two, tokens a sequence (default: 64 to the model's positions)");

@@ -58,6 +58,8 @@ struct DeviceFlags {
   cuda::TraceBy traceBy = cuda::TraceBy::Auto;
   std::string cudaLibraries; // folders of cublasLt and CUPTI, separated by colons; tried first
   bool pin = false, lowLatency = false;
+
+  const std::string &deviceOr(const std::string &otherwise) const { return device.empty() ? otherwise : device; }
 };
 
 // Where its weights come from (RunSetup.h).

@@ -73,7 +73,8 @@ void printText(const CompileOptions &options, const model::Job &job, const plan:
   line("limited by", plan.limitingResource);
   line("device memory", absl::StrFormat("%s of %s allowed (%d of %d bytes)", formatBytes(plan.arenaBytes),
                                         formatBytes(plan.deviceMemory), plan.arenaBytes, plan.deviceMemory));
-  line("host memory", absl::StrFormat("%s (%d bytes)", formatBytes(plan.hostBytes), plan.hostBytes));
+  line("host memory",
+       absl::StrFormat("%s (%d bytes)%s", formatBytes(plan.hostBytes), plan.hostBytes, unknownHostMemory(plan)));
   if (!plan.choices.empty())
     line("policy", describeGoal(plan));
   for (const VariantReport &r : reportVariants(plan)) {

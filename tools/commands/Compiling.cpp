@@ -18,26 +18,15 @@
 #include "tools/commands/Progress.h"
 #include "tools/commands/PromptTime.h"
 #include "tools/commands/RunSetup.h"
+#include "tools/report/Format.h"
 #include "tools/report/RecordCosts.h"
 
 namespace headrace::tools {
 namespace {
 
-using model::hardwareEntries;
 using model::shapeEntries;
 using model::TomlEntries;
 using model::tomlNumber;
-
-// A word of a command line, quoted where a shell would take it apart.
-std::string shellWord(const std::string &word) {
-  constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./,:=+%@";
-  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos)
-    return word;
-  std::string out = "'";
-  for (const char c : word)
-    out += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return out + "'";
-}
 
 // A shipped shape by its name, which means the same in every folder; anything else by its path.
 std::string modelWord(const std::string &path) {
@@ -47,15 +36,6 @@ std::string modelWord(const std::string &path) {
         shipped.ok() && *shipped == path)
       return file.stem().string();
   return path;
-}
-
-// What flags over `profile` need not say: its figures, and what --h2d-bandwidth and --d2h-bandwidth scale.
-TomlEntries impliedEntries(const model::Hardware &profile, const model::Hardware &wanted) {
-  model::Hardware implied = withH2dBandwidth(profile, wanted.h2dBandwidth);
-  implied.h2dBandwidth = profile.h2dBandwidth;
-  if (implied.d2hBandwidth != wanted.d2hBandwidth)
-    implied.duplexBandwidth = 0; // to be said, whatever it is
-  return hardwareEntries(implied);
 }
 
 // Whether the interval or the number of layers, with the rest of the flags, leads to this placement again.
@@ -93,14 +73,8 @@ void addModel(const model::ModelSource &model, Words &words) {
     words.add(flag, value);
 }
 
-// A profile that no name stands for is spelled out over the one that every headrace has.
 void addHardware(const model::Hardware &hardware, Words &words) {
-  absl::StatusOr<model::Hardware> profile = model::openHardware(hardware.name);
-  if (!profile.ok())
-    profile = model::openHardware("host");
-  words.add("--hardware", profile.ok() ? profile->name : "host");
-  for (const auto &[flag, value] : differingFlags(
-           "hardware", profile.ok() ? impliedEntries(*profile, hardware) : TomlEntries{}, hardwareEntries(hardware)))
+  for (const auto &[flag, value] : hardwareFlags(hardware))
     words.add(flag, value);
 }
 
@@ -268,6 +242,14 @@ absl::StatusOr<plan::Plan> compileJob(const model::Job &job, const PhaseText &on
     }
   }
   const bool stated = job.policy.actShare && !job.policy.actShare->isAuto(); // auto knows the bytes
+  if (plan.ok() && job.sharedMemory && plan->arenaBytes + plan->hostBytes > *job.sharedMemory)
+    return absl::ResourceExhaustedError(model::cat(
+        "the plan takes ", plan->arenaBytes, " bytes of device memory and ", plan->hostBytes, " of host memory (",
+        formatBytes(plan->arenaBytes), " and ", formatBytes(plan->hostBytes),
+        "), on the host both lie in the machine's, of which plans may have ", *job.sharedMemory, " (",
+        formatBytes(*job.sharedMemory), "). What would do: ", plan->arenaBytes + plan->hostBytes,
+        " bytes, a smaller KV cache (a shorter context, a smaller batch, fewer kv_tokens); --hardware host with "
+        "--memory and --host-memory"));
   if (plan.ok() && stated && plan->actBlocks > 0 && plan->actBlockBytes() >= plan->kvBlockBytes())
     warnOnce(model::cat("policy.act_ratio = ", model::actShareText(plan->actShare), ": an activation block of ",
                         plan->model->name, " takes ", plan->actBlockBytes(), " bytes a layer, its keys and values ",

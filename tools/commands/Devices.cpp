@@ -92,10 +92,6 @@ std::string deviceNames(bool groups) {
   return text;
 }
 
-std::string deviceName(const DeviceFlags &flags, model::DeviceKind hardware) {
-  return !flags.device.empty() ? flags.device : hardware == model::DeviceKind::Cuda ? "cuda" : "host";
-}
-
 absl::StatusOr<std::unique_ptr<core::Device>> makeDevice(const std::string &name, const DeviceFlags &flags) {
   const DeviceFactory *factory = factoryFor(name, /*group=*/false);
   if (factory == nullptr)

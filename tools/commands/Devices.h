@@ -17,8 +17,6 @@ namespace headrace::tools {
 // "host, sim or cuda, or cuda:1 for the second GPU"; of groups: "host or sim".
 std::string deviceNames(bool groups = false);
 
-// --device, or the one for this kind of hardware.
-std::string deviceName(const DeviceFlags &flags, model::DeviceKind hardware);
 // kInvalidArgument, naming the flag, for what none answers to, and for a flag that asks of a device what it has not.
 // --pin: of the host device, two cores of those this process may use; the same one twice if there is only one.
 absl::StatusOr<std::unique_ptr<core::Device>> makeDevice(const std::string &name, const DeviceFlags &flags);

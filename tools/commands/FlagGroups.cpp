@@ -34,7 +34,8 @@ void addIgnoreAdapter(CLI::App &app, model::FolderOptions &folder) {
 void addKeys(CLI::App &app, JobInput &input, const char *source, bool (*takes)(const KeyFlag &)) {
   app.add_option("source", input.source, source)->type_name("");
   app.add_option("--model", input.modelFlag, "a model for a job file: folder, shape .toml, or a shipped shape's name");
-  app.add_option("--hardware", input.hardwareFlag, "a profile's .toml, or a shipped one's name (default: host)");
+  app.add_option("--hardware", input.hardwareFlag,
+                 "a profile's .toml, or a shipped one's name (default: this machine's)");
   addIgnoreAdapter(app, input.folder);
   const std::map<std::string_view, const char *> groups = {{"goal", "Goal"},
                                                            {"policy", "Policy"},
@@ -123,8 +124,9 @@ void addOverwrite(CLI::App &app, bool &overwrite) {
   app.add_flag("--overwrite", overwrite, "replace output files that headrace did not write, too; never an input");
 }
 
-void addDevice(CLI::App &app, DeviceFlags &flags, const char *byDefault) {
-  app.add_option("--device", flags.device, deviceNames() + " (default: " + byDefault + ")");
+void addDevice(CLI::App &app, DeviceFlags &flags, JobInput &job, const char *byDefault) {
+  app.add_option("--device", flags.device, deviceNames() + " (default: " + byDefault + ")")
+      ->each([&job](const std::string &device) { job.device = device; });
 }
 void addGraphBuild(CLI::App &app, DeviceFlags &flags) {
   addChoice<bool>(app, "--graph-build", flags.captureGraphs, "how CUDA graphs are made: explicit or capture",

@@ -29,8 +29,8 @@ void addScheduler(CLI::App &app, SchedulerFlags &flags);
 void addOverwrite(CLI::App &app, bool &overwrite);
 void addIgnoreAdapter(CLI::App &app, model::FolderOptions &folder); // addKeys() and addJob() add it, too
 
-// Which device, and how its lanes run.
-void addDevice(CLI::App &app, DeviceFlags &flags, const char *byDefault);
+// Which device, and how its lanes run. A job that names no hardware is for the device that is named.
+void addDevice(CLI::App &app, DeviceFlags &flags, JobInput &job, const char *byDefault);
 void addGraphBuild(CLI::App &app, DeviceFlags &flags);
 void addLanes(CLI::App &app, DeviceFlags &flags);
 

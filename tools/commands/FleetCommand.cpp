@@ -168,6 +168,7 @@ private:
     JobInput input;
     input.source = device.job;
     input.folder = options_.folder;
+    input.device = options_.device;
     if (!options_.policy.empty())
       input.flags["--policy"] = options_.policy;
     if (!options_.placements.empty())

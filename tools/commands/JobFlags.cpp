@@ -12,6 +12,7 @@
 #include "runtime/model/Shape.h"
 #include "tools/commands/EngineFlags.h"
 #include "tools/commands/InputErrors.h"
+#include "tools/commands/Machine.h"
 
 namespace headrace::tools {
 namespace {
@@ -93,14 +94,27 @@ absl::Status applyShape(const JobInput &input, model::Job &job) {
   return absl::OkStatus();
 }
 
-absl::Status applyHardware(const JobInput &input, model::Job &job) {
-  if (!input.hardwareFlag.empty() || !job.hardware) {
-    const std::string name = input.hardwareFlag.empty() ? "host" : input.hardwareFlag;
-    absl::StatusOr<model::Hardware> opened = model::openHardware(name);
+// The machine's own, where neither the command line nor a job file has one.
+absl::Status findHardware(const std::string &device, AssembledJob &out) {
+  ASSIGN_OR_RETURN(machine, thisMachine());
+  ASSIGN_OR_RETURN(found, machineHardware(machine, device));
+  out.job.hardware = std::move(found.hardware);
+  out.job.sharedMemory = found.sharedMemory;
+  out.device = std::move(found.device);
+  out.notes.push_back(std::move(found.said));
+  return absl::OkStatus();
+}
+
+absl::Status applyHardware(const JobInput &input, AssembledJob &out) {
+  model::Job &job = out.job;
+  if (!input.hardwareFlag.empty()) {
+    absl::StatusOr<model::Hardware> opened = model::openHardware(input.hardwareFlag);
     if (!opened.ok())
       return absl::Status(opened.status().code(), cat(kCommandLine, ": --hardware: ", opened.status().message()));
-    job.files.push_back(name); // a shipped one's name is no file
+    job.files.push_back(input.hardwareFlag); // a shipped one's name is no file
     job.hardware = *std::move(opened);
+  } else if (!job.hardware) {
+    RETURN_IF_ERROR(findHardware(input.device, out));
   }
   ASSIGN_OR_RETURN(values, flagTable(input.flags, "hardware"));
   if (values.keys.empty())
@@ -110,6 +124,8 @@ absl::Status applyHardware(const JobInput &input, model::Job &job) {
   if (!changed.ok())
     return aboutFlags(changed.status());
   job.hardware = *std::move(changed);
+  if (input.flags.contains("--memory") || input.flags.contains("--host-memory"))
+    job.sharedMemory.reset(); // what there is of each is said
   return absl::OkStatus();
 }
 
@@ -157,6 +173,8 @@ absl::Status applyBuckets(const JobInput &input, model::Buckets &buckets) {
 }
 
 } // namespace
+
+std::string deviceFor(model::DeviceKind kind) { return kind == model::DeviceKind::Cuda ? "cuda" : "host"; }
 
 absl::Status aboutInput(const JobInput &input, const absl::Status &status) {
   const std::string message(status.message());
@@ -206,7 +224,9 @@ absl::StatusOr<AssembledJob> assembleJob(const JobInput &given) {
     return input.source.empty()
                ? badUsage("no model: expected a folder, a shape, or a job file")
                : absl::InvalidArgumentError(cat(input.source, ": no [model]: expected one, or --model"));
-  RETURN_IF_ERROR(applyHardware(input, job));
+  RETURN_IF_ERROR(applyHardware(input, out));
+  if (out.device.empty())
+    out.device = deviceFor(job.hardware->kind);
   RETURN_IF_ERROR(translateEngineFlags(input, job, out.notes));
   RETURN_IF_ERROR(applyGoal(input, job.goal));
   RETURN_IF_ERROR(applyPolicy(input, job.policy));

@@ -22,6 +22,7 @@ struct JobInput {
   std::string source;       // a model's folder, shape or shipped name, or a job file; may be empty
   std::string modelFlag;    // --model: wins over the job file's
   std::string hardwareFlag; // --hardware
+  std::string device;       // --device: where no hardware is named, that of this device
   FlagTexts flags;
   model::FolderOptions folder;                 // --ignore-adapter
   std::map<std::string, std::string> synonyms; // other engines' flags for exactly one of ours, by their name
@@ -38,10 +39,15 @@ struct JobInput {
 struct AssembledJob {
   JobInput input;                 // as given, flags of other engines translated
   model::Job job;                 // model and hardware are set
+  std::string device;             // that runs it where --device does not say
   std::vector<std::string> notes; // what flags of other engines were taken for, one line each
 };
 
-// The job that file, model and flags describe. Hardware is the shipped profile "host" unless said otherwise.
+// What runs plans for hardware of a kind: "host", "cuda".
+std::string deviceFor(model::DeviceKind kind);
+
+// The job that file, model and flags describe. Hardware is this machine's (Machine.h) unless said otherwise, which a
+// note then says.
 absl::StatusOr<AssembledJob> assembleJob(const JobInput &input);
 
 // A refusal of "goal.batch = ..." (or "hardware: memory = ...") with where that was given: the flag, or the job's file

@@ -8,6 +8,7 @@
 #include "absl/strings/str_split.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
+#include "runtime/job/JobFile.h"
 #include "runtime/model/Family.h"
 #include "tools/commands/InputErrors.h"
 
@@ -104,6 +105,8 @@ constexpr KeyFlag kKeyFlags[] = {
     {"hardware", "name", "--hardware-name", kText, "the profile's name"},
     {"hardware", "kind", "--hardware-kind", kText, "cuda or host"},
     {"hardware", "memory", "--memory", kAmount, "device memory there is"},
+    {"hardware", "reserve", "--reserve", kAmount,
+     "of --memory, left to the context, graphs and libraries where --device-memory is not given"},
     {"hardware", "host_memory", "--host-memory", kAmount, "host memory there is"},
     {"hardware", "flops_f32", "--flops-f32", kAmount, "such as 31.2TFLOP/s"},
     {"hardware", "flops_f16", "--flops-f16", kAmount, "such as 125TFLOP/s"},
@@ -249,6 +252,42 @@ differingFlags(std::string_view section, const model::TomlEntries &base, const m
         text += c;
     flags.emplace_back(std::string(flag.flag), text);
   }
+  return flags;
+}
+
+std::string shellWord(const std::string &word) {
+  constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./,:=+%@";
+  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos)
+    return word;
+  std::string out = "'";
+  for (const char c : word)
+    out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return out + "'";
+}
+
+namespace {
+
+// What flags over `profile` need not say: its figures, and what --h2d-bandwidth and --d2h-bandwidth scale.
+model::TomlEntries impliedEntries(const model::Hardware &profile, const model::Hardware &wanted) {
+  model::Hardware implied = withH2dBandwidth(profile, wanted.h2dBandwidth);
+  implied.h2dBandwidth = profile.h2dBandwidth;
+  if (implied.d2hBandwidth != wanted.d2hBandwidth)
+    implied.duplexBandwidth = 0; // to be said, whatever it is
+  if (implied.memoryBytes != wanted.memoryBytes)
+    implied.reserveBytes = 0; // likewise
+  return hardwareEntries(implied);
+}
+
+} // namespace
+
+std::vector<std::pair<std::string, std::string>> hardwareFlags(const model::Hardware &hardware) {
+  absl::StatusOr<model::Hardware> profile = model::openHardware(hardware.name);
+  if (!profile.ok())
+    profile = model::openHardware("host");
+  std::vector<std::pair<std::string, std::string>> flags = {{"--hardware", profile.ok() ? profile->name : "host"}};
+  const model::TomlEntries base = profile.ok() ? impliedEntries(*profile, hardware) : model::TomlEntries{};
+  for (auto &flag : differingFlags("hardware", base, model::hardwareEntries(hardware)))
+    flags.push_back(std::move(flag));
   return flags;
 }
 

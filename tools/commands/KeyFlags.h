@@ -17,6 +17,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "runtime/base/TomlReader.h"
+#include "runtime/job/Hardware.h"
 #include "runtime/job/TomlText.h"
 
 namespace headrace::tools {
@@ -49,5 +50,12 @@ model::TomlReader flagReader(const model::TomlValue &table, std::string_view sec
 // and value, in the order of keyFlags().
 std::vector<std::pair<std::string, std::string>>
 differingFlags(std::string_view section, const model::TomlEntries &base, const model::TomlEntries &wanted);
+
+// `--hardware` and the flags that make its profile this hardware; one that no name stands for is spelled out over the
+// profile of the host.
+std::vector<std::pair<std::string, std::string>> hardwareFlags(const model::Hardware &hardware);
+
+// A word of a command line, quoted where a shell would take it apart.
+std::string shellWord(const std::string &word);
 
 } // namespace headrace::tools

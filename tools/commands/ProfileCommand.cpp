@@ -181,7 +181,7 @@ private:
     outputs_.add("--output", options_.output, OutputKind::Record);
     outputs_.addInputs(job_.files);
     RETURN_IF_ERROR(outputs_.check());
-    ASSIGN_OR_RETURN(device, makeDevice(deviceName(options_.device, job_.hardware->kind), options_.device));
+    ASSIGN_OR_RETURN(device, makeDevice(options_.device.deviceOr(assembled.device), options_.device));
     device_ = std::move(device);
     identity_ = recordIdentity(job_, device_->kind() == "sim");
     return absl::OkStatus();
@@ -204,7 +204,7 @@ private:
     request_.hardware = *job_.hardware;
     request_.activation = identity_.activation;
     request_.kv = identity_.kv;
-    request_.deviceMemory = job_.goal.deviceMemory.value_or(job_.hardware->memoryBytes);
+    request_.deviceMemory = job_.goal.deviceMemory.value_or(job_.hardware->defaultBudget());
     request_.blockTokens = job_.goal.blockTokens;
     request_.all = options_.all;
     request_.plans = [&](const profile::PlanSizes &sizes) { return compileResident(job_, identity_, sizes); };

@@ -142,10 +142,10 @@ private:
       RETURN_IF_ERROR(checkSamplingFlags(options_.sampling));
     RETURN_IF_ERROR(checkWeightFlags(options_.weights));
     ASSIGN_OR_RETURN(stopIds, parseIds(options_.sampling.stopIds, "command line: --stop-ids"));
-    ASSIGN_OR_RETURN(source, RunSource::open(options_.job, options_.linkBandwidth, outputs));
+    ASSIGN_OR_RETURN(source, RunSource::open(options_.job, options_.linkBandwidth, options_.text.quiet, outputs));
     RETURN_IF_ERROR(checkPromptFlags(options_.prompts, options_.text));
     if (!device_)
-      RETURN_IF_ERROR(openDevice(deviceName(options_.device, source.hardware())));
+      RETURN_IF_ERROR(openDevice(options_.device.deviceOr(source.device())));
     RETURN_IF_ERROR(checkDevice());
     if (options_.placement)
       RETURN_IF_ERROR(source.checkPlacement(*options_.placement));

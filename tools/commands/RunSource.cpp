@@ -45,11 +45,11 @@ absl::Status refuseJobFlags(const JobInput &input) {
                       ": a plan has its model, hardware, goal and policy already: expected a model, or no such flag"));
 }
 
-absl::StatusOr<RunSource> RunSource::open(const JobInput &input, double linkBandwidth, Outputs &outputs) {
+absl::StatusOr<RunSource> RunSource::open(const JobInput &input, double linkBandwidth, bool quiet, Outputs &outputs) {
   RunSource source;
   source.folder_ = input.folder;
   RETURN_IF_ERROR(isPlanFile(input.source) ? source.readPlan(input, outputs)
-                                           : source.readJob(input, linkBandwidth, outputs));
+                                           : source.readJob(input, linkBandwidth, quiet, outputs));
   return source;
 }
 
@@ -64,9 +64,10 @@ absl::Status RunSource::readPlan(const JobInput &input, Outputs &outputs) {
   return absl::OkStatus();
 }
 
-absl::Status RunSource::readJob(const JobInput &input, double linkBandwidth, Outputs &outputs) {
+absl::Status RunSource::readJob(const JobInput &input, double linkBandwidth, bool quiet, Outputs &outputs) {
   ASSIGN_OR_RETURN(assembled, assembleJob(input));
-  say(assembled.notes);
+  if (!quiet)
+    say(assembled.notes);
   outputs.addInputs(assembled.job.files);
   RETURN_IF_ERROR(outputs.check());
   if (linkBandwidth > 0)

@@ -2,7 +2,7 @@
 //
 // What run and simulate run: a plan that was read, or a job that is to be compiled to one; and the prompts.
 //
-//   absl::StatusOr<RunSource> source = RunSource::open(options.job, 0, outputs);    refuses what can be refused at once
+//   absl::StatusOr<RunSource> source = RunSource::open(options.job, 0, false, outputs);    refuses what can be refused at once
 //   source->fit(batch, context);                                                    what the job leaves open
 //   absl::StatusOr<plan::Plan> plan = std::move(*source).makePlan();         takes long
 #pragma once
@@ -36,10 +36,11 @@ class RunSource {
 public:
   // Adds what it reads to the inputs of `outputs`, and checks them. `linkBandwidth`: that of the run, 0: the
   // hardware's.
-  static absl::StatusOr<RunSource> open(const JobInput &input, double linkBandwidth, Outputs &outputs);
+  static absl::StatusOr<RunSource> open(const JobInput &input, double linkBandwidth, bool quiet, Outputs &outputs);
 
   const model::ModelSpec &model() const { return plan_ ? plan_->model : assembled_->job.model->spec; }
-  model::DeviceKind hardware() const { return plan_ ? plan_->hardware.kind : assembled_->job.hardware->kind; }
+  // That runs it where --device does not say.
+  std::string device() const { return plan_ ? deviceFor(plan_->hardware.kind) : assembled_->device; }
   // Of the model, or a shape's file; empty: it was not said where.
   const std::string &folder() const { return plan_ ? plan_->modelPath : assembled_->job.model->path; }
   // Tokens of a prompt with its new ones, at most; of a job that does not say, the model's positions.
@@ -57,7 +58,7 @@ public:
 
 private:
   absl::Status readPlan(const JobInput &input, Outputs &outputs);
-  absl::Status readJob(const JobInput &input, double linkBandwidth, Outputs &outputs);
+  absl::Status readJob(const JobInput &input, double linkBandwidth, bool quiet, Outputs &outputs);
 
   model::FolderOptions folder_;
   std::optional<plan::Plan> plan_;        // either

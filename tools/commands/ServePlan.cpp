@@ -140,7 +140,7 @@ absl::StatusOr<plan::Plan> compileWithKv(model::Job job) {
   job.goal.kvTokens = least;
   ASSIGN_OR_RETURN(smallest, compileJob(job));
   const uint64_t offloaded = hostBytes(smallest);
-  int64_t tokens = std::min(all, maxTokens(smallest, job.goal.deviceMemory.value_or(job.hardware->memoryBytes)));
+  int64_t tokens = std::min(all, maxTokens(smallest, job.goal.deviceMemory.value_or(job.hardware->defaultBudget())));
   // Alignment may cost a few blocks.
   for (int64_t less = block * job.goal.miniBatches; tokens > least; tokens -= less, less *= 2) {
     job.goal.kvTokens = tokens;

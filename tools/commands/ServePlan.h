@@ -24,7 +24,8 @@ public:
   static absl::StatusOr<ServePlan> open(const BenchServeOptions &options, Outputs &outputs);
 
   const model::ModelSpec &model() const { return plan_ ? plan_->model : assembled_->job.model->spec; }
-  model::DeviceKind hardware() const { return plan_ ? plan_->hardware.kind : assembled_->job.hardware->kind; }
+  // That runs it where --device does not say.
+  std::string device() const { return plan_ ? deviceFor(plan_->hardware.kind) : assembled_->device; }
   const model::Goal &goal() const { return plan_ ? plan_->goal : assembled_->job.goal; }
   // The longest request that it will take: the plan's context, the job's, or what the model has positions for.
   int64_t mostContext() const;

@@ -52,7 +52,7 @@ CLI::App *addChat(CLI::App &app, ChatOptions &options) {
   addInteger<uint32_t>(*command, "--placement", options.placement, "one of the plan's placements for all iterations",
                        0);
   addBandwidth(*command, "--link-bandwidth", options.linkBandwidth, "pace copies to this, such as 12GB/s");
-  addDevice(*command, options.device, "the plan's");
+  addDevice(*command, options.device, options.job, "the plan's");
   addGraphBuild(*command, options.device);
   addWeights(*command, options.weights, "the folder of the weights (default: the one the plan was made from)");
   addLanes(*command, options.device);

@@ -126,6 +126,12 @@ std::string kvHomesText(const plan::Plan &plan, uint32_t placement) {
                          each, formatBytes(bytes.device), p.kvBlocks - resident, formatBytes(bytes.host));
 }
 
+std::string unknownHostMemory(const plan::Plan &plan) {
+  return plan.hostBytes == 0 || plan.hardware.hostMemoryBytes > 0
+             ? ""
+             : model::cat(", of a machine that ", plan.hardware.name, " says nothing of: --host-memory bounds it");
+}
+
 std::string miniBatchesText(const plan::Plan &plan) {
   if (plan.miniBatches == 1)
     return "";
@@ -245,7 +251,8 @@ std::string inspectText(const plan::Plan &plan, const std::string &path, bool al
                                                    : model::cat("; the weights' values have ", weightsHash(plan))));
   line("device memory", absl::StrFormat("%s of %s allowed (%d of %d bytes)", formatBytes(plan.arenaBytes),
                                         formatBytes(plan.deviceMemory), plan.arenaBytes, plan.deviceMemory));
-  line("host memory", absl::StrFormat("%s pinned (%d bytes)", formatBytes(plan.hostBytes), plan.hostBytes));
+  line("host memory",
+       absl::StrFormat("%s pinned (%d bytes)%s", formatBytes(plan.hostBytes), plan.hostBytes, unknownHostMemory(plan)));
   if (const std::string text = miniBatchesText(plan); !text.empty())
     line("mini-batches", text);
   line("KV cache", absl::StrFormat("%s, %d blocks of %d tokens a layer%s, context up to %d",

@@ -33,6 +33,8 @@ std::vector<VariantReport> reportVariants(const plan::Plan &plan);
 std::string inspectText(const plan::Plan &plan, const std::string &path, bool all);
 std::string inspectJson(const plan::Plan &plan, const std::string &path); // one object, indented
 
+// Behind what is taken of the host: that the hardware does not say how much there is; else empty.
+std::string unknownHostMemory(const plan::Plan &plan);
 // "4, each of up to 16 sequences with 1.2 GiB of KV: ..."; empty where there is one mini-batch.
 std::string miniBatchesText(const plan::Plan &plan);
 // "f32, 6 blocks of 16 tokens a layer, on the host, 1/3 of each sequence's: 1.50 MiB in place of 3.00 MiB of keys and

@@ -2,6 +2,7 @@
 #include "tools/report/RecordCosts.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -37,20 +38,19 @@ cost::Identity recordIdentity(const model::Job &job, bool simulated) {
 }
 
 absl::Status checkSameHardware(const cost::Record &record, const model::Hardware &expected, std::string_view where) {
-  static const std::set<std::string> kMemories = {"name", "kind", "memory", "host_memory"};
+  static const std::set<std::string> kMemories = {"name", "kind", "memory", "reserve", "host_memory"};
   static const std::set<std::string> kLink = {"h2d_bandwidth", "d2h_bandwidth", "duplex_bandwidth", "copy_latency",
                                               "link_efficiency"};
-  const model::TomlEntries measured = model::hardwareEntries(record.hardware),
-                           wanted = model::hardwareEntries(expected);
-  for (size_t i = 0; i < wanted.size(); ++i) {
-    const std::string &key = wanted[i].first;
+  const model::TomlEntries entries = model::hardwareEntries(record.hardware);
+  std::map<std::string, std::string> measured(entries.begin(), entries.end());
+  for (const auto &[key, wanted] : model::hardwareEntries(expected)) {
     const bool decides = simulated(record)                          ? !kMemories.contains(key)
                          : expected.kind == model::DeviceKind::Host ? kLink.contains(key)
                                                                     : false;
-    if (decides && measured[i].second != wanted[i].second)
-      return absl::InvalidArgumentError(model::cat(where, ": hardware.", key, " = ", measured[i].second,
+    if (decides && measured[key] != wanted)
+      return absl::InvalidArgumentError(model::cat(where, ": hardware.", key, " = ", measured[key],
                                                    ": this record was measured under another profile, expected ",
-                                                   wanted[i].second));
+                                                   wanted));
   }
   return absl::OkStatus();
 }

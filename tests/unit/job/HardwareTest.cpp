@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/job/Hardware.h"
 
+#include <algorithm>
 #include <cmath>
+#include <fstream>
 #include <limits>
+#include <set>
 
+#include "runtime/job/Examples.h"
 #include "tests/support/SourceDir.h"
 #include "tests/support/TestFiles.h"
 
@@ -50,12 +54,39 @@ TEST(Hardware, ReadsEveryKey) {
 
 TEST(Hardware, RefusesEachMissingKey) {
   for (const char *key :
-       {"kind", "memory", "host_memory", "flops_f32", "flops_f16", "memory_bandwidth", "h2d_bandwidth", "d2h_bandwidth",
+       {"kind", "memory", "flops_f32", "flops_f16", "memory_bandwidth", "h2d_bandwidth", "d2h_bandwidth",
         "duplex_bandwidth", "copy_latency", "launch_overhead", "flops_efficiency", "memory_efficiency"}) {
     const auto refused = parseHardware(replaced(kRound, key, ""), "f");
     EXPECT_THAT(messageOf(refused), testing::StartsWith("f:1: " + std::string(key) + " is missing: expected "));
     EXPECT_EQ(codeOf(refused), absl::StatusCode::kInvalidArgument);
   }
+}
+
+TEST(Hardware, AHostMemoryThatNobodyStatesIsUnknown) {
+  const auto unknown = parseHardware(replaced(kRound, "host_memory", ""), "f");
+  ASSERT_TRUE(unknown.ok()) << messageOf(unknown);
+  EXPECT_EQ(unknown->hostMemoryBytes, 0u);
+  EXPECT_EQ(unknown->hostLimit(), uint64_t{1} << 62);
+  EXPECT_EQ(parseHardware(kRound, "f")->hostLimit(), 4000u);
+  EXPECT_REFUSED(parseHardware(replaced(kRound, "host_memory", "host_memory = \"0B\""), "f"),
+                 absl::StatusCode::kInvalidArgument,
+                 "f:3: host_memory = \"0B\": expected a positive number of bytes, or no such key where it is unknown");
+}
+
+TEST(Hardware, AReserveIsNoPartOfTheDefaultBudget) {
+  const std::string reserved = std::string(kRound) + "reserve = \"1MB\"\ngpus = [\"A\", \"B\"]\n";
+  const auto hardware = parseHardware(reserved, "f");
+  ASSERT_TRUE(hardware.ok()) << messageOf(hardware);
+  EXPECT_EQ(hardware->defaultBudget(), 999'000'000u);
+  EXPECT_EQ(parseHardware(kRound, "f")->defaultBudget(), 1'000'000'000u);
+  EXPECT_THAT(hardware->gpus, testing::ElementsAre("A", "B"));
+  // Another memory is another device's.
+  EXPECT_EQ(parseHardware("memory = \"2GB\"\n", "f", *hardware)->defaultBudget(), 2'000'000'000u);
+  EXPECT_EQ(parseHardware("memory = \"2GB\"\nreserve = \"1GB\"\n", "f", *hardware)->defaultBudget(), 1'000'000'000u);
+  EXPECT_REFUSED(parseHardware(std::string(kRound) + "reserve = \"1GB\"\n", "f"), absl::StatusCode::kInvalidArgument,
+                 "f: reserve = 1GB: expected less than the memory of 1GB");
+  EXPECT_REFUSED(parseHardware(std::string(kRound) + "gpus = \"A\"\n", "f"), absl::StatusCode::kInvalidArgument,
+                 "f:14: gpus = \"A\": expected a list of texts");
 }
 
 TEST(Hardware, RefusesBadFiguresByFileAndKey) {
@@ -129,19 +160,87 @@ Hardware shipped(const std::string &name) {
 }
 
 TEST(ShippedHardware, AllProfilesRead) {
-  for (const char *name :
-       {"a10", "a100-40", "rtx4090", "gh200", "gh200-paper", "h100", "h200", "v100-16-power9", "host"}) {
-    EXPECT_EQ(shipped(name).name, name);
-    EXPECT_EQ(shipped(name).kind, std::string(name) == "host" ? DeviceKind::Host : DeviceKind::Cuda);
+  std::set<std::string> gpus;
+  for (const std::string &name : exampleNames("hardware")) {
+    const Hardware profile = shipped(name);
+    EXPECT_EQ(profile.name, name);
+    EXPECT_EQ(profile.kind, name == "host" ? DeviceKind::Host : DeviceKind::Cuda);
+    for (const std::string &gpu : profile.gpus)
+      EXPECT_TRUE(gpus.insert(gpu).second) << gpu << " is two profiles'";
   }
 }
 
+// A figure stands with its source: a comment behind it, or one above the lines that share it.
+TEST(ShippedHardware, EveryFigureHasASource) {
+  for (const std::string &name : exampleNames("hardware")) {
+    std::ifstream file(sourceDir() + "/examples/hardware/" + name + ".toml");
+    int figures = 0;
+    for (std::string line; std::getline(file, line);)
+      if (const size_t equal = line.find(" = "); equal != std::string::npos && line.front() != '#') {
+        const std::string key = line.substr(0, equal);
+        if (key == "name" || key == "kind" || key == "gpus")
+          continue;
+        ++figures;
+        EXPECT_GT(line.size(), line.find('#') + 5) << name << ": " << line;
+      }
+    EXPECT_GE(figures, 13) << name;
+  }
+}
+
+// What datasheets have of each card (bytes, FLOP/s dense, bytes/s), and what nvidia-smi shows of its memory, which a
+// plan has to leave a context's room in.
+TEST(ShippedHardware, IsWhatDatasheetsSay) {
+  const struct {
+    const char *name;
+    double memory, f32, f16, bandwidth, pcie; // pcie: nominal of the link, a direction
+    uint64_t shownMib;
+  } sheets[] = {{"a10", 24e9, 31.2e12, 125e12, 600e9, 31.5e9, 23'028},
+                {"a100-40", 40e9, 19.5e12, 312e12, 1555e9, 31.5e9, 40'960},
+                {"gh200", 96e9, 67e12, 990e12, 4e12, 450e9, 97'871},
+                {"gh200-paper", 96e9, 67e12, 990e12, 4e12, 450e9, 97'871},
+                {"h100", 80e9, 67e12, 989e12, 3.35e12, 63e9, 81'559},
+                {"h200", 141e9, 67e12, 989e12, 4.8e12, 63e9, 143'771},
+                {"rtx4090", 24'564.0 * (1 << 20), 82.6e12, 165.2e12, 1008e9, 31.5e9, 24'564},
+                {"rtx4090-hybridserve", 24e9, 82.6e12, 165.2e12, 1008e9, 31.5e9, 24'564},
+                {"v100-16-power9", 16e9, 15.7e12, 125e12, 900e9, 75e9, 16'160}};
+  std::vector<std::string> names = {"host"};
+  for (const auto &sheet : sheets) {
+    SCOPED_TRACE(sheet.name);
+    names.emplace_back(sheet.name);
+    const Hardware profile = shipped(sheet.name);
+    EXPECT_EQ(static_cast<double>(profile.memoryBytes), sheet.memory);
+    EXPECT_EQ(profile.flopsF32, sheet.f32);
+    EXPECT_EQ(profile.flopsF16, sheet.f16);
+    EXPECT_EQ(profile.memoryBandwidth, sheet.bandwidth);
+    for (const double rate : {profile.h2dBandwidth, profile.d2hBandwidth}) {
+      EXPECT_LE(rate, sheet.pcie);
+      EXPECT_GE(rate, 0.7 * sheet.pcie);
+    }
+    EXPECT_LE(profile.memoryBytes, sheet.shownMib << 20);
+    for (const double share : {profile.flopsEfficiency, profile.memoryEfficiency, profile.linkEfficiency}) {
+      EXPECT_GE(share, 0.5);
+      EXPECT_LE(share, 1);
+    }
+    EXPECT_LE(profile.copyLatency, 10e-6);
+    EXPECT_LE(profile.launchOverhead, 10e-6);
+    // Half a GiB beside the budget, but for papers' devices, whose plans may have all of it.
+    const std::string name = sheet.name;
+    if (name != "a10" && name != "rtx4090-hybridserve") {
+      EXPECT_LE(profile.defaultBudget() + (uint64_t{1} << 29), sheet.shownMib << 20);
+    }
+  }
+  std::sort(names.begin(), names.end());
+  EXPECT_EQ(names, exampleNames("hardware"));
+  EXPECT_EQ(shipped("rtx4090").hostMemoryBytes, 0u); // a card is of no machine
+}
+
 TEST(ShippedHardware, HasTheFiguresThePapersGive) {
-  EXPECT_EQ(shipped("a10").h2dBandwidth, 24e9);     // Select-N, section 3
-  EXPECT_EQ(shipped("gh200").h2dBandwidth, 419e9);  // Pie, section 2.4
-  EXPECT_EQ(shipped("gh200").d2hBandwidth, 371e9);  // Pie, section 2.4
-  EXPECT_EQ(shipped("rtx4090").h2dBandwidth, 25e9); // HybridServe's link
-  EXPECT_EQ(shipped("rtx4090").flopsEfficiency, 0.6);
+  EXPECT_EQ(shipped("a10").h2dBandwidth, 24e9);                 // Select-N, section 3
+  EXPECT_EQ(shipped("gh200").h2dBandwidth, 419e9);              // Pie, section 2.4
+  EXPECT_EQ(shipped("gh200").d2hBandwidth, 371e9);              // Pie, section 2.4
+  EXPECT_EQ(shipped("rtx4090-hybridserve").h2dBandwidth, 25e9); // HybridServe's link
+  EXPECT_EQ(shipped("rtx4090-hybridserve").flopsEfficiency, 0.6);
+  EXPECT_EQ(shipped("rtx4090-hybridserve").hostMemoryBytes, 882'000'000'000u);
   EXPECT_EQ(shipped("a100-40").hostMemoryBytes, 240'000'000'000u); // LM-Offload, Table 4
 
   // Pie, Figure 1: 95% of the bandwidth at 16 MB. 16e6 / 419e9 = 38.2 us; 38.2 / (38.2 + 2.0) = 0.950

@@ -15,6 +15,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 namespace headrace::stand_in {
 
@@ -26,6 +28,16 @@ void release();
 // Nothing that is launched runs, but for the iteration's number, which is published at once: what is left is the time
 // of the callers. For measuring; nothing is under way when it begins.
 void setInstant(bool instant);
+
+// What the driver shows: one GPU of compute capability 9.0 unless said otherwise. Memory in bytes, clocks in kHz, the
+// bus in bits. To work on one, it has to be the first.
+struct ShownGpu {
+  std::string name = "stand-in";
+  int major = 9, minor = 0;
+  uint64_t memory = uint64_t{64} << 30;
+  int multiprocessors = 0, clock = 0, memoryClock = 0, memoryBus = 0;
+};
+void show(std::vector<ShownGpu> gpus);
 
 // Bytes of the last copy to the device that was no part of a graph: of iteration data. All rows of a copy in rows.
 uint64_t lastCopyBytes();

@@ -21,7 +21,7 @@ std::atomic<bool> atOnce{false};
 std::atomic<uint64_t> order{1}, copied{0};
 std::atomic<const void *> source{nullptr};
 
-constexpr uint64_t kMemory = uint64_t{64} << 30;
+std::vector<ShownGpu> shown(1);
 constexpr std::align_val_t kAlignment{4096};
 
 // Host memory by its first byte.
@@ -105,6 +105,7 @@ void setInstant(bool instant) {
   atOnce = instant;
 }
 uint64_t lastCopyBytes() { return copied; }
+void show(std::vector<ShownGpu> gpus) { shown = std::move(gpus); }
 
 } // namespace headrace::stand_in
 
@@ -120,19 +121,32 @@ cudaError_t cudaDeviceGetPCIBusId(char *bus, int length, int) {
   return std::strncpy(bus, "00000000:00:00.0", static_cast<size_t>(length)), cudaSuccess;
 }
 cudaError_t cudaDeviceSynchronize() { return Queue::get().wait(Queue::get().given()), cudaSuccess; }
-cudaError_t cudaGetDeviceCount(int *count) { return *count = 1, cudaSuccess; }
+cudaError_t cudaGetDeviceCount(int *count) {
+  *count = static_cast<int>(shown.size());
+  return *count > 0 ? cudaSuccess : cudaErrorNoDevice;
+}
 cudaError_t cudaSetDevice(int) { return cudaSuccess; }
-cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int) {
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int device) {
+  const ShownGpu &gpu = shown.at(static_cast<size_t>(device));
   *properties = {};
-  std::strncpy(properties->name, "stand-in", sizeof properties->name - 1);
-  properties->major = 9;
+  std::strncpy(properties->name, gpu.name.c_str(), sizeof properties->name - 1);
+  properties->major = gpu.major;
+  properties->minor = gpu.minor;
+  properties->totalGlobalMem = gpu.memory;
+  properties->multiProcessorCount = gpu.multiprocessors;
   return cudaSuccess;
 }
-cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int) {
-  *value = attribute == cudaDevAttrCanUseHostPointerForRegisteredMem ? 1 : attribute == cudaDevAttrHostNumaId ? -1 : 0;
+cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int device) {
+  const ShownGpu &gpu = shown.at(static_cast<size_t>(device));
+  *value = attribute == cudaDevAttrCanUseHostPointerForRegisteredMem ? 1
+           : attribute == cudaDevAttrHostNumaId                      ? -1
+           : attribute == cudaDevAttrClockRate                       ? gpu.clock
+           : attribute == cudaDevAttrMemoryClockRate                 ? gpu.memoryClock
+           : attribute == cudaDevAttrGlobalMemoryBusWidth            ? gpu.memoryBus
+                                                                     : 0;
   return cudaSuccess;
 }
-cudaError_t cudaMemGetInfo(size_t *free, size_t *total) { return *free = *total = kMemory, cudaSuccess; }
+cudaError_t cudaMemGetInfo(size_t *free, size_t *total) { return *free = *total = shown.at(0).memory, cudaSuccess; }
 cudaError_t cudaGetLastError() {
   const cudaError_t error = headrace::stand_in::lastError.exchange(cudaSuccess);
   return error;
