@@ -229,6 +229,11 @@ absl::StatusOr<plan::Plan> Compilation::splitCaches(const absl::Status &whole) {
   // Where objectives decide it may be another than the first that meets them.
   const auto most =
       static_cast<size_t>(request_.policy.placements.value_or(policy_.traits.byObjective ? kMostCompared : 1));
+  // Memory would do, and the objective does not.
+  const auto missed = [&](const absl::Status &objective) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(objective.message(), ". With all KV blocks on the device: ", whole.message()));
+  };
   // Packing may take a little more than arithmetic says, homes that several placements share more than that.
   packsAll_ = false;
   for (const int64_t lessIn256ths : {0, 1, 16, 64, 128}) {
@@ -245,16 +250,16 @@ absl::StatusOr<plan::Plan> Compilation::splitCaches(const absl::Status &whole) {
     }
     if (lacksDeviceMemory(plan.status()))
       continue;
-    if (absl::IsResourceExhausted(plan.status())) // memory would do, and the objective does not
-      return absl::ResourceExhaustedError(
-          absl::StrCat(plan.status().message(), ". With all KV blocks on the device: ", whole.message()));
-    return plan;
+    return absl::IsResourceExhausted(plan.status()) ? missed(plan.status()) : plan;
   }
   split_ = caches_.least(all);
-  if (absl::StatusOr<plan::Plan> plan = packAll(whole); plan.ok()) {
+  absl::StatusOr<plan::Plan> plan = packAll(whole);
+  if (plan.ok()) {
     absl::StrAppend(&plan->reason, ". ", explainSplit(*plan));
     return plan;
   }
+  if (absl::IsResourceExhausted(plan.status()) && !leastMemory(plan.status()))
+    return missed(plan.status());
   const absl::Status least = leastOf(caches_.least(all), whole);
   return refusalWith(least, whatHostWouldDo(all));
 }

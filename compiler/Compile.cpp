@@ -68,6 +68,9 @@ absl::Status checkSwapped(const CompileRequest &request, const Policy &policy) {
     return absl::InvalidArgumentError(absl::StrCat(
         "policy.kv_write_back = \"", std::string(model::kvWriteBackName(asked.kvWriteBack)),
         "\": expected \"auto\" or \"all\": policy ", name, " swaps out what is in use of a layer's cache"));
+  if (asked.residuals == model::Residuals::Host)
+    return absl::InvalidArgumentError(absl::StrCat("policy.residuals = \"host\": expected \"device\": policy ", name,
+                                                   " swaps caches through places, beside which residual streams stay"));
   if (request.goal.miniBatches > 1)
     return absl::InvalidArgumentError(absl::StrCat("goal.mini_batches = ", request.goal.miniBatches,
                                                    ": expected 1: policy ", name, " swaps the caches of whole layers"));

@@ -133,6 +133,8 @@ private:
   MemoryMinimum leastOfAll();
   // With those that are not to choose from.
   void lowerBySmallest(MemoryMinimum &minimum);
+  // The device memory in which an arena of so many bytes here would do.
+  uint64_t memoryFor(uint64_t arena) const;
   absl::Status refusal();
   // Minima of classes alone, raised to what one instance that serves both can be held to.
   void raiseForGaps(ObjectiveMinima &minima);

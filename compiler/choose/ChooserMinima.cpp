@@ -4,6 +4,7 @@
 
 #include "compiler/choose/Chooser.h"
 #include "compiler/lower/Explain.h"
+#include "runtime/model/ModelSpec.h"
 
 namespace headrace::compiler {
 
@@ -210,6 +211,8 @@ void Chooser::lowerBySmallest(MemoryMinimum &minimum) {
   }
 }
 
+uint64_t Chooser::memoryFor(uint64_t arena) const { return p_.target->leastMemoryFor(arena, p_.spec->layers); }
+
 absl::Status Chooser::refusal() {
   ObjectiveMinima minima;
   minima.bytesAtAny = leastOfAll();
@@ -225,7 +228,10 @@ absl::Status Chooser::refusal() {
   minima.ofMemory = !p_.splitCaches; // with other amounts of it other blocks would be there
   if (minima.ofMemory) {
     minima.bytesAtObjective = leastBytes();
+    if (minima.bytesAtObjective)
+      minima.bytesAtObjective = memoryFor(*minima.bytesAtObjective);
     lowerBySmallest(minima.bytesAtAny);
+    minima.bytesAtAny.bytes = memoryFor(minima.bytesAtAny.bytes);
   }
   if (!ok())
     return status_;

@@ -198,7 +198,8 @@ absl::Status Chooser::refusalTogether() {
     if (goal.*member)
       if (const auto least = others.leastNs(goal, member))
         *into = std::chrono::nanoseconds(least->value);
-  minima.bytes = leastBytesTogether();
+  if (const std::optional<uint64_t> least = leastBytesTogether())
+    minima.bytes = memoryFor(*least);
   if (!ok())
     return status_;
   return missed(explainApart(*p_.spec, *p_.target, goal, p_.policy.name, *p_.apart, minima),

@@ -102,7 +102,10 @@ std::string hostMemoryThatWouldDo(const model::Hardware &hardware, uint64_t byte
 }
 
 absl::Status deviceMemoryExhausted(const model::ModelSpec &spec, const Target &target, const model::Policy &policy,
-                                   const Candidate &smallest, const MemoryNeed &need, const std::string &host) {
+                                   const Candidate &smallest, MemoryNeed need, const std::string &host) {
+  const uint64_t memory = target.leastMemoryFor(need.bytes, spec.layers);
+  need.io = need.io + memory - need.bytes;
+  need.bytes = memory;
   std::string text = absl::StrCat("device memory of ", target.deviceMemory, " bytes (", bytesText(target.deviceMemory),
                                   ") cannot hold ", spec.name, " at batch ", target.sequences(), " and context ",
                                   target.context, ": the minimum is ", need.describe(), residualsText(spec, target),

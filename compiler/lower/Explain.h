@@ -29,7 +29,7 @@ std::string hostMemoryThatWouldDo(const model::Hardware &hardware, uint64_t byte
 // ResourceExhausted: device memory is too small. `need` is what the smallest placement takes; `host` says what it pins,
 // where the host has less.
 absl::Status deviceMemoryExhausted(const model::ModelSpec &spec, const Target &target, const model::Policy &policy,
-                                   const Candidate &smallest, const MemoryNeed &need, const std::string &host = "");
+                                   const Candidate &smallest, MemoryNeed need, const std::string &host = "");
 // Whether it was that, and no objective: the bytes that would do.
 std::optional<uint64_t> lacksDeviceMemory(const absl::Status &status);
 

@@ -234,18 +234,10 @@ absl::Status resolveKv(const CompileRequest &request, Target &target) {
 
 // What caches may grow to: never beyond device memory.
 void resolveGrowth(const CompileRequest &request, Target &target) {
-  target.mostKvBlocks = target.kvBlocks;
-  if (request.goal.elasticKv != model::AutoOnOff::Off && !target.kvDeviceBytes && target.actBlocks == 0) {
-    const int64_t wanted = 1 + target.batch * target.meta.maxBlocksPerSequence;
-    const uint64_t held =
-        target.deviceMemory / (target.kvBlockBytes * static_cast<uint64_t>(target.caches(request.model->layers)));
-    if (held < static_cast<uint64_t>(wanted))
-      target.mostKvBlocks = std::max(target.kvBlocks, static_cast<int64_t>(held));
-    else
-      target.mostKvBlocks = std::max(target.kvBlocks, wanted);
-  }
-  target.historyBytes = model::alignUp(static_cast<uint64_t>(target.mostKvBlocks + target.actBlocks) *
-                                       static_cast<uint64_t>(target.blockTokens) * sizeof(int32_t));
+  if (request.goal.elasticKv != model::AutoOnOff::Off && !target.kvDeviceBytes && target.actBlocks == 0)
+    target.usefulBlocks = 1 + target.batch * target.meta.maxBlocksPerSequence;
+  target.mostKvBlocks = target.mostBlocksIn(target.deviceMemory, request.model->layers);
+  target.historyBytes = target.historyOf(target.mostKvBlocks);
 }
 
 // Of so many sequences each decodes one row, beside those that are recomputed, which are sequences of their own.
@@ -318,6 +310,27 @@ cost::Bucket Target::limits(const std::vector<cost::Bucket> &buckets) {
     most.recomputedRows = std::max(most.recomputedRows, bucket.recomputedRows);
   }
   return most;
+}
+
+int64_t Target::mostBlocksIn(uint64_t memory, int64_t layers) const {
+  const uint64_t held = memory / (kvBlockBytes * static_cast<uint64_t>(caches(layers)));
+  const auto useful = static_cast<uint64_t>(usefulBlocks);
+  return std::max(kvBlocks, static_cast<int64_t>(std::min(held, useful)));
+}
+
+uint64_t Target::historyOf(int64_t blocks) const {
+  return model::alignUp(static_cast<uint64_t>(blocks + actBlocks) * static_cast<uint64_t>(blockTokens) *
+                        sizeof(int32_t));
+}
+
+uint64_t Target::leastMemoryFor(uint64_t bytes, int64_t layers) const {
+  const uint64_t rest = bytes - static_cast<uint64_t>(miniBatches) * historyBytes;
+  for (uint64_t memory = 0;;) {
+    const uint64_t needed = rest + static_cast<uint64_t>(miniBatches) * historyOf(mostBlocksIn(memory, layers));
+    if (needed <= memory)
+      return memory;
+    memory = needed;
+  }
 }
 
 std::vector<int32_t> Target::actAway(int64_t layers) const {

@@ -29,7 +29,8 @@ struct Target {
   int64_t kvTokens = 0;
   int64_t blockTokens = 0;
   int64_t kvBlocks = 0;      // a cache, the scratch block included
-  int64_t mostKvBlocks = 0;  // the same of any placement, where caches may grow: what the batch has use for
+  int64_t mostKvBlocks = 0;  // the same of any placement, where caches may grow (mostBlocksIn)
+  int64_t usefulBlocks = 0;  // that the batch has use for, where caches may grow; else 0
   uint64_t kvBytes = 0;      // a cache: there is one a layer and mini-batch
   uint64_t kvBlockBytes = 0; // a block of a cache
   uint64_t historyBytes = 0; // ids of the tokens of mostKvBlocks
@@ -52,8 +53,16 @@ struct Target {
   // Ascending by (tokens, sequences, context); no bucket is in both, decode is not empty.
   std::vector<cost::Bucket> decode, mixed;
 
+  // Blocks that caches may grow to in so many bytes of device memory, and the ids of the tokens of so many.
+  int64_t mostBlocksIn(uint64_t memory, int64_t layers) const;
+  uint64_t historyOf(int64_t blocks) const;
+  // The least device memory for what takes `bytes` beside the history of this one: with less memory caches grow to
+  // fewer blocks, with more to more.
+  uint64_t leastMemoryFor(uint64_t bytes, int64_t layers) const;
   std::vector<int32_t> actAway(int64_t layers) const; // which layers', ascending
   uint64_t residualBytes(int64_t hidden) const;       // of a mini-batch, of the largest iteration: F32 on every device
+  // Whether what an iteration makes leaves the device: under the rule eager only.
+  bool movesBack() const { return residualsLeave || actLayersAway > 0; }
   int64_t sequences() const { return batch * miniBatches; }               // of all mini-batches
   int64_t mostSampled() const { return meta.maxSequences * miniBatches; } // rows of an iteration, at most
   int64_t caches(int64_t layers) const { return layers * miniBatches; }

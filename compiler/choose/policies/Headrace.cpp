@@ -13,11 +13,14 @@ namespace {
 std::vector<Candidate> candidates(const PolicyInputs &in) {
   std::vector<Candidate> found;
   for (const model::StartRule rule : {model::StartRule::Eager, model::StartRule::Paper}) {
+    if (in.target.movesBack() && rule != model::StartRule::Eager)
+      continue;
     model::Policy any = in.request.policy;
     any.startRule = rule;
     appendNew(found, wholeLayers(any, in.request.model, in.layout));
   }
-  appendNew(found, kSelectNPolicy.candidates(in));
+  if (!in.target.movesBack()) // whose rule is paper
+    appendNew(found, kSelectNPolicy.candidates(in));
   return found;
 }
 

@@ -180,6 +180,10 @@ TEST(Residuals, RefusesWhatKeepsThemOnTheDevice) {
   places.goal.kvDeviceMemory = 0;
   places.policy.kvPlaces = 4;
   refused(places, "policy.residuals = \"host\": expected \"device\" where policy.kv_places is given");
+  CompileRequest pie = asked(1);
+  pie.policy.interval.reset();
+  pie.policy.name = "pie";
+  refused(pie, "policy.residuals = \"host\": expected \"device\": policy pie swaps caches through places");
 }
 
 } // namespace
