@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "absl/strings/str_join.h"
+#include "runtime/base/Nearest.h"
 #include "runtime/base/Text.h"
 #include "runtime/base/Units.h"
 
@@ -76,7 +77,7 @@ std::optional<int64_t> TomlValue::whole() const {
     return integer;
   if (kind == Kind::Float && std::abs(number) <= kExact && std::trunc(number) == number)
     return static_cast<int64_t>(number);
-  return std::nullopt;
+  return kind == Kind::String ? parseCount(text) : std::nullopt;
 }
 
 std::string TomlValue::toString() const {
@@ -231,12 +232,12 @@ std::optional<uint64_t> TomlReader::bytes(std::string_view key) {
   return std::nullopt;
 }
 
-std::optional<double> TomlReader::amount(std::string_view key, Parser parse, std::string_view expected, bool bare) {
+std::optional<double> TomlReader::amount(std::string_view key, Parser parse, std::string_view expected) {
   const TomlValue *found = value(key);
   if (found == nullptr)
     return std::nullopt;
   const bool isNumber = found->kind == TomlValue::Kind::Integer || found->kind == TomlValue::Kind::Float;
-  if (isNumber && bare)
+  if (isNumber && bareAmounts_)
     return number(key);
   if (found->kind != TomlValue::Kind::String) {
     refuse(key, expected);
@@ -250,14 +251,10 @@ std::optional<double> TomlReader::amount(std::string_view key, Parser parse, std
 }
 
 std::optional<double> TomlReader::bandwidth(std::string_view key) {
-  return amount(key, parseBandwidth, kBandwidthExpected, bareAmounts_);
+  return amount(key, parseBandwidth, kBandwidthExpected);
 }
-std::optional<double> TomlReader::flops(std::string_view key) {
-  return amount(key, parseFlops, kFlopsExpected, bareAmounts_);
-}
-std::optional<double> TomlReader::seconds(std::string_view key) {
-  return amount(key, parseSeconds, kSecondsExpected, /*bare=*/true);
-}
+std::optional<double> TomlReader::flops(std::string_view key) { return amount(key, parseFlops, kFlopsExpected); }
+std::optional<double> TomlReader::seconds(std::string_view key) { return amount(key, parseSeconds, kSecondsExpected); }
 
 std::string TomlReader::where(std::string_view key) const {
   if (place_)
@@ -287,8 +284,8 @@ absl::Status TomlReader::finish() {
 absl::Status TomlReader::unknownKey(const std::vector<std::string> &known) const {
   for (const std::string &key : table_.keys)
     if (std::find(known.begin(), known.end(), key) == known.end())
-      return absl::InvalidArgumentError(
-          cat(where(escaped(key, 80)), ": unknown key: expected one of ", absl::StrJoin(known, ", ")));
+      return absl::InvalidArgumentError(cat(where(escaped(key, 80)), ": unknown key: expected one of ",
+                                            absl::StrJoin(known, ", "), didYouMean(key, known)));
   return absl::OkStatus();
 }
 

@@ -40,7 +40,7 @@ struct TomlValue {
   std::vector<TomlValue> items;  // Array and Table
 
   const TomlValue *find(std::string_view key) const;
-  // An integer, or a float that is one (1.0, 1e3): the same wherever a number is given.
+  // An integer, a float that is one (1.0, 1e3), or a text such as "8k" (Units.h): the same wherever one is given.
   std::optional<int64_t> whole() const;
   std::string toString() const; // as it stood in the file, cut to a printable length
 };
@@ -68,8 +68,8 @@ public:
   std::optional<std::string> text(std::string_view key);
   std::optional<std::vector<std::string>> texts(std::string_view key); // a list of them
   std::optional<std::vector<int64_t>> integers(std::string_view key, int64_t least, int64_t most);
-  // Amounts, as strings with a unit (Units.h). A time may be a number of seconds; a number of bytes, bytes/s or FLOP/s
-  // is refused unless takeBareAmounts() was called, for files that programs wrote before units were asked for.
+  // Amounts, as strings with a unit (Units.h). A number of bytes, bytes/s, FLOP/s or seconds is refused unless
+  // takeBareAmounts() was called, for files that programs wrote before units were asked for.
   std::optional<uint64_t> bytes(std::string_view key);
   std::optional<double> bandwidth(std::string_view key);
   std::optional<double> flops(std::string_view key);
@@ -102,7 +102,7 @@ public:
 
 private:
   using Parser = absl::StatusOr<double> (*)(std::string_view, std::string_view);
-  std::optional<double> amount(std::string_view key, Parser parse, std::string_view expected, bool bare);
+  std::optional<double> amount(std::string_view key, Parser parse, std::string_view expected);
 
   const TomlValue &table_;
   std::string path_, name_;

@@ -27,6 +27,10 @@ constexpr ByteUnit kByteUnits[] = {
     {"MiB", 1ull << 20},
     {"GiB", 1ull << 30},
     {"TiB", 1ull << 40},
+    {"K", 1ull << 10},
+    {"M", 1ull << 20},
+    {"G", 1ull << 30},
+    {"T", 1ull << 40},
 };
 
 struct Unit {
@@ -41,7 +45,7 @@ constexpr Unit kBandwidthUnits[] = {
 constexpr Unit kFlopsUnits[] = {
     {"FLOP/s", 1}, {"MFLOP/s", 1e6}, {"GFLOP/s", 1e9}, {"TFLOP/s", 1e12}, {"PFLOP/s", 1e15},
 };
-constexpr Unit kSecondUnits[] = {{"", 1}, {"s", 1}, {"ms", 1e-3}, {"us", 1e-6}, {"ns", 1e-9}};
+constexpr Unit kSecondUnits[] = {{"s", 1}, {"ms", 1e-3}, {"us", 1e-6}, {"ns", 1e-9}};
 
 absl::Status refuse(std::string_view text, std::string_view what, std::string_view expected) {
   return absl::InvalidArgumentError(cat(what, " = \"", escaped(text, 80), "\": expected ", expected));
@@ -118,6 +122,21 @@ std::string bytesText(uint64_t bytes) {
 std::string bandwidthText(double bytesPerSecond) { return rateText(bytesPerSecond, kBandwidthUnits); }
 std::string flopsText(double flopsPerSecond) { return rateText(flopsPerSecond, kFlopsUnits); }
 
+std::string secondsText(double seconds) {
+  std::string best = digitsOf(seconds) + "s";
+  for (const Unit &unit : kSecondUnits) {
+    const double value = seconds / unit.factor;
+    for (const double candidate : {value, std::round(value)}) {
+      const std::string text = digitsOf(candidate) + std::string(unit.name);
+      double back = 0;
+      std::from_chars(text.data(), text.data() + text.size(), back);
+      if (candidate >= 1 && back * unit.factor == seconds && text.size() < best.size())
+        best = text;
+    }
+  }
+  return best;
+}
+
 absl::StatusOr<uint64_t> parseBytes(std::string_view text, std::string_view what) {
   std::string_view number, unitName;
   if (!split(text, number, unitName))
@@ -161,6 +180,22 @@ absl::StatusOr<double> parseFlops(std::string_view text, std::string_view what) 
 
 absl::StatusOr<double> parseSeconds(std::string_view text, std::string_view what) {
   return parseWithUnit(text, what, kSecondUnits, kSecondsExpected, true);
+}
+
+std::optional<int64_t> parseCount(std::string_view text) {
+  constexpr std::string_view kDecimal = "kmgt", kBinary = "KMGT";
+  std::string_view number, suffix;
+  if (!split(text, number, suffix) || suffix.size() != 1)
+    return std::nullopt;
+  const size_t decimal = kDecimal.find(suffix), binary = kBinary.find(suffix);
+  if (decimal == std::string_view::npos && (binary == std::string_view::npos || number.find('.') != number.npos))
+    return std::nullopt;
+  double value = 0;
+  std::from_chars(number.data(), number.data() + number.size(), value);
+  for (size_t power = 0; power <= (decimal == std::string_view::npos ? binary : decimal); ++power)
+    value *= decimal == std::string_view::npos ? 1024 : 1000;
+  constexpr double kExact = 9007199254740992; // 2^53
+  return value <= kExact ? std::optional(static_cast<int64_t>(value)) : std::nullopt;
 }
 
 std::string durationText(std::chrono::nanoseconds time) { return durationText(static_cast<uint64_t>(time.count())); }

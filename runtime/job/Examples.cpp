@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_join.h"
 #include "runtime/base/FileIo.h"
+#include "runtime/base/Nearest.h"
 #include "runtime/base/Text.h"
 #include "runtime/job/ShippedExamples.h"
 
@@ -84,9 +85,11 @@ absl::StatusOr<std::string> resolveExample(const std::string &folder, const std:
       if (const std::string candidate = cat(kBuiltIn, kind, "/", pathOrName, suffix); builtIn(candidate) != nullptr)
         return candidate;
   }
-  return absl::NotFoundError(
-      cat("\"", escaped(pathOrName, 200), "\": no such file or folder",
-          bare ? cat(", nor one of the shipped ", kind, ": ", absl::StrJoin(exampleNames(kind), ", ")) : ""));
+  const std::vector<std::string> names = exampleNames(kind);
+  const bool aPath = pathOrName.starts_with('.') || pathOrName.starts_with('/'); // and no name, "org/name" or other
+  return absl::NotFoundError(cat("\"", escaped(pathOrName, 200), "\": no such file or folder",
+                                 bare ? cat(", nor one of the shipped ", kind, ": ", absl::StrJoin(names, ", ")) : "",
+                                 aPath ? "" : didYouMean(pathOrName.substr(pathOrName.rfind('/') + 1), names)));
 }
 
 absl::StatusOr<std::string> readExample(const std::string &path) {

@@ -95,8 +95,8 @@ TomlEntries hardwareEntries(const Hardware &hardware) {
                              {"h2d_bandwidth", text(bandwidthText(hardware.h2dBandwidth))},
                              {"d2h_bandwidth", text(bandwidthText(hardware.d2hBandwidth))},
                              {"duplex_bandwidth", text(bandwidthText(hardware.duplexBandwidth))},
-                             {"copy_latency", number(hardware.copyLatency)},
-                             {"launch_overhead", number(hardware.launchOverhead)},
+                             {"copy_latency", text(secondsText(hardware.copyLatency))},
+                             {"launch_overhead", text(secondsText(hardware.launchOverhead))},
                              {"flops_efficiency", number(hardware.flopsEfficiency)},
                              {"memory_efficiency", number(hardware.memoryEfficiency)},
                              {"link_efficiency", number(hardware.linkEfficiency)}};

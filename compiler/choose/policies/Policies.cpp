@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "runtime/base/Nearest.h"
 #include "runtime/base/StatusMacros.h"
 
 namespace headrace::compiler {
@@ -35,8 +36,11 @@ absl::StatusOr<const Policy *> policyFor(const model::Policy &asked, const model
     return goal.hasSlo() && !asked.statesPlacement() ? &kHeadracePolicy : &kIntervalPolicy;
   if (const Policy *policy = findPolicy(asked.name))
     return policy;
-  return absl::InvalidArgumentError(
-      absl::StrCat("policy.name = \"", asked.name.substr(0, 80), "\": expected ", policyNames()));
+  std::vector<std::string> names;
+  for (const Policy *policy : allPolicies())
+    names.emplace_back(policy->name);
+  return absl::InvalidArgumentError(absl::StrCat("policy.name = \"", asked.name.substr(0, 80), "\": expected ",
+                                                 policyNames(), model::didYouMean(asked.name, names)));
 }
 
 absl::Status checkPolicy(const model::Policy &asked, const model::Goal &goal) {

@@ -7,6 +7,7 @@
 
 #include "absl/strings/numbers.h"
 #include "runtime/base/Text.h"
+#include "runtime/base/Units.h"
 
 namespace headrace::serve {
 namespace {
@@ -68,9 +69,12 @@ absl::StatusOr<GoodputObjectives> parseGoodput(absl::Span<const std::string> wor
       return refuse(model::cat("goodput \"", model::escaped(word), "\": expected ttft:MS, tpot:MS or e2el:MS"));
     if (objective->has_value())
       return refuse(model::cat("goodput \"", model::escaped(word), "\": ", name, " stands twice"));
-    const double ms = numberIn(std::string_view(word).substr(colon + 1));
+    const std::string_view value = std::string_view(word).substr(colon + 1);
+    const absl::StatusOr<double> seconds = model::parseSeconds(value, "");
+    const double ms = seconds.ok() ? std::round(*seconds * 1e9) / kNsPerMs : numberIn(value);
     if (!(ms > 0) || std::isinf(ms))
-      return refuse(model::cat("goodput \"", model::escaped(word), "\": expected milliseconds above zero"));
+      return refuse(model::cat("goodput \"", model::escaped(word),
+                               "\": expected milliseconds above zero, or such a time with its unit, such as 0.5s"));
     *objective = ms;
   }
   return objectives;

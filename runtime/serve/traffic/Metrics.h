@@ -27,7 +27,8 @@ struct GoodputObjectives {
   bool any() const { return ttftMs || tpotMs || e2elMs; }
 };
 
-// "ttft:200" "tpot:50" "e2el:5000", each at most once, milliseconds above zero. InvalidArgument naming the word.
+// "ttft:200" "tpot:50ms" "e2el:5s", each at most once, above zero; as vLLM's, a bare number is milliseconds.
+// InvalidArgument naming the word.
 absl::StatusOr<GoodputObjectives> parseGoodput(absl::Span<const std::string> words);
 // "50,99,99.9", each from 0 to 100. InvalidArgument naming the word.
 absl::StatusOr<std::vector<double>> parsePercentiles(std::string_view text);

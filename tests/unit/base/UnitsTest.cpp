@@ -24,6 +24,8 @@ TEST(ParseBytes, ReadsDecimalAndBinaryUnits) {
       {"8GiB", 8ull << 30},
       {"1TiB", 1ull << 40},
       {"1.5GiB", 3ull << 29},
+      {"8G", 8ull << 30},
+      {"1.5 K", 1536},
       {"0.5KiB", 512},
       {" 8GiB ", 8ull << 30},
       {"0.3KB", 300},
@@ -40,7 +42,7 @@ TEST(ParseBytes, ReadsDecimalAndBinaryUnits) {
 TEST(ParseBytes, RefusesJunkNegativesAndOverflowNamingTheKey) {
   for (const char *text : {"",           "GiB",
                            "-1",         "-8GiB",
-                           "+8GiB",      "8G",
+                           "+8GiB",      "8g",
                            "8gib",       "8 Gi B",
                            "1e9",        "0x10",
                            "1.2.3GiB",   ".5GiB",
@@ -95,9 +97,32 @@ TEST(ParseSeconds, ReadsTimesAndAllowsZero) {
   EXPECT_DOUBLE_EQ(parseSeconds("1.5 ms", "x").value(), 1.5e-3);
   EXPECT_DOUBLE_EQ(parseSeconds("300ns", "x").value(), 300e-9);
   EXPECT_DOUBLE_EQ(parseSeconds("0s", "x").value(), 0);
-  EXPECT_DOUBLE_EQ(parseSeconds("0.5", "x").value(), 0.5); // seconds
-  EXPECT_REFUSED(parseSeconds("-5us", "copy_latency"), absl::StatusCode::kInvalidArgument,
-                 "copy_latency = \"-5us\": expected a time such as \"5us\", \"1.5ms\" or \"2s\"");
+  for (const std::string text : {"-5us", "0.5", "0", "5m", "5 min"})
+    EXPECT_REFUSED(parseSeconds(text, "copy_latency"), absl::StatusCode::kInvalidArgument,
+                   "copy_latency = \"" + text +
+                       "\": expected a time with its unit (ns, us, ms or s), such as \"5us\", \"1.5ms\" or \"2s\"");
+}
+
+TEST(SecondsText, IsReadBackAsItWas) {
+  for (const char *text : {"0s", "5us", "2.5us", "1.5ms", "2s", "300ns", "1000000s"})
+    EXPECT_EQ(secondsText(parseSeconds(text, "x").value()), text);
+  std::mt19937_64 random(7);
+  for (int i = 0; i < 1000; ++i) {
+    const double seconds = std::exp(std::uniform_real_distribution<double>(-25, 10)(random));
+    EXPECT_EQ(parseSeconds(secondsText(seconds), "x").value(), seconds) << secondsText(seconds);
+  }
+}
+
+// As vLLM's human_readable_int has them.
+TEST(ParseCount, SmallSuffixesAreDecimalAndLargeOnesBinary) {
+  const std::pair<const char *, int64_t> cases[] = {
+      {"8k", 8000},    {"8K", 8192},          {"25.6k", 25'600},        {"2m", 2'000'000},
+      {"1M", 1 << 20}, {"1g", 1'000'000'000}, {"1G", int64_t{1} << 30}, {"1.0005k", 1000},
+      {"0K", 0}};
+  for (const auto &[text, expected] : cases)
+    EXPECT_EQ(parseCount(text), expected) << text;
+  for (const char *text : {"8", "", "k", "8.5K", "8kk", "8kB", "-8k", "1e3k", "8 thousand", "99999999999T"})
+    EXPECT_EQ(parseCount(text), std::nullopt) << text;
 }
 
 TEST(AmountText, IsTheLargestUnitThatSaysItExactlyAndBriefly) {

@@ -30,10 +30,11 @@ TEST(Policies, AreFoundByTheirName) {
 TEST(Policies, AnUnknownNameIsRefusedWithThoseThereAre) {
   model::Policy asked;
   asked.name = "pies";
-  EXPECT_EQ(
-      policyFor(asked, {}).status().message(),
-      "policy.name = \"pies\": expected \"auto\", \"interval\", \"none\", \"deepspeed\", \"accelerate\", "
-      "\"vllm-prefetch\", \"flexgen\", \"flexgen-nobus\", \"select-n\", \"pie\", \"hybridserve\" or \"headrace\"");
+  EXPECT_EQ(policyFor(asked, {}).status().message(),
+            "policy.name = \"pies\": expected \"auto\", \"interval\", \"none\", \"deepspeed\", \"accelerate\", "
+            "\"vllm-prefetch\", \"flexgen\", \"flexgen-nobus\", \"select-n\", \"pie\", \"hybridserve\" or "
+            "\"headrace\"; did you "
+            "mean pie?");
 }
 
 TEST(Policies, AnObjectiveDecidesWhatAutoIs) {

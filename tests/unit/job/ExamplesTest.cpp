@@ -76,6 +76,8 @@ TEST(Examples, RefuseUnknownNamesListingTheShippedOnes) {
   EXPECT_THAT(messageOf(refused),
               testing::StartsWith("\"opt-1b\": no such file or folder, nor one of the shipped models: llama-13b, "));
   EXPECT_REFUSED(openModel("./gone/opt-1b"), absl::StatusCode::kNotFound, "\"./gone/opt-1b\": no such file or folder");
+  EXPECT_REFUSED(openModel("meta-llama/Llama-3.1-8B"), absl::StatusCode::kNotFound,
+                 "\"meta-llama/Llama-3.1-8B\": no such file or folder; did you mean llama-3.1-8b?");
   EXPECT_REFUSED(openModel(""), absl::StatusCode::kNotFound, "\"\": no such file or folder");
   EXPECT_THAT(messageOf(openHardware("b300")), testing::HasSubstr("shipped hardware: a10, a100-40, gh200, "));
 }

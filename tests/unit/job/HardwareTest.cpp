@@ -15,11 +15,12 @@ namespace headrace::model {
 namespace {
 
 // Round numbers: 1 byte/s hardware and the like pass too.
-constexpr char kRound[] = "kind = \"cuda\"\nmemory = \"1GB\"\nhost_memory = \"4000B\"\nflops_f32 = \"1TFLOP/s\"\n"
-                          "flops_f16 = \"2TFLOP/s\"\nmemory_bandwidth = \"100GB/s\"\nh2d_bandwidth = \"1B/s\"\n"
-                          "d2h_bandwidth = \"1B/s\"\nduplex_bandwidth = \"2B/s\"\ncopy_latency = 0\nlaunch_overhead = "
-                          "\"0us\"\nflops_efficiency = 0.5\n"
-                          "memory_efficiency = 1\n";
+constexpr char kRound[] =
+    "kind = \"cuda\"\nmemory = \"1GB\"\nhost_memory = \"4000B\"\nflops_f32 = \"1TFLOP/s\"\n"
+    "flops_f16 = \"2TFLOP/s\"\nmemory_bandwidth = \"100GB/s\"\nh2d_bandwidth = \"1B/s\"\n"
+    "d2h_bandwidth = \"1B/s\"\nduplex_bandwidth = \"2B/s\"\ncopy_latency = \"0s\"\nlaunch_overhead "
+    "= \"0us\"\nflops_efficiency = 0.5\n"
+    "memory_efficiency = 1\n";
 
 // The text with the line of one key replaced.
 std::string replaced(std::string text, const std::string &key, const std::string &line) {
@@ -100,7 +101,7 @@ TEST(Hardware, RefusesBadFiguresByFileAndKey) {
        {"memory = 2.5", "f:2: memory = 2.5: expected bytes with their unit, such as \"8GiB\", \"512MiB\", \"24GB\" or "
                         "\"4096B\", below 2^63"}},
       {"memory",
-       {"memory = \"8G\"", "f:2: memory = \"8G\": expected bytes with their unit, such as \"8GiB\", \"512MiB\", "
+       {"memory = \"8g\"", "f:2: memory = \"8g\": expected bytes with their unit, such as \"8GiB\", \"512MiB\", "
                            "\"24GB\" or \"4096B\", below "
                            "2^63"}},
       {"flops_f32",
@@ -128,10 +129,12 @@ TEST(Hardware, RefusesBadFiguresByFileAndKey) {
        {"duplex_bandwidth = \"0.5B/s\"", "f: duplex_bandwidth = 0.5B/s: expected from 1B/s, the faster direction, to "
                                          "2B/s, h2d_bandwidth + d2h_bandwidth"}},
       {"copy_latency",
-       {"copy_latency = -1", "f: copy_latency = -1: expected a finite time of 0 or more such as \"5us\""}},
+       {"copy_latency = 0", "f:10: copy_latency = 0: expected a time with its unit (ns, us, ms or s), such as \"5us\", "
+                            "\"1.5ms\" or \"2s\""}},
       {"launch_overhead",
        {"launch_overhead = true",
-        "f:11: launch_overhead = true: expected a time such as \"5us\", \"1.5ms\" or \"2s\""}},
+        "f:11: launch_overhead = true: expected a time with its unit (ns, us, ms or s), such as \"5us\", \"1.5ms\" or "
+        "\"2s\""}},
       {"flops_efficiency",
        {"flops_efficiency = 1.5", "f: flops_efficiency = 1.5: expected a share above 0 and at most 1"}},
       {"memory_efficiency",

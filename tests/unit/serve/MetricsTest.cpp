@@ -109,7 +109,7 @@ TEST(Summarize, NothingCompletedIsZeroEverywhere) {
 }
 
 TEST(ParseGoodput, TakesVllmsWordsAndRefusesOthersByName) {
-  const std::vector<std::string> words{"ttft:200", "tpot:12.5", "e2el:5000"};
+  const std::vector<std::string> words{"ttft:200", "tpot:12.5ms", "e2el:5s"};
   const auto parsed = parseGoodput(words);
   ASSERT_TRUE(parsed.ok()) << parsed.status();
   EXPECT_EQ(parsed->ttftMs, 200);
@@ -122,9 +122,10 @@ TEST(ParseGoodput, TakesVllmsWordsAndRefusesOthersByName) {
   EXPECT_EQ(refusal({"itl:5"}), "goodput \"itl:5\": expected ttft:MS, tpot:MS or e2el:MS");
   EXPECT_EQ(refusal({"ttft"}), "goodput \"ttft\": expected ttft:MS, tpot:MS or e2el:MS");
   EXPECT_EQ(refusal({"ttft:1", "ttft:2"}), "goodput \"ttft:2\": ttft stands twice");
-  for (const char *const ms : {"0", "-1", "nan", "inf", "", "5ms"})
+  for (const char *const ms : {"0", "-1", "nan", "inf", "", "0s", "5m"})
     EXPECT_EQ(refusal({std::string("tpot:") + ms}),
-              std::string("goodput \"tpot:") + ms + "\": expected milliseconds above zero");
+              std::string("goodput \"tpot:") + ms +
+                  "\": expected milliseconds above zero, or such a time with its unit, such as 0.5s");
 }
 
 TEST(ParsePercentiles, TakesAListAndRefusesOthersByName) {
