@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <exception>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <string>
 #include <vector>
@@ -14,9 +15,15 @@
 
 #include <CLI/CLI.hpp>
 
+#include "absl/strings/str_join.h"
+#include "runtime/base/Nearest.h"
+#include "runtime/base/StatusMacros.h"
+#include "runtime/base/Text.h"
 #include "tools/commands/CommandFlags.h"
 #include "tools/commands/Commands.h"
+#include "tools/commands/EngineFlags.h"
 #include "tools/commands/ExitCode.h"
+#include "tools/commands/FlagGroups.h"
 #include "tools/commands/InputErrors.h"
 #include "tools/commands/Options.h"
 #include "tools/commands/OutOfMemory.h"
@@ -29,15 +36,30 @@ namespace {
 using namespace headrace::tools;
 
 // llama.cpp's flags of several letters behind one dash, which would otherwise be read letter by letter.
-std::vector<std::string> spelledOut(int argc, char **argv) {
-  const std::map<std::string, std::string> longNames = {
+std::string spelledOut(const std::string &word) {
+  static const std::map<std::string, std::string> kLongNames = {
       {"-ngl", "--n-gpu-layers"}, {"-np", "--parallel"}, {"-c", "--ctx-size"}, {"-n", "--max-new-tokens"}};
-  std::vector<std::string> arguments;
-  for (int i = argc - 1; i > 0; --i) { // CLI11 takes them last first
-    const auto found = longNames.find(argv[i]);
-    arguments.push_back(found == longNames.end() ? argv[i] : found->second);
+  const auto found = kLongNames.find(word);
+  return found == kLongNames.end() ? word : found->second;
+}
+
+// Flags of a command that were given by another name than messages have for them.
+TypedFlags typedFlags(const CLI::App &command, const std::vector<std::string> &words) {
+  TypedFlags typed;
+  for (const std::string &word : words) {
+    const std::string flag = word.substr(0, word.find('=')), longer = spelledOut(flag); // -o is no other name
+    const CLI::Option *option = longer.starts_with("--") ? command.get_option_no_throw(longer) : nullptr;
+    if (option == nullptr)
+      continue;
+    const std::string name = firstName(*option);
+    if (option->get_group() == kOtherEngines)
+      typed.emplace(meantBy(name), flag);
+    else if (flag != name)
+      typed.emplace(name, flag);
+    else
+      typed[name] = flag; // whatever else stands for it
   }
-  return arguments;
+  return typed;
 }
 
 // The application with its subcommands, and what each of them was asked for.
@@ -47,7 +69,7 @@ public:
     app.footer("Each subcommand's --help has an example. Exit status: 0 done, 1 it cannot be met or failed, 2 usage or "
                "bad input.");
     app.require_subcommand(1);
-    app.set_version_flag("--version", "headrace " HEADRACE_VERSION);
+    app.set_version_flag("--version", kVersion);
     add(addCompile, compile_, compileCommand);
     add(addInspect, inspect_, inspectCommand);
     add(addTimeline, timeline_, timelineCommand);
@@ -61,11 +83,45 @@ public:
     add(addProfile, profile_, profileCommand);
     add(addRecordShow, record_, recordShowCommand);
     add(addFleet, fleet_, fleetCommand);
+    CLI::App *help = app.add_subcommand("help", "what a command does, and its flags: the same as its --help");
+    help->add_option("command", helpOf_, "such as run, or bench serve")->type_name("");
+    commands_.push_back({help, [this] { return this->help(); }});
+    commands_.push_back({app.add_subcommand("version", "the same as --version"), [] {
+                           std::puts(kVersion);
+                           return absl::OkStatus();
+                         }});
   }
 
   CLI::App app{"headrace: language models beyond device memory. Compiles a model to a plan that brings weights to the "
                "device before a layer needs them, shows the plan, and runs it.",
                "headrace"};
+
+  // The command that these words begin with, "bench" or "bench serve"; the application itself where none is meant.
+  const CLI::App &commandOf(const std::vector<std::string> &words) const {
+    const CLI::App *command = &app;
+    for (const std::string &word : words) {
+      const CLI::App *next = subcommand(*command, word);
+      if (next == nullptr)
+        break;
+      command = next;
+    }
+    return *command;
+  }
+  // "headrace bench serve".
+  static std::string fullName(const CLI::App &command) {
+    const CLI::App *outer = command.get_parent();
+    return outer == nullptr ? command.get_name() : fullName(*outer) + " " + command.get_name();
+  }
+  // Refuses a first word that is neither a command nor a flag.
+  absl::Status checkFirst(const std::string &word) const {
+    if (word.starts_with('-') || subcommand(app, word) != nullptr)
+      return absl::OkStatus();
+    std::vector<std::string> names;
+    for (const CLI::App *one : app.get_subcommands([](const CLI::App *) { return true; }))
+      names.push_back(one->get_name());
+    std::sort(names.begin(), names.end());
+    return badFlag("command", word, detail::oneOf(names) + headrace::model::didYouMean(word, names));
+  }
 
   // Of the subcommand that was parsed; of one within another, which comes behind it, that one.
   absl::Status run() const {
@@ -76,6 +132,26 @@ public:
   }
 
 private:
+  static constexpr const char *kVersion = "headrace " HEADRACE_VERSION;
+
+  static const CLI::App *subcommand(const CLI::App &of, const std::string &name) {
+    for (const CLI::App *one : of.get_subcommands([](const CLI::App *) { return true; }))
+      if (one->get_name() == name)
+        return one;
+    return nullptr;
+  }
+  absl::Status help() const {
+    if (!helpOf_.empty())
+      RETURN_IF_ERROR(checkFirst(helpOf_[0]));
+    const CLI::App &of = commandOf(helpOf_);
+    const std::string name = fullName(of), asked = absl::StrJoin(helpOf_, " ");
+    if (name != fullName(app) + (asked.empty() ? "" : " " + asked))
+      return badUsage(
+          headrace::model::cat("help ", asked, ": expected a command, such as help ", name.substr(name.find(' ') + 1)));
+    std::fputs(of.get_formatter()->make_help(&of, name, CLI::AppFormatMode::Normal).c_str(), stdout);
+    return absl::OkStatus();
+  }
+
   struct Command {
     CLI::App *app;
     std::function<absl::Status()> run;
@@ -96,44 +172,38 @@ private:
   ProfileOptions profile_;
   RecordOptions record_;
   FleetOptions fleet_;
+  std::vector<std::string> helpOf_;
   std::vector<Command> commands_;
 };
 
-// A first word that is neither a subcommand nor a flag.
-bool namesNoSubcommand(CLI::App &app, const std::string &word) {
-  const std::vector<CLI::App *> all = app.get_subcommands([](CLI::App *) { return true; });
-  return !word.starts_with('-') &&
-         std::none_of(all.begin(), all.end(), [&](CLI::App *one) { return one->get_name() == word; });
-}
-
 // Known before anything is parsed, so that an error of parsing is an object, too.
 bool asksForJson(int argc, char **argv) {
-  return std::any_of(argv + 1, argv + argc, [](const char *word) { return std::string(word) == "--json"; });
+  return std::any_of(argv + std::min(1, argc), argv + argc,
+                     [](const char *word) { return std::string(word) == "--json"; });
 }
 
 int run(int argc, char **argv) {
   Headrace headrace;
+  const std::vector<std::string> words(argv + std::min(1, argc), argv + argc);
   const bool asJson = asksForJson(argc, argv);
-  const std::string first = argc > 1 ? argv[1] : "-";
-  if (namesNoSubcommand(headrace.app, first))
-    return reportError(badFlag("command", first,
-                               "bench, chat, compile, detokenize, fleet, inspect, profile, record, run, simulate, "
-                               "timeline or tokenize"),
-                       asJson);
+  if (const absl::Status known = words.empty() ? absl::OkStatus() : headrace.checkFirst(words[0]); !known.ok())
+    return reportError(known, asJson);
+  const CLI::App &command = headrace.commandOf(words);
+  const TypedFlags typed = typedFlags(command, words);
   try {
-    headrace.app.parse(spelledOut(argc, argv));
+    std::vector<std::string> arguments;
+    std::transform(words.rbegin(), words.rend(), std::back_inserter(arguments),
+                   spelledOut); // CLI11 takes the last first
+    headrace.app.parse(std::move(arguments));
   } catch (const CLI::ParseError &error) {
     if (error.get_exit_code() == 0) // --help, --version
       return headrace.app.exit(error);
-    std::string command = first.starts_with('-') ? "headrace" : "headrace " + first;
-    if (first == "bench" && argc > 2 && std::string(argv[2]) == "serve")
-      command += " serve";
-    return reportError(usageError(error, command), asJson);
+    return reportError(usageError(error, Headrace::fullName(command), command), asJson, typed);
   }
   if (asJson)
     silenceProgress();
   if (const absl::Status status = headrace.run(); !status.ok())
-    return reportError(status, asJson);
+    return reportError(status, asJson, typed);
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) { // what did not fit the buffer failed before
     say("error: standard output: cannot write");
     return kExitFailed;

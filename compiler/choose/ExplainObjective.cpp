@@ -8,6 +8,7 @@
 #include "compiler/choose/ChoosePlacement.h"
 #include "compiler/choose/Policy.h"
 #include "compiler/choose/SearchPlacement.h"
+#include "compiler/choose/policies/Policies.h"
 #include "compiler/lower/Explain.h"
 #include "runtime/base/Units.h"
 #include "runtime/cost/Record.h"
@@ -129,6 +130,47 @@ std::string explainMissed(const model::ModelSpec &spec, const Target &target, co
     add(absl::StrCat("the minimum memory at any latency is ", minima.bytesAtAny.bytes, " bytes (",
                      bytesText(minima.bytesAtAny.bytes), ") with ", describe(*minima.bytesAtAny.candidate, spec)));
   return text;
+}
+
+absl::Status checkObjectives(const plan::Plan &plan) {
+  struct Miss {
+    const plan::BucketChoice *choice = nullptr;
+    uint64_t ns = 0;   // that it takes
+    double factor = 1; // of the resident time
+  };
+  Miss decode, mixed; // the buckets that ask for the most
+  for (const plan::BucketChoice &choice : plan.choices) {
+    const plan::Variant &variant = plan.variants[choice.variant];
+    if (choice.sloNs == 0 || variant.predictedNs <= choice.sloNs)
+      continue;
+    const double factor = static_cast<double>(variant.predictedNs) / static_cast<double>(choice.residentNs);
+    Miss &of = plan.schedules[variant.schedule].iterationClass == plan::IterationClass::Decode ? decode : mixed;
+    if (of.choice == nullptr || (plan.goal.sloFactor ? factor > of.factor : variant.predictedNs > of.ns))
+      of = {&choice, variant.predictedNs, factor};
+  }
+  if (decode.choice == nullptr && mixed.choice == nullptr)
+    return absl::OkStatus();
+  std::string text = absl::StrCat(objectiveText(plan.goal), " is missed by policy ", plan.policy.name,
+                                  traitsOf(plan.policy.name).byObjective ? ", which has an estimate of its own"
+                                                                         : ", which does not choose by it",
+                                  " for ", plan.model->name, " with a device memory of ", plan.deviceMemory, " bytes (",
+                                  bytesText(plan.deviceMemory), ")");
+  const char *separator = ": ";
+  for (const auto &[name, miss] : {std::pair("TTFT", &mixed), std::pair("TPOT", &decode)}) {
+    if (miss->choice == nullptr)
+      continue;
+    const plan::Variant &variant = plan.variants[miss->choice->variant];
+    Objective bucket{.bucket = {variant.newTokens, plan::runningSequences(plan, variant), variant.context},
+                     .decode = miss == &decode};
+    absl::StrAppend(&text, separator, bucketText(bucket, plan.miniBatches), " takes ",
+                    model::durationText(variant.predictedNs), " in placement '",
+                    plan.placements[variant.placement].name, "', so the minimum ",
+                    plan.goal.sloFactor ? std::string("slo_factor is ") + factorText(miss->factor)
+                                        : absl::StrCat(name, " is ", model::durationText(variant.predictedNs)));
+    separator = "; ";
+  }
+  return absl::ResourceExhaustedError(
+      absl::StrCat(text, " with this policy; policy headrace chooses by it, and --allow-missed takes what misses it"));
 }
 
 std::string explainObjective(const Policy &policy, const ChosenPlacements &chosen, const Objective &bucket,

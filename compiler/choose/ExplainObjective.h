@@ -70,4 +70,8 @@ std::string explainObjective(const Policy &policy, const ChosenPlacements &chose
                              const plan::Variant &variant, const plan::Plan &plan,
                              const std::optional<BrokenGap> &apart, const LinkUse *link);
 
+// ResourceExhausted where some bucket of a finished plan misses its objective, as with policies that do not choose by
+// it: by which, and the least objective that its placements would hold.
+absl::Status checkObjectives(const plan::Plan &plan);
+
 } // namespace headrace::compiler

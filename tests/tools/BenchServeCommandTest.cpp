@@ -40,8 +40,8 @@ memory_bandwidth = "2000MiB/s"
 h2d_bandwidth = "1000MiB/s"
 d2h_bandwidth = "1000MiB/s"
 duplex_bandwidth = "2000MiB/s"
-copy_latency = 0
-launch_overhead = 0
+copy_latency = "0s"
+launch_overhead = "0s"
 flops_efficiency = 1
 memory_efficiency = 1
 
@@ -99,7 +99,7 @@ TEST_F(BenchServe, TheReportIsWhatHappened) {
                 "refused          1: the prompt: 15 tokens and 2 new ones are more than the plan's context of 16\n"
                 "duration         0.326 s\n"
                 "tokens           16 in, 8 out\n"
-                "throughput       6.13 requests/s, 24.53 output tokens/s, 73.59 tokens/s in all\n"
+                "throughput       6.13 requests/s, 24.5 output tokens/s, 73.6 tokens/s in all\n"
                 "concurrency      at most 2 requests at a time\n"
                 "KV cache         at most 1 of 1 blocks in use (100%)\n"
                 "preemptions      none\n"
@@ -203,6 +203,32 @@ TEST_F(BenchServe, TheExpansionOfWholeLayersIsFoundToo) {
   EXPECT_GT(r["blocks_offered"].get<int64_t>(), 100);
   EXPECT_LE(r["peak_kv_blocks"].get<int64_t>(), r["kv_blocks"].get<int64_t>());
   EXPECT_EQ(r["least_brought_bytes"], 0); // it swaps whenever the link is free
+}
+
+// Iterations of no more rows than the cache has tokens, where memory and expansion say how many that are.
+TEST_F(BenchServe, AnExpandedCacheBoundsTheRowsOfAnIteration) {
+  std::vector<std::string> words = {"bench",
+                                    "serve",
+                                    golden("llama-7-gqa-llama3-f32"),
+                                    "--device",
+                                    "sim",
+                                    "--num-prompts",
+                                    "8",
+                                    "--random-input-len",
+                                    "40",
+                                    "--random-output-len",
+                                    "8",
+                                    "--kv-device-memory",
+                                    "150KiB",
+                                    "--expansion",
+                                    "1.5"};
+  const Outcome o = headrace(words);
+  EXPECT_EQ(o.status, 0) << o.err;
+  EXPECT_THAT(o.out, HasSubstr("at most 8 sequences and 144 tokens an iteration")); // nine blocks of 16
+  words.insert(words.end(), {"--max-num-batched-tokens", "145"});
+  refused(words, 2,
+          "--max-num-batched-tokens = 145: expected at most 144, the tokens of --kv-device-memory with "
+          "--expansion");
 }
 
 TEST_F(BenchServe, RatesAreARowEachAndAPictureAgainstThem) {
@@ -518,8 +544,8 @@ TEST_F(BenchServe, RefusesBadFlags) {
   bad({"--goodput", "itl:5"}, "--goodput");
   bad({"--goodput", " "}, "--goodput = \" \": expected ttft:MS");
   bad({"--goodput", "ttft:5 ttft:6"}, "--goodput");
-  bad({"--tpot", "50"}, "--tpot = \"50\": no unit: --goodput has milliseconds");
-  bad({"--ttft", "0.5"}, "--ttft = \"0.5\": no unit");
+  bad({"--goodput", "ttft:5m"}, "expected milliseconds above zero, or such a time with its unit");
+  bad({"--tpot", "50"}, "--tpot = \"50\": expected a time with its unit");
   bad({"--metric-percentiles", "101"}, "--metric-percentiles");
   bad({"--percentile-metrics", "ttft,speed"}, "--percentile-metrics = \"ttft,speed\"");
   bad({"--max-num-seqs", "0"}, "--max-num-seqs = \"0\"");

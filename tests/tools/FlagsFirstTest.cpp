@@ -50,7 +50,7 @@ TEST_F(FlagsFirst, OfRun) {
                         {{"--top-k", "-2"}, "--top-k = \"-2\": expected an integer from -1 to"},
                         {{"--min-p", "1.5"}, "--min-p = \"1.5\": expected 0 to 1"},
                         {{"--repetition-penalty", "0"}, "--repetition-penalty = \"0\": expected 1e-6 to 1e6"},
-                        {{"--repeat-penalty", "x"}, "--repetition-penalty = \"x\": expected 1e-6 to 1e6"},
+                        {{"--repeat-penalty", "x"}, "--repeat-penalty = \"x\": expected 1e-6 to 1e6"},
                         {{"--presence-penalty", "2.5"}, "--presence-penalty = \"2.5\": expected -2 to 2"},
                         {{"--frequency-penalty", "-3"}, "--frequency-penalty = \"-3\": expected -2 to 2"},
                         {{"--device", "sim", "--low-latency"}, "--low-latency: expected the host device"},

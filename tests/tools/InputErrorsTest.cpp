@@ -92,14 +92,53 @@ TEST_F(InputErrors, LimitsOfTheSystemAreNamed) {
 
 TEST_F(InputErrors, UsageIsSaidInTheSameWords) {
   EXPECT_EQ(error({"compute"}),
-            "command line: command = \"compute\": expected bench, chat, compile, detokenize, fleet, "
-            "inspect, profile, record, run, simulate, timeline or tokenize");
+            "command line: command = \"compute\": expected bench, chat, compile, detokenize, fleet, help, inspect, "
+            "profile, record, run, simulate, timeline, tokenize or version; did you mean compile?");
   EXPECT_EQ(error({"inspect"}), "command line: no plan: expected one (headrace inspect --help)");
   EXPECT_EQ(error({}), "command line: no subcommand: expected one (headrace --help)");
   EXPECT_EQ(error(run({"--no-such-flag"})),
             "command line: --no-such-flag: expected a flag or an argument of headrace run (headrace run --help)");
   EXPECT_EQ(error(run({"--seed"})), "command line: --seed: no value: expected one behind it (headrace run --help)");
   EXPECT_EQ(error(run({"--seed", "1", "--seed", "2"})), "command line: --seed: given more than once: expected it once");
+}
+
+TEST_F(InputErrors, TheFlagThatWasTypedIsNamed) {
+  const auto compile = [&](const std::vector<std::string> &flags) {
+    std::vector<std::string> words = {"compile", "opt-6.7b", "--hardware", "a10", "--dry-run"};
+    words.insert(words.end(), flags.begin(), flags.end());
+    return error(words);
+  };
+  EXPECT_EQ(compile({"--max-model-len", "8k"}),
+            "command line: --max-model-len = 8000: expected at most the 2048 positions of opt-6.7b");
+  EXPECT_EQ(compile({"--ctx-size=0"}), "command line: --ctx-size = 0: expected an integer from 1 to 2147483647");
+  EXPECT_EQ(compile({"-c", "0"}), "command line: -c = 0: expected an integer from 1 to 2147483647");
+  EXPECT_THAT(compile({"--kv-cache-dtype", "fp8"}), StartsWith("command line: --kv-cache-dtype = \"fp8\": expected"));
+  EXPECT_THAT(compile({"--gpu-memory-utilization", "0.5", "--kv-device-memory", "20GB"}),
+              StartsWith("command line: --kv-device-memory = 20000000000: expected at most"));
+  EXPECT_THAT(compile({"-ngl", "30", "--interval", "2"}), StartsWith("command line: -ngl = "));
+  EXPECT_THAT(error(run({"--n-predict", "0"})), StartsWith("command line: --n-predict = \"0\": expected"));
+  EXPECT_THAT(error(run({"--n-predict", "2", "--max-new-tokens", "0"})), StartsWith("command line: "));
+}
+
+TEST_F(InputErrors, ANameThatIsLikeAnotherIsNamed) {
+  EXPECT_THAT(error({"compile", "llama3-8b", "--dry-run"}), HasSubstr("; did you mean llama-3.1-8b"));
+  EXPECT_THAT(error({"compile", "opt-6.7b", "--hardware", "rtx-4090", "--dry-run"}),
+              HasSubstr("; did you mean rtx4090?"));
+  EXPECT_THAT(error({"compile", "opt-6.7b", "--polcy", "none"}), HasSubstr("; did you mean --policy?"));
+  EXPECT_THAT(error({"compile", "opt-6.7b", "--policy", "selectn", "--dry-run"}),
+              HasSubstr("; did you mean select-n?"));
+  EXPECT_THAT(error({"compile", job("[model]\nshape = \"opt-6.7b\"\n[goal]\ncontxt = 8\n"), "--dry-run"}),
+              HasSubstr("; did you mean context?"));
+}
+
+TEST_F(InputErrors, HelpAndVersionAreCommandsToo) {
+  EXPECT_EQ(headrace({"help"}).out, headrace({"--help"}).out);
+  EXPECT_EQ(headrace({"help", "run"}).out, headrace({"run", "--help"}).out);
+  EXPECT_EQ(headrace({"help", "bench", "serve"}).out, headrace({"bench", "serve", "--help"}).out);
+  EXPECT_EQ(headrace({"version"}).out, headrace({"--version"}).out);
+  EXPECT_THAT(headrace({"version"}).out, StartsWith("headrace "));
+  EXPECT_THAT(error({"help", "rum"}), HasSubstr("; did you mean run?"));
+  EXPECT_EQ(error({"help", "run", "fast"}), "command line: help run fast: expected a command, such as help run");
 }
 
 TEST_F(InputErrors, TokenIdsAreOfTheVocabulary) {
@@ -121,7 +160,11 @@ TEST_F(InputErrors, AmountsHaveAUnit) {
               StartsWith("command line: --device-memory = \"9223372036854775808\": expected bytes with their unit"));
   EXPECT_THAT(error(compile("--h2d-bandwidth", "24")),
               StartsWith("command line: --h2d-bandwidth = \"24\": expected a positive bandwidth with its unit"));
-  EXPECT_EQ(headrace(compile("--tpot", "50")).status, 0); // seconds
+  EXPECT_THAT(error(compile("--tpot", "50")),
+              StartsWith("command line: --tpot = \"50\": expected a time with its unit (ns, us, ms or s)"));
+  EXPECT_THAT(headrace(compile("--device-memory", "8G")).err, HasSubstr("--device-memory 8G means 8GiB\n"));
+  EXPECT_THAT(headrace(compile("--context", "0.5k")).err, HasSubstr("--context 0.5k means 500\n"));
+  EXPECT_THAT(headrace(run({"--max-new-tokens", "0.002k"})).err, HasSubstr("--max-new-tokens 0.002k means 2\n"));
   EXPECT_THAT(
       error({"compile", job("[model]\nshape = \"opt-6.7b\"\n[hardware]\nfile = \"a10\"\nh2d_bandwidth = 24\n"),
              "--dry-run"}),

@@ -108,7 +108,6 @@ private:
 
   absl::Status readFlags() {
     RETURN_IF_ERROR(checkWeightFlags(options_.weights));
-    RETURN_IF_ERROR(checkObjectives());
     RETURN_IF_ERROR(checkSamplingFlags(options_.sampling));
     if (options_.ignoreEos && !options_.sampling.stopIds.empty())
       return badFlag("--stop-ids", options_.sampling.stopIds, "--ignore-eos is given, too", "one of them");
@@ -126,16 +125,6 @@ private:
     report_.goodput = goodput;
     report_.percentiles = std::move(percentiles);
     report_.metrics = std::move(metrics);
-    return absl::OkStatus();
-  }
-
-  // Elsewhere a bare number is seconds; beside --goodput's milliseconds nobody means them.
-  absl::Status checkObjectives() const {
-    for (const char *flag : {"--ttft", "--tpot"})
-      if (const auto given = options_.job.flags.find(flag);
-          given != options_.job.flags.end() && given->second.find_first_not_of("0123456789.+-eE") == std::string::npos)
-        return badFlag(flag, given->second, "no unit: --goodput has milliseconds, this a placement's objective",
-                       "a time such as 50ms or 0.05s");
     return absl::OkStatus();
   }
 

@@ -110,6 +110,7 @@ void addGraphLimits(CLI::App &app, RunOptions &options) {
 void addGenerate(CLI::App &app, RunOptions &options) {
   addScheduler(app, options.scheduler);
   addJob(app, options.job, "a plan, a model (folder, shape .toml, shipped shape's name), or a job file");
+  addAllowMissed(app, options.job);
   addPrompts(app, options.prompts);
   addText(app, options.text);
   addInteger<int64_t>(app, "--max-new-tokens,--n-predict,--random-output-len", options.maxNewTokens,
@@ -137,6 +138,7 @@ void addGenerate(CLI::App &app, RunOptions &options) {
 CLI::App *addCompile(CLI::App &app, CompileOptions &options) {
   CLI::App *command = app.add_subcommand("compile", "make a plan for a model under a memory budget");
   addJob(*command, options.job, "a model (folder, shape .toml, shipped shape's name), or a job file");
+  addAllowMissed(*command, options.job);
   command->add_option("-o,--output", options.output, "the plan file to write");
   command->add_option("--dump-ir", options.dumpIr, "a folder for the IR's text after each phase");
   command->add_flag("--dump-each-pass", options.dumpEachPass,
@@ -330,8 +332,9 @@ CLI::App *addBenchServe(CLI::App &app, BenchServeOptions &options) {
   command->add_option("--stop-ids", options.sampling.stopIds, "token ids that end a request, \"2,50256\"");
   command->add_flag("--ignore-eos", options.ignoreEos, "no token ends a request: so it is without --stop-ids");
   command
-      ->add_option("--goodput", options.goodput,
-                   "objectives of a request, \"ttft:200 tpot:50 e2el:5000\" in ms: those within all are counted")
+      ->add_option(
+          "--goodput", options.goodput,
+          "objectives of a request, \"ttft:200 tpot:50 e2el:5s\", in ms without a unit: those within all are counted")
       ->expected(1, -1);
   command->add_option("--metric-percentiles", options.percentiles, "which percentiles")->capture_default_str();
   command->add_option("--percentile-metrics", options.metrics,
@@ -390,8 +393,7 @@ CLI::App *addRecordShow(CLI::App &app, RecordOptions &options) {
   record->require_subcommand(1);
   record->footer(kRecordHelp);
   command->add_option("record", options.record, "a record of headrace profile")->required();
-  command->add_option("--slo", options.slo,
-                      "intervals for this latency of an iteration, such as 50ms (a bare number: seconds)");
+  command->add_option("--slo", options.slo, "intervals for this latency of an iteration, such as 50ms");
   addNumber(*command, "--slo-factor", options.sloFactor, "the same as a multiple of the time without offloading",
             "a finite factor of at least 1", [](double factor) { return factor >= 1; });
   command->add_flag("--json", options.json, "one JSON object");

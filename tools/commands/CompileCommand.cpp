@@ -54,6 +54,11 @@ uint32_t largest(const plan::Plan &plan, plan::IterationClass iterationClass) {
 uint32_t largestDecode(const plan::Plan &plan) { return largest(plan, plan::IterationClass::Decode); }
 uint32_t largestMixed(const plan::Plan &plan) { return largest(plan, plan::IterationClass::Mixed); }
 
+// Of decode: a token a sequence an iteration.
+double tokensPerSecond(const plan::Plan &plan, const VariantReport &decode) {
+  return static_cast<double>(decode.running) * plan.miniBatches * 1e9 / static_cast<double>(decode.predictedNs);
+}
+
 void printText(const CompileOptions &options, const model::Job &job, const plan::Plan &plan) {
   const plan::Placement &placement = plan.placements.front();
   std::string out;
@@ -78,8 +83,12 @@ void printText(const CompileOptions &options, const model::Job &job, const plan:
   if (!plan.choices.empty())
     line("policy", describeGoal(plan));
   for (const VariantReport &r : reportVariants(plan)) {
+    if (r.index == largestDecode(plan))
+      line("throughput", absl::StrFormat("%s tokens/s of decode: %d sequences at context %d in %s",
+                                         formatRate(tokensPerSecond(plan, r)), r.running * plan.miniBatches, r.context,
+                                         formatNs(r.predictedNs)));
     if (!plan.choices.empty())
-      break; // a line a bucket below
+      continue; // a line a bucket below
     if (r.index == largestDecode(plan) || r.index == largestMixed(plan))
       line(r.index == largestDecode(plan) ? "decode" : "prefill, mixed",
            absl::StrFormat(
@@ -101,6 +110,9 @@ void printJson(const CompileOptions &options, const model::Job &job, const plan:
   Json json = Json::parse(inspectJson(plan, options.dryRun ? "" : options.output), nullptr, false);
   json["dry_run"] = options.dryRun;
   json["offloaded_layers"] = plan.placements.front().offloadedLayers;
+  for (const VariantReport &r : reportVariants(plan))
+    if (r.index == largestDecode(plan))
+      json["decode_tokens_per_second"] = tokensPerSecond(plan, r);
   json["command"] = "headrace compile " + chosenFlags(job, plan);
   print(json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
 }
@@ -170,7 +182,8 @@ absl::Status compileCommand(const CompileOptions &options) {
   RETURN_IF_ERROR(outputs.prepareFolders());
 
   IrFiles ir(options);
-  absl::StatusOr<plan::Plan> plan = compileJob(job, ir.writer(/*eachPass=*/false), ir.writer(/*eachPass=*/true));
+  absl::StatusOr<plan::Plan> plan =
+      compileToHold(assembled, ir.writer(/*eachPass=*/false), ir.writer(/*eachPass=*/true));
   RETURN_IF_ERROR(ir.status());
   if (!plan.ok())
     return aboutInput(assembled.input, plan.status());

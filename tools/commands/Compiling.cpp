@@ -6,14 +6,15 @@
 
 #include "absl/strings/str_join.h"
 #include "compiler/Compile.h"
+#include "compiler/choose/ExplainObjective.h"
 #include "compiler/choose/policies/Policies.h"
+#include "compiler/lower/ResolveGoal.h"
 #include "runtime/base/FileIo.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
 #include "runtime/base/Units.h"
 #include "runtime/job/Examples.h"
 #include "runtime/model/ModelSpec.h"
-#include "tools/commands/JobFlags.h"
 #include "tools/commands/ModelHash.h"
 #include "tools/commands/Progress.h"
 #include "tools/commands/PromptTime.h"
@@ -188,7 +189,23 @@ std::string searchText(const compiler::CompileProgress &at) {
   return text + model::cat(", ", at.compiled, at.compiled == 1 ? " candidate tried" : " candidates tried");
 }
 
+compiler::CompileRequest requestOf(const model::Job &job) {
+  compiler::CompileRequest request;
+  request.model = job.model->spec;
+  request.modelPath = job.model->path;
+  request.hardware = *job.hardware;
+  request.goal = job.goal;
+  request.policy = job.policy;
+  request.buckets = job.buckets;
+  return request;
+}
+
 } // namespace
+
+absl::StatusOr<int64_t> kvTokensOf(const model::Job &job) {
+  ASSIGN_OR_RETURN(target, compiler::resolveGoal(requestOf(job)));
+  return target.kvTokens * target.miniBatches;
+}
 
 absl::StatusOr<plan::Plan> compileJob(const model::Job &job, const PhaseText &onPhase, const PhaseText &onPass) {
   const model::Hardware &hardware = *job.hardware;
@@ -200,14 +217,8 @@ absl::StatusOr<plan::Plan> compileJob(const model::Job &job, const PhaseText &on
     return absl::InvalidArgumentError(model::cat("goal.kv_device_memory = ", *job.goal.kvDeviceMemory,
                                                  ": expected at most the ", hardware.memoryBytes, " bytes that ",
                                                  hardware.name, " has"));
-  compiler::CompileRequest request;
-  request.model = job.model->spec;
+  compiler::CompileRequest request = requestOf(job);
   request.modelHash = modelHash(*job.model);
-  request.modelPath = job.model->path;
-  request.hardware = *job.hardware;
-  request.goal = job.goal;
-  request.policy = job.policy;
-  request.buckets = job.buckets;
   request.onPhase = onPhase;
   request.onPass = onPass;
   std::unique_ptr<cost::RecordCostModel> costs;
@@ -257,6 +268,14 @@ absl::StatusOr<plan::Plan> compileJob(const model::Job &job, const PhaseText &on
   return plan;
 }
 
+absl::StatusOr<plan::Plan> compileToHold(const AssembledJob &assembled, const PhaseText &onPhase,
+                                         const PhaseText &onPass) {
+  ASSIGN_OR_RETURN(plan, compileJob(assembled.job, onPhase, onPass));
+  if (!assembled.input.allowMissed)
+    RETURN_IF_ERROR(compiler::checkObjectives(plan));
+  return plan;
+}
+
 std::string chosenFlags(const model::Job &job, const plan::Plan &plan) {
   Words words;
   addModel(*job.model, words);
@@ -270,6 +289,8 @@ std::string chosenFlags(const model::Job &job, const plan::Plan &plan) {
   else
     addPolicy(plan.policy, words);
   addBuckets(job.buckets, words);
+  if (!compiler::checkObjectives(plan).ok())
+    words.add("--allow-missed");
   return words.text();
 }
 

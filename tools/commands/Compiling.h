@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "runtime/job/JobFile.h"
 #include "runtime/plan/Plan.h"
+#include "tools/commands/JobFlags.h"
 
 namespace headrace::tools {
 
@@ -18,6 +19,13 @@ using PhaseText = std::function<void(std::string_view schedule, std::string_view
 // job.model and job.hardware must be set. Shows its progress on a terminal. `onPhase` may be empty.
 absl::StatusOr<plan::Plan> compileJob(const model::Job &job, const PhaseText &onPhase = {},
                                       const PhaseText &onPass = {});
+
+// The same, and ResourceExhausted for a plan that misses its objectives unless that is allowed (--allow-missed).
+absl::StatusOr<plan::Plan> compileToHold(const AssembledJob &assembled, const PhaseText &onPhase = {},
+                                         const PhaseText &onPass = {});
+
+// Tokens that the KV cache of such a plan holds. Refuses a goal that contradicts itself.
+absl::StatusOr<int64_t> kvTokensOf(const model::Job &job);
 
 // What stands behind `headrace compile` to get this plan again, model first: the choice is spelled out, nothing is left
 // to "auto", and figures that differ from the named shape's or profile's are flags of their own.

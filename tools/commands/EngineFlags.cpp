@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "absl/strings/numbers.h"
-#include "absl/strings/str_split.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
 #include "runtime/base/Units.h"
@@ -23,10 +22,8 @@ public:
       : input_(input), job_(job), spec_(job.model->spec), notes_(notes) {}
 
   absl::Status run() {
-    for (const KeyFlag &flag : keyFlags())
-      for (const std::string &name : namesIn(flag.synonyms))
-        if (const auto given = input_.synonyms.find(name); given != input_.synonyms.end())
-          RETURN_IF_ERROR(means(cat(name, " ", given->second), flag.flag, given->second));
+    for (const auto &[name, value] : input_.synonyms)
+      RETURN_IF_ERROR(means(cat(name, " ", value), flagOfSynonym(name)->flag, value));
     if (input_.gpuMemoryUtilization)
       RETURN_IF_ERROR(memoryShare(*input_.gpuMemoryUtilization));
     if (input_.gpuLayers)
@@ -39,10 +36,6 @@ public:
   }
 
 private:
-  static std::vector<std::string> namesIn(std::string_view list) {
-    return absl::StrSplit(std::string(list), ',', absl::SkipEmpty());
-  }
-
   absl::Status means(const std::string &alias, std::string_view flag, const std::string &value) {
     const auto [at, added] = input_.flags.emplace(flag, value);
     if (!added && at->second != value)
@@ -98,7 +91,24 @@ private:
   std::vector<std::string> &notes_;
 };
 
+struct Meant {
+  std::string_view theirs, ours;
+};
+constexpr Meant kShares[] = {{"--gpu-memory-utilization", "--device-memory"},
+                             {"--cpu-offload-gb", "--offload-layers"},
+                             {"--n-gpu-layers", "--offload-layers"},
+                             {"--kv-offloading-size", "--kv-host-memory"}};
+
 } // namespace
+
+std::string_view meantBy(std::string_view flag) {
+  if (const KeyFlag *key = flagOfSynonym(flag))
+    return key->flag;
+  for (const Meant &share : kShares)
+    if (share.theirs == flag)
+      return share.ours;
+  return {};
+}
 
 absl::Status translateEngineFlags(JobInput &input, const model::Job &job, std::vector<std::string> &notes) {
   return Translation(input, job, notes).run();

@@ -54,7 +54,6 @@ void addKeys(CLI::App &app, JobInput &input, const char *source, bool (*takes)(c
 
 void addJob(CLI::App &app, JobInput &input, const char *source, bool (*takes)(const KeyFlag &)) {
   addKeys(app, input, source, takes);
-  constexpr const char *kOthers = "Words of vLLM and llama.cpp";
   for (const KeyFlag &flag : keyFlags()) {
     if (takes != nullptr && !takes(flag))
       continue;
@@ -68,17 +67,25 @@ void addJob(CLI::App &app, JobInput &input, const char *source, bool (*takes)(co
       app.add_option_function<std::string>(
              synonym, [&input, synonym](const std::string &value) { input.synonyms[synonym] = value; },
              "the same as " + name)
-          ->group(kOthers);
+          ->group(kOtherEngines);
     }
   }
   app.add_option("--gpu-memory-utilization", input.gpuMemoryUtilization,
                  "--device-memory as a share of the hardware's memory")
-      ->group(kOthers);
-  app.add_option("--cpu-offload-gb", input.cpuOffloadGb, "--offload-layers as GiB of weights, at most")->group(kOthers);
+      ->group(kOtherEngines);
+  app.add_option("--cpu-offload-gb", input.cpuOffloadGb, "--offload-layers as GiB of weights, at most")
+      ->group(kOtherEngines);
   app.add_option("--kv-offloading-size", input.kvOffloadingSize, "--kv-host-memory; a number without a unit is GiB")
-      ->group(kOthers);
+      ->group(kOtherEngines);
   app.add_option("--n-gpu-layers,--gpu-layers", input.gpuLayers, "--offload-layers as layers that stay (also -ngl)")
-      ->group(kOthers);
+      ->group(kOtherEngines);
+}
+
+void addAllowMissed(CLI::App &app, JobInput &input) {
+  app.add_flag("--allow-missed", input.allowMissed,
+               "take a plan that misses its objectives, as that of a policy that does not choose by them may (else "
+               "exit status 1)")
+      ->group("Goal");
 }
 
 CLI::Option *addSeed(CLI::App &app, const char *flag, uint64_t &seed, const char *help) {

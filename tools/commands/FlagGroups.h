@@ -12,10 +12,15 @@
 
 namespace headrace::tools {
 
+inline constexpr const char *kOtherEngines = "Words of vLLM and llama.cpp"; // their group in --help
+
 // The model and the hardware, and a flag for every key of a job file that `takes` names (all if it is null).
 void addKeys(CLI::App &app, JobInput &input, const char *source, bool (*takes)(const KeyFlag &) = nullptr);
 // Every key of a job file, the source, and other engines' flags.
 void addJob(CLI::App &app, JobInput &input, const char *source, bool (*takes)(const KeyFlag &) = nullptr);
+
+// --allow-missed.
+void addAllowMissed(CLI::App &app, JobInput &input);
 
 CLI::Option *addSeed(CLI::App &app, const char *flag, uint64_t &seed, const char *help);
 void addSyntheticWeights(CLI::App &app, std::optional<uint64_t> &seed);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/commands/InputErrors.h"
 
+#include <algorithm>
 #include <cstdio>
 
 #include <nlohmann/json.hpp>
@@ -33,6 +34,16 @@ absl::Status badFlag(std::string_view flag, std::string_view value, std::string_
 
 namespace {
 constexpr char kReported[] = "headrace/reported";
+
+// "command line: --context = ..." as "command line: --max-model-len = ...", where that is what was typed.
+std::string asTyped(std::string message, const TypedFlags &typed) {
+  const size_t begin = kCommandLine.size() + 2;
+  if (!message.starts_with(cat(kCommandLine, ": --")))
+    return message;
+  const size_t end = std::min(message.find_first_of(" =:,", begin), message.size());
+  const auto found = typed.find(std::string_view(message).substr(begin, end - begin));
+  return found == typed.end() ? message : message.replace(begin, end - begin, found->second);
+}
 } // namespace
 
 absl::Status withReport(absl::Status status) {
@@ -40,8 +51,8 @@ absl::Status withReport(absl::Status status) {
   return status;
 }
 
-int reportError(const absl::Status &status, bool json) {
-  const std::string message(status.message());
+int reportError(const absl::Status &status, bool json, const TypedFlags &typed) {
+  const std::string message = asTyped(std::string(status.message()), typed);
   const int exitStatus = exitCodeOf(status);
   say("error: " + message);
   if (json && !status.GetPayload(kReported)) {

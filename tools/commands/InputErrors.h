@@ -8,6 +8,8 @@
 // WHERE is a file and its line, or "command line"; KEY a key as the file spells it, or the flag.
 #pragma once
 
+#include <functional>
+#include <map>
 #include <string>
 #include <string_view>
 
@@ -28,9 +30,13 @@ absl::Status badFlag(std::string_view flag, std::string_view value, std::string_
 // What is about no one flag's value: "command line: <message>".
 absl::Status badUsage(std::string_view message);
 
+// Of flags that stand for others which messages name: what was typed, by the flag it stands for.
+using TypedFlags = std::map<std::string, std::string, std::less<>>;
+
 // An error as a command says it: on standard error for people, and with --json on standard output as
-// {"error": {"message": ..., "exit_status": ...}}. Gives the exit status.
-int reportError(const absl::Status &status, bool json);
+// {"error": {"message": ..., "exit_status": ...}}. The flag that it is about is called as it was typed. Gives the exit
+// status.
+int reportError(const absl::Status &status, bool json, const TypedFlags &typed = {});
 // The status of a command that has printed its own object already; reportError() then prints none.
 absl::Status withReport(absl::Status status);
 

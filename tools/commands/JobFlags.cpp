@@ -186,14 +186,17 @@ absl::Status aboutInput(const JobInput &input, const absl::Status &status) {
   std::string where = refused->text();
   if (!given && profile)
     where = cat(kCommandLine, ": --hardware ", input.hardwareFlag, ": ", message);
-  else if (!given && model::isTomlPath(input.source))
+  else if (!given && input.isJob)
     where = cat(input.source, ": ", message);
+  else if (!given) // what follows from others
+    where = cat(kCommandLine, ": ", refused->flag->flag, " is not given and comes to",
+                refused->rest.starts_with(" =") ? refused->rest.substr(2) : refused->rest);
   return absl::Status(status.code(), where);
 }
 
 bool JobInput::any() const {
   return !modelFlag.empty() || !hardwareFlag.empty() || !flags.empty() || !synonyms.empty() || gpuMemoryUtilization ||
-         cpuOffloadGb || gpuLayers || kvOffloadingSize;
+         cpuOffloadGb || gpuLayers || kvOffloadingSize || allowMissed;
 }
 
 bool looksLikeJob(std::string_view text) {
@@ -219,6 +222,7 @@ absl::StatusOr<AssembledJob> assembleJob(const JobInput &given) {
   AssembledJob out;
   model::Job &job = out.job;
   RETURN_IF_ERROR(readSource(input, job));
+  input.isJob = !job.files.empty();
   RETURN_IF_ERROR(applyShape(input, job));
   if (!job.model)
     return input.source.empty()
@@ -228,6 +232,10 @@ absl::StatusOr<AssembledJob> assembleJob(const JobInput &given) {
   if (out.device.empty())
     out.device = deviceFor(job.hardware->kind);
   RETURN_IF_ERROR(translateEngineFlags(input, job, out.notes));
+  for (const auto &[name, text] : input.flags)
+    for (const KeyFlag &flag : keyFlags())
+      if (const std::string meaning = flag.flag == name ? suffixMeaning(flag, text) : std::string(); !meaning.empty())
+        out.notes.push_back(cat(name, " ", text, " means ", meaning));
   RETURN_IF_ERROR(applyGoal(input, job.goal));
   RETURN_IF_ERROR(applyPolicy(input, job.policy));
   RETURN_IF_ERROR(applyBuckets(input, job.buckets));

@@ -32,6 +32,8 @@ struct JobInput {
   std::optional<std::string> gpuLayers;            // llama.cpp -ngl: layers on the device
   // vLLM: host memory for KV blocks; a number without a unit is GiB.
   std::optional<std::string> kvOffloadingSize;
+  bool isJob = false;       // the source is a job file; set where it is read
+  bool allowMissed = false; // a plan that misses its objectives is taken as it is
 
   bool any() const; // beside `source`
 };

@@ -5,9 +5,11 @@
 #include <cmath>
 
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
+#include "runtime/base/Units.h"
 #include "runtime/job/JobFile.h"
 #include "runtime/model/Family.h"
 #include "tools/commands/InputErrors.h"
@@ -17,8 +19,8 @@ namespace {
 
 using model::TomlValue;
 
-constexpr FlagKind kText = FlagKind::Text, kPlain = FlagKind::Plain, kAmount = FlagKind::Amount, kTime = FlagKind::Time,
-                   kList = FlagKind::List, kChoice = FlagKind::Choice;
+constexpr FlagKind kText = FlagKind::Text, kPlain = FlagKind::Plain, kAmount = FlagKind::Amount, kList = FlagKind::List,
+                   kChoice = FlagKind::Choice;
 constexpr KeyFlag kKeyFlags[] = {
     {"goal", "device_memory", "--device-memory", kAmount, "device memory the plan may use, such as 8GiB"},
     {"goal", "batch", "--batch", kPlain, "sequences at once", "--max-num-seqs,--parallel"},
@@ -41,10 +43,9 @@ constexpr KeyFlag kKeyFlags[] = {
     {"goal", "block_tokens", "--block-tokens", kPlain, "tokens per KV block", "--block-size"},
     {"goal", "elastic_kv", "--elastic-kv", kChoice,
      "KV blocks in memory that offloaded weights leave, in plans of several placements: auto (which is on), on or off"},
-    {"goal", "ttft", "--ttft", kTime,
-     "time to a request's first token, to the end of its whole prompt, such as 500ms (a bare number: seconds)"},
-    {"goal", "tpot", "--tpot", kTime,
-     "time per output token that an iteration of decode keeps, such as 50ms (a bare number: seconds)"},
+    {"goal", "ttft", "--ttft", kAmount,
+     "time to a request's first token, to the end of its whole prompt, such as 500ms"},
+    {"goal", "tpot", "--tpot", kAmount, "time per output token that an iteration of decode keeps, such as 50ms"},
     {"goal", "slo_factor", "--slo-factor", kPlain, "both as a factor of the iteration without offloading, such as 1.5"},
     {"goal", "input_len", "--input-len", kPlain,
      "tokens of the prompt that --ttft is held for (default: the longest that context and output leave)"},
@@ -115,8 +116,8 @@ constexpr KeyFlag kKeyFlags[] = {
      "host to device, such as 24GB/s; the two below scale with it unless given"},
     {"hardware", "d2h_bandwidth", "--d2h-bandwidth", kAmount, "device to host"},
     {"hardware", "duplex_bandwidth", "--duplex-bandwidth", kAmount, "both directions together"},
-    {"hardware", "copy_latency", "--copy-latency", kTime, "before a copy's first byte, such as 10us"},
-    {"hardware", "launch_overhead", "--launch-overhead", kTime, "of a compute step, such as 2us"},
+    {"hardware", "copy_latency", "--copy-latency", kAmount, "before a copy's first byte, such as 10us"},
+    {"hardware", "launch_overhead", "--launch-overhead", kAmount, "of a compute step, such as 2us"},
     {"hardware", "flops_efficiency", "--flops-efficiency", kPlain, "share of peak flops that is reached"},
     {"hardware", "memory_efficiency", "--memory-efficiency", kPlain, "share of memory bandwidth that is reached"},
     {"hardware", "link_efficiency", "--link-efficiency", kPlain, "share of link bandwidth that is reached"},
@@ -192,7 +193,6 @@ absl::StatusOr<TomlValue> valueOf(const KeyFlag &flag, const std::string &text) 
   case FlagKind::Amount: // a number without a unit is shown as it was given when it is refused
     return textValue(text);
   case FlagKind::Plain:
-  case FlagKind::Time:
   case FlagKind::Interval:
     return plainValue(text);
   case FlagKind::Choice:
@@ -213,6 +213,32 @@ const KeyFlag *flagOf(std::string_view section, std::string_view key) {
   const auto *const at = std::find_if(std::begin(kKeyFlags), std::end(kKeyFlags),
                                       [&](const KeyFlag &flag) { return flag.section == section && flag.key == key; });
   return at == std::end(kKeyFlags) ? nullptr : at;
+}
+
+const KeyFlag *flagOfSynonym(std::string_view synonym) {
+  for (const KeyFlag &flag : kKeyFlags)
+    for (const absl::string_view name : absl::StrSplit(std::string(flag.synonyms), ',', absl::SkipEmpty()))
+      if (synonym == std::string_view(name.data(), name.size()))
+        return &flag;
+  return nullptr;
+}
+
+std::string suffixMeaning(const KeyFlag &flag, const std::string &text) {
+  if (flag.kind == FlagKind::Amount) {
+    const bool letter = !text.empty() && std::string_view("KMGT").find(text.back()) != std::string_view::npos;
+    const absl::StatusOr<uint64_t> bytes = model::parseBytes(letter ? text : std::string(), "");
+    return bytes.ok() ? model::bytesText(*bytes) : std::string();
+  }
+  if (flag.kind != FlagKind::Plain && flag.kind != FlagKind::List)
+    return "";
+  std::vector<std::string> parts = partsOf(text);
+  bool any = false;
+  for (std::string &part : parts)
+    if (const std::optional<int64_t> count = model::parseCount(part)) {
+      part = model::cat(*count);
+      any = true;
+    }
+  return any ? absl::StrJoin(parts, ",") : std::string();
 }
 
 absl::StatusOr<TomlValue> flagTable(const FlagTexts &flags, std::string_view section) {

@@ -22,9 +22,9 @@
 
 namespace headrace::tools {
 
-// What a flag's text stands for: Text and Amount (with a unit) a text, Plain a number or a truth value, Time that or a
-// text with a unit, List "1,8", Interval a number or none, Choice auto, on or off, Table "key=value,key=value".
-enum class FlagKind : uint8_t { Text, Plain, Amount, Time, List, Interval, Choice, Table };
+// What a flag's text stands for: Text and Amount (with a unit) a text, Plain a number or a truth value, List "1,8",
+// Interval a number or none, Choice auto, on or off, Table "key=value,key=value".
+enum class FlagKind : uint8_t { Text, Plain, Amount, List, Interval, Choice, Table };
 
 struct KeyFlag {
   std::string_view section; // "shape", "hardware", "goal", "policy", "buckets"
@@ -38,8 +38,14 @@ absl::Span<const KeyFlag> keyFlags();
 
 // The flag of a key; null: there is none.
 const KeyFlag *flagOf(std::string_view section, std::string_view key);
+// The flag that another engine's flag stands for; null: there is none.
+const KeyFlag *flagOfSynonym(std::string_view synonym);
 
 using FlagTexts = std::map<std::string, std::string>; // by KeyFlag::flag
+
+// What a suffix was taken for, which engines read differently: "8000" of --context 8k, "8GiB" of --device-memory 8G; of
+// a list each. Empty where there is none.
+std::string suffixMeaning(const KeyFlag &flag, const std::string &text);
 
 // The flags of one section as a table of its keys, without any if there are none.
 absl::StatusOr<model::TomlValue> flagTable(const FlagTexts &flags, std::string_view section);

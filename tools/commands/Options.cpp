@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_join.h"
@@ -71,7 +72,7 @@ std::optional<int64_t> wholeNumber(const std::string &text) {
     return whole;
   if (absl::SimpleAtod(text, &real) && std::abs(real) <= kExact && std::trunc(real) == real)
     return static_cast<int64_t>(real);
-  return std::nullopt;
+  return model::parseCount(text);
 }
 
 std::optional<uint64_t> wholePositive(const std::string &text) {
@@ -88,6 +89,10 @@ void refuseValue(const std::string &flag, const std::string &value, const std::s
 
 std::string oneOf(const std::vector<std::string> &words) {
   return cat(absl::StrJoin(words.begin(), words.end() - 1, ", "), " or ", words.back());
+}
+
+void sayMeaning(const std::string &flag, const std::string &text, const std::string &meaning) {
+  std::fprintf(stderr, "headrace: %s %s means %s\n", flag.c_str(), text.c_str(), meaning.c_str());
 }
 
 } // namespace detail
@@ -111,7 +116,11 @@ CLI::Option *addBandwidth(CLI::App &app, const std::string &flags, double &targe
   return addAmount(app, flags, target, help, model::parseBandwidth);
 }
 
-absl::Status usageError(const CLI::ParseError &error, const std::string &command) {
+std::string firstName(const CLI::Option &option) {
+  return option.get_lnames().empty() ? option.get_name() : "--" + option.get_lnames().front();
+}
+
+absl::Status usageError(const CLI::ParseError &error, const std::string &command, const CLI::App &app) {
   const std::string text = error.what();
   const std::string more = cat(" (", command, " --help)");
   if (dynamic_cast<const BadValue *>(&error) != nullptr)
@@ -121,7 +130,13 @@ absl::Status usageError(const CLI::ParseError &error, const std::string &command
     std::vector<std::string> words = absl::StrSplit(text.substr(text.find(':') + 1), ' ', absl::SkipEmpty());
     std::reverse(words.begin(), words.end());
     const std::string what = absl::StrJoin(words, " ");
-    return badUsage(cat(what, ": expected a flag or an argument of ", command, more));
+    std::vector<std::string> names;
+    for (const CLI::Option *option : app.get_options())
+      for (const std::string &name : option->get_lnames())
+        names.push_back("--" + name);
+    const std::string flag = words.empty() ? std::string() : words.front().substr(0, words.front().find('='));
+    return badUsage(cat(what, ": expected a flag or an argument of ", command, more,
+                        flag.starts_with("--") ? model::didYouMean(flag, names) : std::string()));
   }
   constexpr std::string_view kExcludes = " excludes ";
   if (const size_t at = text.find(kExcludes);

@@ -16,10 +16,13 @@
 #include <CLI/CLI.hpp>
 
 #include "absl/status/status.h"
+#include "runtime/base/Nearest.h"
+#include "runtime/base/Units.h"
 
 namespace headrace::tools {
 
-// An integer from `least` to `most`: "8", or a number that is one, such as 1e3. The target is a number or an optional.
+// An integer from `least` to `most`: "8", a number that is one, such as 1e3, or a count such as 8k (Units.h), which is
+// said on standard error with what it was taken for. The target is a number or an optional.
 template <std::integral Number, class Target>
 CLI::Option *addInteger(CLI::App &app, const std::string &flags, Target &target, const std::string &help, Number least,
                         Number most = std::numeric_limits<Number>::max());
@@ -37,8 +40,10 @@ template <class Value>
 CLI::Option *addChoice(CLI::App &app, const std::string &flags, Value &target, const std::string &help,
                        const std::vector<std::pair<std::string, Value>> &words);
 
-// What a command line was refused for; `command` is the subcommand as it is called, "headrace run".
-absl::Status usageError(const CLI::ParseError &error, const std::string &command);
+// What a command line was refused for; `command` is the subcommand as it is called, "headrace run", `app` its own.
+absl::Status usageError(const CLI::ParseError &error, const std::string &command, const CLI::App &app);
+// "--max-new-tokens", as messages call it, of any name that an option has.
+std::string firstName(const CLI::Option &option);
 
 // --- how they are done -----------------------------------------------------------------------------------------------
 
@@ -48,6 +53,8 @@ std::optional<int64_t> wholeNumber(const std::string &text);
 std::optional<uint64_t> wholePositive(const std::string &text);
 [[noreturn]] void refuseValue(const std::string &flag, const std::string &value, const std::string &expected);
 std::string oneOf(const std::vector<std::string> &words); // "auto, cupti or stamps"
+// Where the value has a suffix that is read differently elsewhere: what it was taken for.
+void sayMeaning(const std::string &flag, const std::string &text, const std::string &meaning);
 } // namespace detail
 
 template <std::integral Number, class Target>
@@ -67,6 +74,8 @@ CLI::Option *addInteger(CLI::App &app, const std::string &flags, Target &target,
             if (!value || *value < least || *value > most)
               detail::refuseValue(flag, text, expected);
             target = static_cast<Number>(*value);
+            if (model::parseCount(text))
+              detail::sayMeaning(flag, text, std::to_string(*value));
           },
           help)
       ->type_name("INT");
@@ -91,7 +100,7 @@ CLI::Option *addChoice(CLI::App &app, const std::string &flags, Value &target, c
               }
               names.push_back(word);
             }
-            detail::refuseValue(flag, text, detail::oneOf(names));
+            detail::refuseValue(flag, text, detail::oneOf(names) + model::didYouMean(text, names));
           },
           help)
       ->type_name("TEXT")

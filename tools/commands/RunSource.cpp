@@ -40,7 +40,8 @@ absl::Status refuseJobFlags(const JobInput &input) {
                            : input.gpuMemoryUtilization  ? "--gpu-memory-utilization"
                            : input.cpuOffloadGb          ? "--cpu-offload-gb"
                            : input.kvOffloadingSize      ? "--kv-offloading-size"
-                                                         : "--n-gpu-layers";
+                           : input.gpuLayers             ? "--n-gpu-layers"
+                                                         : "--allow-missed";
   return badUsage(cat(flag, " beside the plan ", input.source,
                       ": a plan has its model, hardware, goal and policy already: expected a model, or no such flag"));
 }
@@ -124,7 +125,7 @@ serve::RequestBounds RunSource::bounds() const {
 absl::StatusOr<plan::Plan> RunSource::makePlan() && {
   if (plan_)
     return *std::move(plan_);
-  absl::StatusOr<plan::Plan> plan = compileJob(assembled_->job);
+  absl::StatusOr<plan::Plan> plan = compileToHold(*assembled_);
   return plan.ok() ? std::move(plan) : aboutInput(assembled_->input, plan.status());
 }
 

@@ -78,19 +78,30 @@ absl::Status fitSizes(const BenchServeOptions &options, const ServeTraffic &traf
     job.goal.inputLen = std::max<int64_t>(1, std::min(traffic.longestPrompt(), *job.goal.context - 1));
     job.goal.outputLen.reset();
   }
-  const int64_t kvTokens = job.goal.kvTokens.value_or(*job.goal.batch * *job.goal.context);
+  const bool expanded = job.goal.expansion && job.goal.kvDeviceMemory;
+  const auto kvTokens = [&]() -> absl::StatusOr<int64_t> { // of a mini-batch, which buckets are of
+    absl::StatusOr<int64_t> all = job.goal.kvTokens.value_or(*job.goal.batch * *job.goal.context);
+    if (expanded) // these two say how many there are
+      all = kvTokensOf(job);
+    return all.ok() ? absl::StatusOr<int64_t>(*all / job.goal.miniBatches) : aboutInput(assembled.input, all.status());
+  };
   if (const std::optional<int64_t> asked = options.scheduler.maxNumBatchedTokens;
-      asked && job.buckets.newTokens.empty() && *asked > kvTokens / job.goal.miniBatches)
-    return badNumber("--max-num-batched-tokens", *asked,
-                     job.goal.kvTokens
-                         ? cat("at most ", kvTokens / job.goal.miniBatches, ", the tokens of --kv-tokens")
-                         : cat("at most ", kvTokens / job.goal.miniBatches, ", the tokens of batch ", *job.goal.batch,
-                               " x context ", *job.goal.context, " (--kv-tokens says others)"));
+      asked && job.buckets.newTokens.empty()) {
+    ASSIGN_OR_RETURN(most, kvTokens());
+    if (*asked > most)
+      return badNumber("--max-num-batched-tokens", *asked,
+                       cat("at most ", most, ", the tokens of ",
+                           job.goal.kvTokens ? std::string("--kv-tokens")
+                           : expanded        ? std::string("--kv-device-memory with --expansion")
+                                             : cat("batch ", *job.goal.batch, " x context ", *job.goal.context,
+                                                   " (--kv-tokens says others)")));
+  }
   if (job.goal.autoMiniBatches)
     RETURN_IF_ERROR(findMiniBatches(options, traffic, assembled));
   if (!job.buckets.newTokens.empty())
     return absl::OkStatus();
-  const int64_t miniBatches = job.goal.miniBatches, all = kvTokens / miniBatches; // buckets are of one
+  const int64_t miniBatches = job.goal.miniBatches;
+  ASSIGN_OR_RETURN(all, kvTokens());
   // A bucket of prompts has more rows than sequences.
   const int64_t most = std::min(
       std::max(options.scheduler.maxNumBatchedTokens.value_or(defaultBatchedTokens(options, traffic, job.goal)),

@@ -43,6 +43,7 @@ CLI::App *addChat(CLI::App &app, ChatOptions &options) {
   CLI::App *command = app.add_subcommand("chat", "talk with a model");
   addJob(*command, options.job, "a plan, a model's folder, or a job file",
          [](const KeyFlag &flag) { return flag.key != "batch"; }); // one conversation
+  addAllowMissed(*command, options.job);
   addInteger<int64_t>(*command, "--max-new-tokens,--n-predict", options.maxNewTokens,
                       "tokens of a reply, at most (default: what the context holds)", 1, int64_t{1} << 31);
   addSampling(*command, options.sampling);

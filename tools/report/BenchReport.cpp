@@ -113,7 +113,7 @@ std::string phaseTable(const std::vector<BenchRow> &rows, Phase phase, const cha
       cells.insert(cells.end(), {p->sloNs > 0 ? msText(p->sloNs) : std::string("-"),
                                  p->sloNs > 0 ? absl::StrFormat("%.3f", p->overSlo()) : std::string("-"),
                                  p->sloNs > 0 ? percent(p->held) : std::string("-")});
-    cells.insert(cells.end(), {formatCount(p->tokensPerSecond), formatBytes(p->deviceBytes), formatBytes(p->hostBytes),
+    cells.insert(cells.end(), {formatRate(p->tokensPerSecond), formatBytes(p->deviceBytes), formatBytes(p->hostBytes),
                                signedBytes(p->freedBytes), formatBytes(p->movedBytes), model::cat(p->maxTokens),
                                percent(p->stallShare), percent(p->linkBusy)});
     table.push_back(std::move(cells));

@@ -168,7 +168,7 @@ std::string FleetReport::text(bool each, bool all) const {
                                   " of device memory on average, all devices"
                             : "-");
   line("tokens", absl::StrFormat("%d in %.3f s: %s/s", tokens, seconds,
-                                 formatCount(seconds > 0 ? static_cast<double>(tokens) / seconds : 0)));
+                                 formatRate(seconds > 0 ? static_cast<double>(tokens) / seconds : 0)));
   return out;
 }
 

@@ -2,6 +2,7 @@
 #include "tools/report/Format.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <utility>
 
@@ -41,6 +42,15 @@ std::string formatCount(double amount) {
   while (!text.empty() && text.back() == ' ')
     text.pop_back();
   return text;
+}
+
+std::string formatRate(double amount) {
+  constexpr int kMostDecimals = 9;
+  if (amount >= 999.5)
+    return formatCount(amount);
+  if (amount >= 0.9995 || amount <= 0)
+    return amount <= 0 ? "0" : threeDigits(amount);
+  return absl::StrFormat("%.*f", std::min(kMostDecimals, 2 - static_cast<int>(std::floor(std::log10(amount)))), amount);
 }
 
 std::string formatTable(const std::vector<std::vector<std::string>> &rows) {

@@ -13,6 +13,7 @@ namespace headrace::tools {
 std::string formatBytes(uint64_t bytes); // "0 B", "512 B", "1.50 KiB", "23.4 GiB": three digits
 std::string formatNs(uint64_t ns);       // "850 ns", "12.3 us", "1.50 ms", "2.00 s": three digits
 std::string formatCount(double amount);  // "950", "12.3 k", "1.50 M", "2.00 G", "3.20 T"
+std::string formatRate(double amount);   // so many a second, to three digits: "0.0538", "5.38", "95.0", "12.3 k"
 
 // Columns with two spaces between; the first column to the left, the others to the right. The first row is the header.
 std::string formatTable(const std::vector<std::vector<std::string>> &rows);

@@ -2,6 +2,7 @@
 #include "tools/report/RunReport.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include <nlohmann/json.hpp>
 
@@ -30,6 +31,21 @@ Json comparedJson(const Compared &c) {
 
 Json homesJson(const plan::HomeBytes &homes) {
   return {{"device", homes.device}, {"host", homes.host}, {"disk", homes.disk}};
+}
+
+// Tokens a second of all prompts, from the start to the last token: new ones, and with those of the prompts.
+struct Throughput {
+  double output = 0, total = 0;
+};
+Throughput throughputOf(const RunReport &report) {
+  size_t made = 0;
+  for (const std::vector<int32_t> &tokens : report.result.tokens)
+    made += tokens.size();
+  const auto output = static_cast<double>(made);
+  const auto prompts =
+      static_cast<double>(std::accumulate(report.promptTokens.begin(), report.promptTokens.end(), int64_t{0}));
+  const double seconds = static_cast<double>(report.result.durationNs) / 1e9;
+  return seconds > 0 ? Throughput{output / seconds, (output + prompts) / seconds} : Throughput{};
 }
 
 std::string comparedText(const char *name, const Compared &c, double transitionsMs = 0) {
@@ -76,6 +92,9 @@ std::string runText(const plan::Plan &plan, uint32_t placement, const RunReport 
   const std::string held = heldOf(plan, r).text();
   line("TTFT", absl::StrFormat("%.3f ms%s%s", r.ttftMs, held.empty() ? "" : "; ", held));
   line("TPOT", absl::StrFormat("%.3f ms", r.tpotMs));
+  const Throughput throughput = throughputOf(report);
+  line("throughput",
+       formatRate(throughput.output) + " output tokens/s, " + formatRate(throughput.total) + " tokens/s in all");
   line("iterations", model::cat(r.iterations, ", ", r.prefillIterations, " of them with prompts; ", report.transitions,
                                 " transitions, ", report.missingVariants, " missing variants"));
   const std::string swaps = r.swapsOut + r.swapFallbacks > 0
@@ -116,6 +135,7 @@ std::string runJson(const plan::Plan &plan, uint32_t placement, const core::Mani
                    : end == serve::EndReason::Cancelled ? "cancelled"
                                                         : "length");
   const Compared decode = report.times.decode();
+  const Throughput throughput = throughputOf(report);
   Json json = {{"plan", report.planPath},
                {"device", report.device},
                {"tokens", std::move(tokens)},
@@ -126,6 +146,9 @@ std::string runJson(const plan::Plan &plan, uint32_t placement, const core::Mani
                {"ttft_held", heldOf(plan, r).json()},
                {"tpot_ms", r.tpotMs},
                {"first_token_ms", std::move(first)},
+               {"duration_ms", ms(r.durationNs)},
+               {"output_tokens_per_second", throughput.output},
+               {"total_tokens_per_second", throughput.total},
                {"predicted_tpot_ms", decode.iterations == 0 ? Json(nullptr) : Json(decode.predictedMs)},
                {"measured_over_predicted", decode.iterations == 0 ? Json(nullptr) : Json(decode.ratio())},
                {"prefill", comparedJson(report.times.prefill())},

@@ -34,7 +34,6 @@ std::string kindOfReason(std::string_view why) {
 }
 
 std::string plural(uint64_t count, const char *what) { return cat(count, " ", what, count == 1 ? "" : "s"); }
-std::string perSecond(double value) { return absl::StrFormat("%.2f", value); }
 std::string ms(double value) { return absl::StrFormat("%.3f", value); }
 std::string rateNumber(double rate) { return std::isinf(rate) ? "inf" : absl::StrFormat("%g", rate); }
 std::string percentileName(double percentile) { return absl::StrFormat("p%g", percentile); }
@@ -74,10 +73,10 @@ public:
     requests();
     line("duration", absl::StrFormat("%.3f s", m_.durationS));
     line("tokens", cat(m_.inputTokens, " in, ", m_.outputTokens, " out"));
-    line("throughput", perSecond(m_.requestThroughput) + " requests/s, " + perSecond(m_.outputThroughput) +
-                           " output tokens/s, " + perSecond(m_.totalThroughput) + " tokens/s in all");
+    line("throughput", formatRate(m_.requestThroughput) + " requests/s, " + formatRate(m_.outputThroughput) +
+                           " output tokens/s, " + formatRate(m_.totalThroughput) + " tokens/s in all");
     if (report_.goodput.any())
-      line("goodput", absl::StrFormat("%s requests/s: %.0f of %d within %s", perSecond(m_.requestGoodput),
+      line("goodput", absl::StrFormat("%s requests/s: %.0f of %d within %s", formatRate(m_.requestGoodput),
                                       m_.requestGoodput * m_.durationS, m_.requests, objectivesText(report_.goodput)));
     if (const std::string held = report_.heldOf(run_).text(); !held.empty())
       line("TTFT", held);
@@ -170,12 +169,12 @@ std::string ratesTable(const ServeReport &report, bool all) {
   for (const ServeRun &run : report.runs) {
     const TrafficMetrics &m = run.metrics;
     std::vector<std::string> row = {rateNumber(run.requestRate), cat(m.completed), cat(m.refused + m.failed),
-                                    perSecond(m.requestThroughput)};
+                                    formatRate(m.requestThroughput)};
     if (report.goodput.any())
-      row.push_back(perSecond(m.requestGoodput));
+      row.push_back(formatRate(m.requestGoodput));
     if (report.ttft)
       row.push_back(report.heldOf(run).shareText());
-    row.insert(row.end(), {perSecond(m.outputThroughput), kvPeak(m), cat(m.preemptions)});
+    row.insert(row.end(), {formatRate(m.outputThroughput), kvPeak(m), cat(m.preemptions)});
     for (const ServeMetric &metric : report.metrics)
       for (size_t p = 0; p < report.percentiles.size(); ++p)
         row.push_back((m.*metric.of).count == 0 ? "-" : ms((m.*metric.of).percentilesMs[p]));

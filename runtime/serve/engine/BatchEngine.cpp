@@ -131,6 +131,7 @@ private:
       gapsOfIteration_.push_back(gap);
     }
     lastTokenNs_[p] = token.visibleNs;
+    result_.durationNs = std::max(result_.durationNs, token.visibleNs - startNs_);
     if (request_.onToken && !request_.onToken(p, token.token)) {
       result_.ends[p] = EndReason::Stop;
       (void)engine_->cancel(token.request); // not known any more: it was the last

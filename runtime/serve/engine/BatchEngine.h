@@ -80,6 +80,7 @@ struct GenerateResult {
   std::vector<EndReason> ends;              // per prompt: Stop, Length or Cancelled
   std::vector<std::vector<float>> logits;   // per prompt: new tokens x vocab, if kept
   std::vector<int64_t> firstTokenNs;        // per prompt, from the start of generate(); 0: it has no token
+  int64_t durationNs = 0;                   // from there to the last token
   double ttftMs = 0;                        // mean over prompts with tokens
   double tpotMs = 0;                        // mean gap between a prompt's tokens after the first
   uint64_t iterations = 0, prefillIterations = 0;

@@ -157,13 +157,12 @@ TEST(JobFile, RefusesUnknownKeysAndSections) {
                   std::string("2: goal.mini_batches = ") + count + ": expected an integer from 1 to 64, or \"auto\"");
   expectRefused("[goals]\nbatch = 1\n",
                 "1: goals: unknown key: expected one of buckets, goal, hardware, model, policy; did you mean goal?");
-  expectRefused(
-      "[goal]\nslo = \"50ms\"\n",
-      "2: goal.slo: unknown key: expected one of batch, block_tokens, bus_devices, context, device_memory, "
-      "elastic_kv, expansion, input_len, instances, kv_device_memory, kv_dtype, kv_host_memory, kv_tokens, "
-      "mini_batches, output_len, record, "
-      "slo_factor, tpot, "
-      "ttft; did you mean slo_factor?");
+  expectRefused("[goal]\nslo = \"50ms\"\n",
+                "2: goal.slo: unknown key: expected one of batch, block_tokens, bus_devices, context, device_memory, "
+                "elastic_kv, expansion, input_len, instances, kv_device_memory, kv_dtype, kv_host_memory, kv_tokens, "
+                "mini_batches, output_len, record, "
+                "slo_factor, tpot, "
+                "ttft; did you mean slo_factor?");
   expectRefused("[policy]\nintervals = 3\n",
                 "2: policy.intervals: unknown key: expected one of act_home, act_ratio, "
                 "interval, kv_places, kv_write_back, name, "

@@ -71,6 +71,14 @@ TEST(FoldLines, DoesTheSameToLines) {
   EXPECT_EQ(foldLines(lines, false, "lines", "how"), whole.substr(0, whole.size() - 4));
 }
 
+TEST(FormatRate, HasThreeDigits) {
+  const std::pair<double, const char *> cases[] = {{0, "0"},          {0.0538, "0.0538"},  {0.5, "0.500"},
+                                                   {5.38, "5.38"},    {24.53, "24.5"},     {641.87, "642"},
+                                                   {999.6, "1.00 k"}, {1236.56, "1.24 k"}, {2.5e6, "2.50 M"}};
+  for (const auto &[amount, text] : cases)
+    EXPECT_EQ(formatRate(amount), text);
+}
+
 TEST(WrapLines, GoOnBelowTheirValue) {
   constexpr const char *kText = "why     one two three four five six seven\nname    short\n";
   EXPECT_EQ(wrapLines(kText, 30), "why     one two three four\n        five six seven\nname    short\n");

@@ -31,8 +31,8 @@ constexpr const char *kHardware =
     "name = \"small\"\nkind = \"host\"\nmemory = \"1000B\"\nhost_memory = \"100000B\"\n"
     "flops_f32 = \"1FLOP/s\"\nflops_f16 = \"1FLOP/s\"\n"
     "memory_bandwidth = \"1B/s\"\nh2d_bandwidth = \"1B/s\"\nd2h_bandwidth = \"1B/s\"\nduplex_bandwidth = \"2B/s\"\n"
-    "copy_latency = 0\n"
-    "launch_overhead = 0\nflops_efficiency = 1\nmemory_efficiency = 1\n";
+    "copy_latency = \"0s\"\n"
+    "launch_overhead = \"0s\"\nflops_efficiency = 1\nmemory_efficiency = 1\n";
 
 class JobFlags : public testing::Test {
 protected:
@@ -298,9 +298,24 @@ TEST_F(JobFlags, OtherEnginesFlagsAreTranslatedAndPrinted) {
   EXPECT_EQ(j.goal.batch, 4);
   EXPECT_EQ(j.goal.deviceMemory, 500u);
   EXPECT_EQ(j.policy.offloadLayers, 1); // 3 of 4 stay
-  EXPECT_THAT(notes, ElementsAre("--max-num-seqs 4 means --batch 4", "--max-model-len 128 means --context 128",
+  EXPECT_THAT(notes, ElementsAre("--max-model-len 128 means --context 128", "--max-num-seqs 4 means --batch 4",
                                  "--gpu-memory-utilization 0.5 (of the 1000 bytes of small) means --device-memory 500B",
                                  "--n-gpu-layers 3 (of 4) means --offload-layers 1"));
+}
+
+TEST_F(JobFlags, WhatASuffixWasTakenForIsPrinted) {
+  input.flags = {{"--batch", "1k"}, {"--device-memory", "0.5K"}, {"--new-tokens", "0.2k, 1K"}};
+  const model::Job j = job();
+  EXPECT_EQ(j.goal.batch, 1000);
+  EXPECT_EQ(j.goal.deviceMemory, 512u);
+  EXPECT_THAT(j.buckets.newTokens, ElementsAre(200, 1024));
+  EXPECT_THAT(notes, ElementsAre("--batch 1k means 1000", "--device-memory 0.5K means 512B",
+                                 "--new-tokens 0.2k, 1K means 200,1024"));
+}
+
+TEST_F(JobFlags, WhatFollowsFromOthersIsNotSaidToBeGiven) {
+  EXPECT_EQ(aboutInput(input, absl::InvalidArgumentError("buckets.new_tokens = 2048: expected at most 96")).message(),
+            "command line: --new-tokens is not given and comes to 2048: expected at most 96");
 }
 
 TEST_F(JobFlags, AllLayersOnTheDeviceOffloadsNone) {

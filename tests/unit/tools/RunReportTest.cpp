@@ -31,6 +31,8 @@ RunReport made(bool decodes = true) {
   RunReport report{.planPath = "out.plan", .device = "host", .times = RunTimes(slowPlan(), 0, 0)};
   report.result.tokens = {{1, 2, 3}, {4, 5}};
   report.result.firstTokenNs = {2'000'000, 4'000'000};
+  report.promptTokens = {3, 8};
+  report.result.durationNs = 8'000'000;
   report.result.ttftMs = 3;
   report.result.tpotMs = 1.5;
   report.result.iterations = 4;
@@ -58,6 +60,9 @@ TEST(RunReport, JsonHasTheFieldsByName) {
   EXPECT_EQ(json["ttft_ms"], 3);
   EXPECT_EQ(json["tpot_ms"], 1.5);
   EXPECT_EQ(json["first_token_ms"][1], 4);
+  EXPECT_EQ(json["duration_ms"], 8);
+  EXPECT_EQ(json["output_tokens_per_second"], 625);
+  EXPECT_EQ(json["total_tokens_per_second"], 2000);
   EXPECT_EQ(json["peak_device_bytes"], 6144);
   EXPECT_EQ(json["h2d_bytes"], 960);
   EXPECT_EQ(json["stall_ms"], 0.25);
@@ -88,6 +93,8 @@ TEST(RunReport, TextHasTokensTimesAndTheComparison) {
   const std::string text = runText(slowPlan(), 0, made());
   EXPECT_THAT(text, HasSubstr("tokens 0         1,2,3\ntokens 1         4,5\n"));
   EXPECT_THAT(text, HasSubstr("TTFT             3.000 ms\nTPOT             1.500 ms\n"));
+  EXPECT_THAT(text,
+              HasSubstr("throughput       625 output tokens/s, 2.00 k tokens/s in all\n")); // 5, and 11 of prompts
   EXPECT_THAT(text, HasSubstr("decode           predicted 3.000 ms, measured 3.600 ms (1.20 x) over 2 iterations\n"));
   EXPECT_THAT(text,
               HasSubstr("gaps             longest 3.900 ms, 1.114 x its objective of 3.500 ms; 1 of 2 were longer; "

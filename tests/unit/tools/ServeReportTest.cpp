@@ -57,8 +57,8 @@ TEST(ServeReport, AFigureALineAndATableOfLatencies) {
   const std::string text = reportOf({served(0, 10, 50, 450, 5), served(100, 200, 250, 2000, 5)}).text(false);
   EXPECT_THAT(text, HasSubstr("traffic          2 requests, 10 tokens in, 5 out, 2 requests/s, seed 0\n"));
   EXPECT_THAT(text, HasSubstr("requests         2 successful\n"));
-  EXPECT_THAT(text, HasSubstr("throughput       1.00 requests/s, 5.00 output tokens/s, 15.00 tokens/s in all\n"));
-  EXPECT_THAT(text, HasSubstr("goodput          0.50 requests/s: 1 of 2 within TTFT 100 ms\n"));
+  EXPECT_THAT(text, HasSubstr("throughput       1.00 requests/s, 5.00 output tokens/s, 15.0 tokens/s in all\n"));
+  EXPECT_THAT(text, HasSubstr("goodput          0.500 requests/s: 1 of 2 within TTFT 100 ms\n"));
   EXPECT_THAT(text, HasSubstr("KV cache         at most 5 of 10 blocks in use (50%)\n"));
   EXPECT_THAT(text, HasSubstr("\nms            mean    median       p99\n"));
   EXPECT_THAT(text, HasSubstr("\nTTFT       100.000   100.000   149.000\n")); // 50 + 0.99 x 100
@@ -129,7 +129,7 @@ TEST(ServeReport, SeveralRatesAreARowEach) {
   const std::string text = report.text(false);
   EXPECT_THAT(text,
               HasSubstr("requests/s  successful  refused  done/s  goodput/s  output tokens/s  KV peak  preempted"));
-  EXPECT_THAT(text, HasSubstr("\n1                    1        0    0.50       0.50             2.50      50%"));
+  EXPECT_THAT(text, HasSubstr("\n1                    1        0   0.500      0.500             2.50      50%"));
   EXPECT_THAT(text, HasSubstr("\ninf                  1 "));
   EXPECT_THAT(report.svg(), HasSubstr(">requests/s asked for (log)<"));
   EXPECT_THAT(report.svg(), HasSubstr(">objective<"));
