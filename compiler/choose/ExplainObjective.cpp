@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "compiler/choose/ChoosePlacement.h"
 #include "compiler/choose/Policy.h"
 #include "compiler/choose/SearchPlacement.h"
@@ -132,7 +133,7 @@ std::string explainMissed(const model::ModelSpec &spec, const Target &target, co
   return text;
 }
 
-absl::Status checkObjectives(const plan::Plan &plan) {
+std::vector<std::string> missesOf(const plan::Plan &plan) {
   struct Miss {
     const plan::BucketChoice *choice = nullptr;
     uint64_t ns = 0;   // that it takes
@@ -141,36 +142,37 @@ absl::Status checkObjectives(const plan::Plan &plan) {
   Miss decode, mixed; // the buckets that ask for the most
   for (const plan::BucketChoice &choice : plan.choices) {
     const plan::Variant &variant = plan.variants[choice.variant];
-    if (choice.sloNs == 0 || variant.predictedNs <= choice.sloNs)
+    const bool decodes = plan.schedules[variant.schedule].iterationClass == plan::IterationClass::Decode;
+    if (choice.sloNs == 0 || variant.predictedNs <= choice.sloNs || (!decodes && plan.goal.ttft))
       continue;
     const double factor = static_cast<double>(variant.predictedNs) / static_cast<double>(choice.residentNs);
-    Miss &of = plan.schedules[variant.schedule].iterationClass == plan::IterationClass::Decode ? decode : mixed;
+    Miss &of = decodes ? decode : mixed;
     if (of.choice == nullptr || (plan.goal.sloFactor ? factor > of.factor : variant.predictedNs > of.ns))
       of = {&choice, variant.predictedNs, factor};
   }
-  if (decode.choice == nullptr && mixed.choice == nullptr)
-    return absl::OkStatus();
-  std::string text = absl::StrCat(objectiveText(plan.goal), " is missed by policy ", plan.policy.name,
-                                  traitsOf(plan.policy.name).byObjective ? ", which has an estimate of its own"
-                                                                         : ", which does not choose by it",
-                                  " for ", plan.model->name, " with a device memory of ", plan.deviceMemory, " bytes (",
-                                  bytesText(plan.deviceMemory), ")");
-  const char *separator = ": ";
-  for (const auto &[name, miss] : {std::pair("TTFT", &mixed), std::pair("TPOT", &decode)}) {
+  std::vector<std::string> misses;
+  for (const Miss *miss : {&mixed, &decode}) {
     if (miss->choice == nullptr)
       continue;
     const plan::Variant &variant = plan.variants[miss->choice->variant];
-    Objective bucket{.bucket = {variant.newTokens, plan::runningSequences(plan, variant), variant.context},
-                     .decode = miss == &decode};
-    absl::StrAppend(&text, separator, bucketText(bucket, plan.miniBatches), " takes ",
-                    model::durationText(variant.predictedNs), " in placement '",
-                    plan.placements[variant.placement].name, "', so the minimum ",
-                    plan.goal.sloFactor ? std::string("slo_factor is ") + factorText(miss->factor)
-                                        : absl::StrCat(name, " is ", model::durationText(variant.predictedNs)));
-    separator = "; ";
+    const Objective bucket{.bucket = {variant.newTokens, plan::runningSequences(plan, variant), variant.context},
+                           .decode = miss == &decode};
+    misses.push_back(
+        absl::StrCat(bucketText(bucket, plan.miniBatches), " takes ", model::durationText(variant.predictedNs),
+                     " in placement '", plan.placements[variant.placement].name, "', so the minimum ",
+                     plan.goal.sloFactor ? absl::StrCat("slo_factor is ", factorText(miss->factor))
+                                         : absl::StrCat("TPOT is ", model::durationText(variant.predictedNs))));
   }
-  return absl::ResourceExhaustedError(
-      absl::StrCat(text, " with this policy; policy headrace chooses by it, and --allow-missed takes what misses it"));
+  return misses;
+}
+
+absl::Status refuseMissed(const plan::Plan &plan, const std::vector<std::string> &misses) {
+  return absl::ResourceExhaustedError(absl::StrCat(
+      objectiveText(plan.goal), " is missed by policy ", plan.policy.name,
+      traitsOf(plan.policy.name).byObjective ? ", which has an estimate of its own" : ", which does not choose by it",
+      " for ", plan.model->name, " with a device memory of ", plan.deviceMemory, " bytes (",
+      bytesText(plan.deviceMemory), "): ", absl::StrJoin(misses, "; "),
+      " with this policy; policy headrace chooses by it, and --allow-missed takes what misses it"));
 }
 
 std::string explainObjective(const Policy &policy, const ChosenPlacements &chosen, const Objective &bucket,

@@ -70,8 +70,10 @@ std::string explainObjective(const Policy &policy, const ChosenPlacements &chose
                              const plan::Variant &variant, const plan::Plan &plan,
                              const std::optional<BrokenGap> &apart, const LinkUse *link);
 
-// ResourceExhausted where some bucket of a finished plan misses its objective, as with policies that do not choose by
-// it: by which, and the least objective that its placements would hold.
-absl::Status checkObjectives(const plan::Plan &plan);
+// Of a finished plan, by class of iterations that miss their objective, as with policies that do not choose by it:
+// which bucket, and the least objective that would be held. Not of a TTFT, which is of a request's whole prompt.
+std::vector<std::string> missesOf(const plan::Plan &plan);
+// ResourceExhausted, for what it misses.
+absl::Status refuseMissed(const plan::Plan &plan, const std::vector<std::string> &misses);
 
 } // namespace headrace::compiler

@@ -68,7 +68,21 @@ TEST_F(Ttft, TheLengthIsTheGoalsOrTheLongestThatContextAndOutputLeave) {
   EXPECT_THAT(plan.dump(), HasSubstr("--input-len 20 --output-len 30"));
 }
 
-// Policies that do not choose by it are compared, not refused.
+// Of a policy that does not choose by it, too, unless that is allowed.
+TEST_F(Ttft, APolicyThatDoesNotChooseByItMayMissIt) {
+  const Words prompt = {"--input-len", "48"};
+  const Outcome missed = compile("none", "100ms", prompt);
+  EXPECT_EQ(missed.status, 1);
+  EXPECT_THAT(missed.err, HasSubstr("TTFT of 100ms is missed by policy none, which does not choose by it"));
+  EXPECT_THAT(missed.err, HasSubstr("a prompt of 48 tokens takes 3 iterations"));
+  const std::string least = "so the minimum TTFT is ";
+  ASSERT_THAT(missed.err, HasSubstr(least));
+  const std::string time = missed.err.substr(missed.err.find(least) + least.size());
+  EXPECT_EQ(compile("none", time.substr(0, time.find("ms") + 2), prompt).status, 0);
+  EXPECT_EQ(compile("none", "100ms", {"--input-len", "48", "--allow-missed"}).status, 0);
+}
+
+// Where policies are compared nothing is refused.
 TEST_F(Ttft, BenchHoldsItForAllChunks) {
   const nlohmann::json row =
       json(four({"bench"}, {"--device", "sim", "--policies", "none", "--batches", "1", "--input-len", "48",

@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_join.h"
 #include "compiler/Compile.h"
-#include "compiler/choose/ExplainObjective.h"
 #include "compiler/choose/policies/Policies.h"
 #include "compiler/lower/ResolveGoal.h"
 #include "runtime/base/FileIo.h"
@@ -242,7 +241,7 @@ absl::StatusOr<plan::Plan> compileJob(const model::Job &job, const PhaseText &on
   absl::StatusOr<plan::Plan> plan = compiler::compile(request);
   if (job.goal.ttft) {
     ASSIGN_OR_RETURN(policy, compiler::policyFor(job.policy, job.goal));
-    if (policy->traits.byObjective) {
+    if (policy->traits.byObjective && policy->opinion == nullptr) {
       compiler::CompileRequest other = request;
       other.onPhase = nullptr;
       other.onPass = nullptr;
@@ -272,7 +271,7 @@ absl::StatusOr<plan::Plan> compileToHold(const AssembledJob &assembled, const Ph
                                          const PhaseText &onPass) {
   ASSIGN_OR_RETURN(plan, compileJob(assembled.job, onPhase, onPass));
   if (!assembled.input.allowMissed)
-    RETURN_IF_ERROR(compiler::checkObjectives(plan));
+    RETURN_IF_ERROR(checkObjectives(plan));
   return plan;
 }
 
@@ -289,7 +288,7 @@ std::string chosenFlags(const model::Job &job, const plan::Plan &plan) {
   else
     addPolicy(plan.policy, words);
   addBuckets(job.buckets, words);
-  if (!compiler::checkObjectives(plan).ok())
+  if (!checkObjectives(plan).ok())
     words.add("--allow-missed");
   return words.text();
 }

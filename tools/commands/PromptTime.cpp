@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "compiler/choose/ExplainObjective.h"
 #include "runtime/base/StatusMacros.h"
@@ -67,6 +68,17 @@ absl::StatusOr<PromptTime> promptTime(const plan::Plan &plan) {
   prompt.time = nanoseconds(result.firstTokenNs[0]);
   prompt.iterations = result.prefillIterations;
   return prompt;
+}
+
+absl::Status checkObjectives(const plan::Plan &plan) {
+  std::vector<std::string> misses = compiler::missesOf(plan);
+  if (plan.goal.ttft) {
+    ASSIGN_OR_RETURN(took, promptTime(plan));
+    if (took.time > *plan.goal.ttft)
+      misses.insert(misses.begin(), cat(promptText(took), ", ", model::durationText(took.time),
+                                        " in all, so the minimum TTFT is ", model::durationText(took.time)));
+  }
+  return misses.empty() ? absl::OkStatus() : compiler::refuseMissed(plan, misses);
 }
 
 absl::StatusOr<plan::Plan> holdTtft(const model::Job &job, absl::StatusOr<plan::Plan> plan,

@@ -25,6 +25,10 @@ struct PromptTime {
 // time: as `simulate` has it.
 absl::StatusOr<PromptTime> promptTime(const plan::Plan &plan);
 
+// Whether a finished plan holds all its objectives, a TTFT for the whole prompt. Else ResourceExhausted, as by policies
+// that do not choose by them, with the least that it would hold.
+absl::Status checkObjectives(const plan::Plan &plan);
+
 using CompileAt = std::function<absl::StatusOr<plan::Plan>(std::chrono::nanoseconds ttft)>;
 
 // The plan of a job with a TTFT, by a policy that chooses by it, if it holds that for the whole prompt. Else
