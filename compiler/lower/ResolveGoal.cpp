@@ -370,7 +370,7 @@ absl::StatusOr<Target> resolveGoal(const CompileRequest &request) {
                    settle("goal.context", goal.context, "buckets.contexts", buckets.contexts,
                           std::min(std::max(kDefaultContext, stated), spec.longestContext()), spec.longestContext()));
   target.context = context;
-  if (stated > context)
+  if ((goal.inputLen || goal.outputLen) && stated > context)
     return goal.inputLen ? refuse("goal.input_len", *goal.inputLen,
                                   absl::StrCat("with ", output, " of output at most the context of ", context))
                          : refuse("goal.output_len", output, absl::StrCat("less than the context of ", context));

@@ -84,7 +84,7 @@ TEST(Examples, RefuseUnknownNamesListingTheShippedOnes) {
 
 TEST(Examples, RefuseFilesOfAnotherKind) {
   const TempFolder folder;
-  const std::string path = folder.write("model.bin", "x");
+  const std::string path = folder.write("model.txt", "x");
   EXPECT_REFUSED(openModel(path), absl::StatusCode::kInvalidArgument,
                  path + ": expected a Hugging Face model folder, or a shape's .toml file");
 }
