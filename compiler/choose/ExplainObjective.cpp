@@ -9,7 +9,6 @@
 #include "compiler/choose/ChoosePlacement.h"
 #include "compiler/choose/Policy.h"
 #include "compiler/choose/SearchPlacement.h"
-#include "compiler/choose/policies/Policies.h"
 #include "compiler/lower/Explain.h"
 #include "runtime/base/Units.h"
 #include "runtime/cost/Record.h"
@@ -166,13 +165,13 @@ std::vector<std::string> missesOf(const plan::Plan &plan) {
   return misses;
 }
 
-absl::Status refuseMissed(const plan::Plan &plan, const std::vector<std::string> &misses) {
-  return absl::ResourceExhaustedError(absl::StrCat(
-      objectiveText(plan.goal), " is missed by policy ", plan.policy.name,
-      traitsOf(plan.policy.name).byObjective ? ", which has an estimate of its own" : ", which does not choose by it",
-      " for ", plan.model->name, " with a device memory of ", plan.deviceMemory, " bytes (",
-      bytesText(plan.deviceMemory), "): ", absl::StrJoin(misses, "; "),
-      " with this policy; policy headrace chooses by it, and --allow-missed takes what misses it"));
+absl::Status refuseMissed(const plan::Plan &plan, const PolicyTraits &traits, const std::vector<std::string> &misses) {
+  return absl::ResourceExhaustedError(
+      absl::StrCat(objectiveText(plan.goal), " is missed by policy ", plan.policy.name,
+                   traits.byObjective ? ", which has an estimate of its own" : ", which does not choose by it", " for ",
+                   plan.model->name, " with a device memory of ", plan.deviceMemory, " bytes (",
+                   bytesText(plan.deviceMemory), "): ", absl::StrJoin(misses, "; "),
+                   " with this policy; policy headrace chooses by it, and --allow-missed takes what misses it"));
 }
 
 std::string explainObjective(const Policy &policy, const ChosenPlacements &chosen, const Objective &bucket,

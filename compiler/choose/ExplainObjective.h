@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "compiler/choose/PolicyTraits.h"
 #include "compiler/lower/Placements.h"
 #include "runtime/plan/Plan.h"
 
@@ -73,7 +74,7 @@ std::string explainObjective(const Policy &policy, const ChosenPlacements &chose
 // Of a finished plan, by class of iterations that miss their objective, as with policies that do not choose by it:
 // which bucket, and the least objective that would be held. Not of a TTFT, which is of a request's whole prompt.
 std::vector<std::string> missesOf(const plan::Plan &plan);
-// ResourceExhausted, for what it misses.
-absl::Status refuseMissed(const plan::Plan &plan, const std::vector<std::string> &misses);
+// ResourceExhausted, for what it misses by a policy of these traits.
+absl::Status refuseMissed(const plan::Plan &plan, const PolicyTraits &traits, const std::vector<std::string> &misses);
 
 } // namespace headrace::compiler

@@ -2,8 +2,8 @@
 //
 // What run and simulate run: a plan that was read, or a job that is to be compiled to one; and the prompts.
 //
-//   absl::StatusOr<RunSource> source = RunSource::open(options.job, 0, false, outputs);    refuses what can be refused at once
-//   source->fit(batch, context);                                                    what the job leaves open
+//   absl::StatusOr<RunSource> source = RunSource::open(options.job, 0, false, outputs);    refuses what can be refused
+//   at once source->fit(batch, context);                                                    what the job leaves open
 //   absl::StatusOr<plan::Plan> plan = std::move(*source).makePlan();         takes long
 #pragma once
 

@@ -116,7 +116,7 @@ TEST(RecordCostModel, UnequalLayersAreBoundedByTheirExtremesAndPricedAtTheirMean
   EXPECT_EQ(costs.layerBounds(bucketOf(Phase::Decode, 1, 8)).upperNs, 200);
   EXPECT_EQ(costs.layerBounds(bucketOf(Phase::Decode, 1, 8)).lowerNs, 50);
   EXPECT_EQ(costs.computeNs(kQkv, bucketOf(Phase::Decode, 1, 8), false), 115u); // 92 x (50 + 200) / 2 / 100
-  EXPECT_EQ(costs.restBounds(bucketOf(Phase::Decode, 1, 8)).upperNs, 5); // measured, so both
+  EXPECT_EQ(costs.restBounds(bucketOf(Phase::Decode, 1, 8)).upperNs, 5);        // measured, so both
   EXPECT_EQ(costs.restBounds(bucketOf(Phase::Decode, 1, 8)).lowerNs, 5);
 }
 

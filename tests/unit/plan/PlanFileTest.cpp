@@ -92,7 +92,8 @@ TEST(PlanFile, ReadsBackWhatDescribesTheInputs) {
   plan.model->rope = {true, 5e5, model::RopeScalingKind::Llama3, 8, 1.5, 4.5, 4096};
   plan.modelHash = "0123456789abcdef";
   plan.modelPath = "/models/tiny";
-  plan.hardware = {"a10", model::DeviceKind::Cuda, {}, 24, 0, 25, 1.5, 2.5, 3.5, 4.5, 5.5, 6.5, 7.5, 8.5, 0.25, 0.5, 0.75};
+  plan.hardware = {"a10", model::DeviceKind::Cuda, {}, 24, 0, 25, 1.5, 2.5, 3.5, 4.5, 5.5, 6.5, 7.5, 8.5, 0.25, 0.5,
+                   0.75};
   plan.goal = {.deviceMemory = uint64_t{8} << 30,
                .batch = 8,
                .context = 2048,
