@@ -8,17 +8,14 @@ namespace headrace::host {
 namespace {
 
 // Before the device and after it, as bases are.
-struct OwnThreads {
-  explicit OwnThreads(int threads) : pool(1, threads) {}
+struct OwnTransferThread {
   TransferThread transfer{1, core::PathLimits{}};
-  ThreadPool pool;
 };
 
-// With a transfer thread and helpers of its own, and no bus but its link.
-class HostDevice final : private OwnThreads, public LaneDevice {
+// With a transfer thread of its own, and no bus but its link.
+class HostDevice final : private OwnTransferThread, public LaneDevice {
 public:
-  explicit HostDevice(const HostOptions &options)
-      : OwnThreads(options.threads), LaneDevice(options, transfer, pool, 0, nullptr) {}
+  explicit HostDevice(const HostOptions &options) : LaneDevice(options, transfer, 0, nullptr) {}
 };
 
 } // namespace

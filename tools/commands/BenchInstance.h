@@ -13,7 +13,6 @@
 #include "runtime/model/WeightSource.h"
 #include "tools/commands/BenchJob.h"
 #include "tools/commands/Commands.h"
-#include "tools/commands/Devices.h"
 #include "tools/commands/PromptIds.h"
 #include "tools/report/BenchReport.h"
 #include "tools/report/RanLaunch.h"
@@ -37,7 +36,7 @@ public:
   absl::StatusOr<BenchPhase> prefill(const Prompts &prompts, uint64_t deviceMemory);
   absl::StatusOr<BenchPhase> decode(uint64_t deviceMemory) const;
 
-  std::string device() const { return describeDevice("", *device_); }
+  std::string_view device() const { return device_->kind(); }
 
 private:
   BenchInstance(plan::Plan plan, BenchRole role, const BenchLoad &load, const BenchObjective &objective)
