@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # Compiler settings, dependencies outside LLVM, and the three functions every folder uses.
 
-# Paths below the tree are hashed as relative ones, so that a second checkout takes what the first one compiled. The
-# sloppiness is what precompiled headers need (ccache's manual); they hold headers of the system only.
+# Paths below the tree are hashed as relative ones, so that a second checkout takes what the first one compiled: headers
+# that are precompiled and sources that stand alone. Those that are compiled as one do not match, since CMake names them by
+# their whole paths. The sloppiness is what precompiled headers need (ccache's manual);
+# they hold headers of the system only.
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM)
   foreach(language C CXX CUDA)
