@@ -67,11 +67,8 @@ TEST_F(InputErrors, AMessageIsOneLineWhateverNamesItHolds) {
   EXPECT_EQ(error({"inspect", "a\nb\x1b[2J.plan"}), "a\\nb\\033[2J.plan: cannot read: No such file or directory");
 }
 
-// What the system does not grant is named. Sanitizers need more of it than is left here.
+// What the system does not grant is named.
 TEST_F(InputErrors, LimitsOfTheSystemAreNamed) {
-#ifdef HEADRACE_SANITIZED
-  GTEST_SKIP() << "sanitizers take terabytes of address space";
-#endif
   const std::string model = golden("text-models/qwen3-chat");
   const Outcome stack = shell("ulimit -s 64; $HEADRACE tokenize " + model + " hello");
   EXPECT_EQ(stack.status, 1);
