@@ -269,6 +269,8 @@ plan::Plan Compilation::emptyPlan() const {
   plan.modelHash = request_.modelHash;
   plan.modelPath = request_.modelPath;
   plan.hardware = request_.hardware;
+  if (plan.hardware.threads == 1) // then there is nothing to limit
+    plan.hardware.memoryBandwidthLimit = 0;
   plan.goal = request_.goal;
   plan.goal.deviceMemory = target_.deviceMemory;
   plan.goal.batch = target_.sequences();

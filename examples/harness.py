@@ -37,7 +37,7 @@ class Figure:
     def run(self, command, show=True, status=0):
         """Runs `headrace COMMAND` in a scratch folder; gives what it printed."""
         done = subprocess.run([self.headrace] + shlex.split(command), cwd=self.folder, capture_output=True, text=True,
-                              env={**os.environ, "TERM": "dumb", "COLUMNS": "120"})
+                              env={**os.environ, "TERM": "dumb", "COLUMNS": "120", "HEADRACE_THREADS": "1"})
         if done.returncode != status:
             raise SystemExit(f"headrace {command}: exit status {done.returncode}, expected {status}\n{done.stderr}")
         printed = done.stdout if status == 0 else done.stderr

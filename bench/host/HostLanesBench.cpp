@@ -70,6 +70,8 @@ void busyKernel(const void *) {
   }
 }
 
+constexpr kernels::HostKernel kEmpty = kernels::wholeKernel<emptyKernel>(), kBusy = kernels::wholeKernel<busyKernel>();
+
 // Gaps between the end of one compute step and the start of the next with nothing to wait for, and between the end of
 // what a waiting step waited for last and its start.
 struct Gaps {
@@ -103,11 +105,11 @@ void measureLanes(const Settings &settings) {
   plan.hardware.copyLatency = 0;
   {
     std::vector<int64_t> whole, perStep;
-    auto device = makeHostDevice(settings.with(emptyKernel));
+    auto device = makeHostDevice(settings.with(kEmpty));
     run(plan, *device, options, settings.iterations, [&](int64_t ns) { whole.push_back(ns); });
     report("iteration", "empty kernels, zero-byte copies: launch to end", whole);
     plan::Plan resident = core::tinyPlan({.spec = core::tinyLlama(32)});
-    auto residentDevice = makeHostDevice(settings.with(emptyKernel));
+    auto residentDevice = makeHostDevice(settings.with(kEmpty));
     run(resident, *residentDevice, options, settings.iterations,
         [&](int64_t ns) { perStep.push_back(ns * 1000 / static_cast<int64_t>(steps)); });
     for (int64_t &ps : perStep)
@@ -121,16 +123,16 @@ void measureLanes(const Settings &settings) {
     run(plan, *device, options, iterations, [&](int64_t) { addGaps(schedule, device->lastTimes(), gaps); });
     return gaps;
   };
-  Gaps gaps = traced(emptyKernel, settings.iterations);
+  Gaps gaps = traced(kEmpty, settings.iterations);
   report("compute_to_compute", "compute to compute (with one clock read)", gaps.sameLane, 0.5);
   report("copy_to_compute", "copy to compute", gaps.toCompute, 6);
   report("compute_to_copy", "compute to copy", gaps.toCopy, 6);
   plan.hardware.copyLatency = 100e-6;
   report("copy_to_compute_asleep", "copy to compute, waiter asleep (copies of 100 us)",
-         traced(emptyKernel, settings.iterations / 10).toCompute, 6);
+         traced(kEmpty, settings.iterations / 10).toCompute, 6);
   plan.hardware.copyLatency = 0;
   report("compute_to_copy_asleep", "compute to copy, waiter asleep (kernels of 100 us)",
-         traced(busyKernel, settings.iterations / 20).toCopy, 6);
+         traced(kBusy, settings.iterations / 20).toCopy, 6);
 }
 
 // Rows that are appended to a block at home on the host, at 1 MB/s: one of 256 bytes in each of two layers, a
@@ -194,7 +196,7 @@ void measureSizes(const Settings &settings) {
   }
   report("sizes", "40 sizes of a launch, found", finding, 1);
   for (const bool change : {false, true}) {
-    auto device = makeHostDevice(settings.with(emptyKernel));
+    auto device = makeHostDevice(settings.with(kEmpty));
     check(device->open(plan, {}));
     auto graph = device->build({.transition = false, .index = 0});
     check(graph.status());
@@ -221,7 +223,7 @@ void measurePacing(const Settings &settings) {
   const plan::Schedule &schedule = plan.schedules[plan.variants[0].schedule];
   const core::DeviceOptions options{.linkBandwidth = 1e9, .trace = true};
   std::vector<int64_t> late;
-  auto device = makeHostDevice(settings.with(emptyKernel));
+  auto device = makeHostDevice(settings.with(kEmpty));
   run(plan, *device, options, settings.iterations / 10, [&](int64_t) {
     int64_t dueNs = -1;
     for (size_t i = 0; i < schedule.steps.size(); ++i) {

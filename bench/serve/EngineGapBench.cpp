@@ -83,7 +83,7 @@ void gap(benchmark::State &state) {
                               [](const plan::Step &step) { return step.kind == plan::StepKind::Compute; });
   noted.gaps.reserve(1 << 16);
   noted.iterations.reserve(1 << 16);
-  host::HostOptions hostOptions{.replaceKernels = takeTime};
+  host::HostOptions hostOptions{.replaceKernels = kernels::wholeKernel<takeTime>()};
   bench::pinToFirstCores(hostOptions);
   const host::AwakeCores awake = bench::askLowLatency("bench_serve", hostOptions);
   const auto device = host::makeHostDevice(hostOptions);

@@ -22,7 +22,7 @@ absl::Status checkDurations(const plan::Plan &plan) {
     if (at == durationsNs.end())
       return absl::OkStatus();
     const plan::Step &step = of.steps[static_cast<size_t>(at - durationsNs.begin())];
-    const bool memory = static_cast<double>(step.deviceBytes) >= kLongestSeconds * h.memoryBandwidth;
+    const bool memory = static_cast<double>(step.deviceBytes) >= kLongestSeconds * h.bandwidth();
     const auto [key, value] =
         plan::toHost(step.lane) || plan::directToHost(of, step)
             ? std::pair("hardware.d2h_bandwidth", model::bandwidthText(h.d2hBandwidth))

@@ -103,7 +103,7 @@ double autoExpansion(const CompileRequest &request, int64_t caches) {
   return std::min(mostAutoExpansion(caches, algorithms::kKvSlots),
                   linkExpansion(static_cast<double>(model::layoutWeights(request.model).totalBytes()),
                                 static_cast<double>(std::max<uint64_t>(1, *request.goal.kvDeviceMemory)),
-                                hardware.memoryBandwidth * hardware.memoryEfficiency,
+                                hardware.bandwidth() * hardware.memoryEfficiency,
                                 hardware.h2dBandwidth * hardware.linkEfficiency));
 }
 

@@ -13,38 +13,46 @@ template <typename V, Elem kElem> struct AttentionDirect {
   static constexpr int64_t kGroup = V::kLanes; // tokens whose keys are transposed together
   static constexpr int kMostQueries = 4;       // R: with more, sums leave the registers
 
-  // A head's rows are whole vectors; rows of queries, sums and scores lie `dim` and `stride` floats apart.
+  // A head's rows are whole vectors; rows of queries, sums and scores lie `dim` and `stride` floats apart. `keys` and
+  // `next`: element indices of tokens' rows of k in `kv`; v_t lies `toValues` elements after k_t.
+
+  // What is read after this, and so asked for: rows `toNext` elements after those of `next`, of as many tokens.
+  struct Next {
+    const int64_t *rows;
+    int64_t toNext;
+  };
 
   // scores[r * stride + t] = q_r . k_t for t below `tokens`, up to the next multiple of kGroup anything finite or not.
-  // keys: element index of each token's row in `kv`, `tokens` of them; v_t lies `toValues` elements after k_t.
   template <int R>
-  static void scores(const void *kv, const int64_t *keys, int64_t toValues, int64_t tokens, const float *q, int64_t dim,
+  static void scores(const void *kv, const int64_t *keys, const Next &next, int64_t tokens, const float *q, int64_t dim,
                      int64_t headDim, float *scores, int64_t stride) {
     constexpr int G = R == 1 ? 4 : R == 2 ? 2 : 1;
     int64_t t = 0;
     for (; t + G * kGroup <= tokens; t += G * kGroup)
-      group<R, G>(kv, keys + t, toValues, q, dim, headDim, scores + t, stride);
+      group<R, G>(kv, keys + t, {next.rows + t, next.toNext}, q, dim, headDim, scores + t, stride);
     for (; t + kGroup <= tokens; t += kGroup)
-      group<R, 1>(kv, keys + t, toValues, q, dim, headDim, scores + t, stride);
+      group<R, 1>(kv, keys + t, {next.rows + t, next.toNext}, q, dim, headDim, scores + t, stride);
     if (t == tokens)
       return;
-    int64_t last[kGroup]; // the last token stands in for those that follow it
-    for (int64_t j = 0; j < kGroup; ++j)
-      last[j] = keys[t + j < tokens ? t + j : tokens - 1];
-    group<R, 1>(kv, last, toValues, q, dim, headDim, scores + t, stride);
+    int64_t last[kGroup], after[kGroup]; // the last token stands in for those that follow it
+    for (int64_t j = 0; j < kGroup; ++j) {
+      const int64_t i = t + j < tokens ? t + j : tokens - 1;
+      last[j] = keys[i], after[j] = next.rows[i];
+    }
+    group<R, 1>(kv, last, {after, next.toNext}, q, dim, headDim, scores + t, stride);
   }
 
-  // out[r * dim + d] = out[r * dim + d] * factor[r] + (sum of p[r * stride + t] v_t[d] over the tokens).
-  // next: as many rows of keys, read after these.
-  template <int R>
-  static void outputs(const void *kv, const int64_t *keys, const int64_t *next, int64_t toValues, int64_t tokens,
+  // out[r * dim + d] = out[r * dim + d] * factor[r] + (sum of p[r * stride + t] v_t[d] over the tokens); kFold false:
+  // the sum alone.
+  template <int R, bool kFold = true>
+  static void outputs(const void *kv, const int64_t *keys, const Next &next, int64_t toValues, int64_t tokens,
                       const float *p, int64_t stride, int64_t headDim, const float *factor, float *out, int64_t dim) {
     constexpr int P = R == 1 ? 8 : R <= 3 ? 4 : 2;
     int64_t d = 0;
     for (; d + P * V::kLanes <= headDim; d += P * V::kLanes)
-      columns<R, P>(kv, keys, next, toValues, d, tokens, p, stride, factor, out + d, dim);
+      columns<R, P, kFold>(kv, keys, next, toValues, d, tokens, p, stride, factor, out + d, dim);
     for (; d < headDim; d += V::kLanes)
-      columns<R, 1>(kv, keys, next, toValues, d, tokens, p, stride, factor, out + d, dim);
+      columns<R, 1, kFold>(kv, keys, next, toValues, d, tokens, p, stride, factor, out + d, dim);
   }
 
 private:
@@ -55,7 +63,7 @@ private:
   }
 
   template <int R, int G>
-  static HEADRACE_INLINE void group(const void *kv, const int64_t *keys, int64_t toValues, const float *q, int64_t dim,
+  static HEADRACE_INLINE void group(const void *kv, const int64_t *keys, const Next &next, const float *q, int64_t dim,
                                     int64_t headDim, float *scores, int64_t stride) {
     V sum[R][G];
     HEADRACE_UNROLL
@@ -69,7 +77,7 @@ private:
         if (d % kLine == 0)
           HEADRACE_UNROLL
         for (int j = 0; j < V::kLanes; ++j)
-          ask(kv, keys[g * kGroup + j] + toValues + d);
+          ask(kv, next.rows[g * kGroup + j] + next.toNext + d);
         V lines[V::kLanes];
         HEADRACE_UNROLL
         for (int j = 0; j < V::kLanes; ++j)
@@ -89,8 +97,8 @@ private:
       sum[r][g].store(scores + r * stride + g * kGroup);
   }
 
-  template <int R, int P>
-  static HEADRACE_INLINE void columns(const void *kv, const int64_t *keys, const int64_t *next, int64_t toValues,
+  template <int R, int P, bool kFold>
+  static HEADRACE_INLINE void columns(const void *kv, const int64_t *keys, const Next &next, int64_t toValues,
                                       int64_t d, int64_t tokens, const float *p, int64_t stride, const float *factor,
                                       float *out, int64_t dim) {
     V sum[R][P];
@@ -103,7 +111,7 @@ private:
       const int64_t row = keys[t] + toValues + d;
       HEADRACE_UNROLL
       for (int c = 0; c < P; c += kLine / V::kLanes)
-        ask(kv, next[t] + d + c * V::kLanes);
+        ask(kv, next.rows[t] + next.toNext + d + c * V::kLanes);
       V line[P];
       HEADRACE_UNROLL
       for (int c = 0; c < P; ++c)
@@ -118,11 +126,11 @@ private:
     }
     HEADRACE_UNROLL
     for (int r = 0; r < R; ++r) {
-      const V scale = V::set(factor[r]);
+      const V scale = kFold ? V::set(factor[r]) : V::zero();
       HEADRACE_UNROLL
       for (int c = 0; c < P; ++c) {
         float *o = out + r * dim + c * V::kLanes;
-        V::fma(V::load(o), scale, sum[r][c]).store(o);
+        (kFold ? V::fma(V::load(o), scale, sum[r][c]) : sum[r][c]).store(o);
       }
     }
   }

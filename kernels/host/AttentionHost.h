@@ -16,18 +16,24 @@
 // Work is shared where queries share a cache: up to kQueries of them (rows of one sequence x heads of one group) go
 // through a chunk together, whose keys are transposed once into panels of 16 tokens. A few that reach the same tokens
 // read the cache where it lies (AttentionDirectHost.h).
+//
+// Units: sequence x key head x so many queries. Where a team has more threads than these keep busy, queries are fewer;
+// in decoding, where that cannot be, chunks are units (AttentionChunksHost.h).
 #pragma once
 
+#include "kernels/host/AttentionChunksHost.h"
 #include "kernels/host/AttentionDirectHost.h"
+#include "kernels/host/ChunkSoftmax.h"
 #include "kernels/host/HostEntry.h"
 #include "kernels/host/MicroKernel.h"
 
 namespace headrace::kernels {
 
 struct AttentionShape {
-  static constexpr int64_t kChunk = 64;   // positions; part of what the result is, see above
-  static constexpr int64_t kQueries = 48; // a multiple of kTileRows
-  static constexpr int64_t kDirect = 12;  // queries at most that read the cache where it lies
+  static constexpr int64_t kChunk = AttentionChunksShape::kChunk;
+  static constexpr int64_t kQueries = 48;    // a multiple of kTileRows
+  static constexpr int64_t kFewQueries = 12; // likewise: with fewer, transposing keys would be most of the work
+  static constexpr int64_t kDirect = 12;     // queries at most that read the cache where it lies
 
   static int64_t paddedDim(int64_t headDim) { return (headDim + kPanelColumns - 1) / kPanelColumns * kPanelColumns; }
   // Floats: queries, outputs | keys, values of a chunk | scores | products of one tile.
@@ -42,9 +48,22 @@ template <typename V> class Attention {
   static constexpr int64_t kChunk = Shape::kChunk;
 
 public:
-  static void run(const void *opaque) { Attention(*static_cast<const AttentionArgs *>(opaque)).run(); }
+  static HostWork work(const void *opaque, const HostTeam &team) {
+    return workOf(*static_cast<const AttentionArgs *>(opaque), team);
+  }
+  static int64_t units(const void *opaque, const HostWork &work, int64_t phase) {
+    return byChunks(work) ? Chunks(*static_cast<const AttentionArgs *>(opaque), work).units(phase) : work.units;
+  }
+  static void run(const void *opaque, const HostWork &work, int64_t phase, int64_t unit, float *scratch) {
+    const auto &args = *static_cast<const AttentionArgs *>(opaque);
+    if (byChunks(work))
+      return Chunks(args, work).run(phase, unit);
+    Attention(args, scratch != nullptr ? scratch : static_cast<float *>(args.workspace)).run(work, unit);
+  }
 
 private:
+  using Chunks = AttentionChunks<V>;
+
   const AttentionArgs &args;
   const int64_t headDim, dim; // dim: headDim rounded up to whole panels
   const int64_t group;        // query heads that share a key head
@@ -57,9 +76,9 @@ private:
   float largest[Shape::kQueries], total[Shape::kQueries], correction[Shape::kQueries];
   int64_t reach[Shape::kQueries]; // tokens a query attends to: its position + 1
 
-  explicit Attention(const AttentionArgs &a)
+  Attention(const AttentionArgs &a, float *workspace)
       : args(a), headDim(a.headDim), dim(Shape::paddedDim(a.headDim)), group(a.heads / a.kvHeads) {
-    queries = static_cast<float *>(a.workspace);
+    queries = workspace;
     outputs = queries + Shape::kQueries * dim;
     keys = outputs + Shape::kQueries * dim;
     values = keys + kChunk * dim;
@@ -67,15 +86,51 @@ private:
     products = scores + Shape::kQueries * kChunk;
   }
 
-  void run() {
+  // cut[0]: items a unit; cut[1]: queries an item, 0: chunks are the units. An item: queries of a sequence and key
+  // head.
+  static bool byChunks(const HostWork &work) { return work.cut[1] == 0; }
+  static int64_t itemsOf(const AttentionArgs &args, int64_t queries) {
     const IterationMeta &meta = *args.meta;
     const int32_t *queryStart = meta.array<int32_t>(meta.queryStart);
-    for (int64_t s = 0; s < meta.numSequences; ++s) {
-      const int32_t *blocks = meta.array<int32_t>(meta.blockTable) + s * meta.maxBlocksPerSequence;
+    const int64_t group = args.heads / args.kvHeads;
+    int64_t items = 0;
+    for (int64_t s = 0; s < meta.numSequences; ++s)
+      items += ((queryStart[s + 1] - queryStart[s]) * group + queries - 1) / queries;
+    return items * args.kvHeads;
+  }
+
+  static HostWork workOf(const AttentionArgs &args, const HostTeam &team) {
+    int64_t queries = Shape::kQueries, items = itemsOf(args, queries);
+    HostWork work;
+    if (team.threads > 1) {
+      if (Chunks::cut(args, team, work))
+        return work;
+      // A key row is read once for all heads of its group.
+      const int64_t group = args.heads / args.kvHeads;
+      const int64_t fewest = group > Shape::kFewQueries ? queries : Shape::kFewQueries;
+      for (; items < 4 * team.threads && queries > fewest; items = itemsOf(args, queries))
+        queries /= 2;
+    }
+    const int64_t ns = team.threads > 1 ? Chunks::nsOf(args) : 0;
+    work = HostUnits::of(items, items > 0 ? ns / items + 1 : 0, team);
+    work.cut[1] = queries;
+    return work;
+  }
+
+  void run(const HostWork &work, int64_t unit) {
+    const IterationMeta &meta = *args.meta;
+    const int32_t *queryStart = meta.array<int32_t>(meta.queryStart);
+    const int64_t queryCount = work.cut[1];
+    int64_t item = unit * work.cut[0], rest = work.cut[0];
+    for (int64_t s = 0; s < meta.numSequences && rest > 0; ++s) {
       const int64_t count = (queryStart[s + 1] - queryStart[s]) * group;
-      for (int64_t head = 0; head < args.kvHeads; ++head)
-        for (int64_t first = 0; first < count; first += Shape::kQueries)
-          attend(blocks, head, queryStart[s], first, least(Shape::kQueries, count - first));
+      const int64_t ofHead = (count + queryCount - 1) / queryCount;
+      const int32_t *blocks = meta.array<int32_t>(meta.blockTable) + s * meta.maxBlocksPerSequence;
+      for (; item < args.kvHeads * ofHead && rest > 0; ++item, --rest) {
+        const int64_t first = item % ofHead * queryCount;
+        attend(blocks, item / ofHead, queryStart[s], first, least(queryCount, count - first));
+      }
+      item -= args.kvHeads * ofHead;
     }
   }
 
@@ -141,14 +196,15 @@ private:
       else // what follows the last chunk: the first one of the next head
         fillRows(blocks, (kvHead + 1) % args.kvHeads, 0, least(kChunk, end), next);
       forTiles<Direct::kMostQueries>(count, [&](int64_t i, auto height) {
-        Direct::template scores<decltype(height)::value>(args.kv, rows, toValues, tokens, queries + i * dim, dim,
-                                                         headDim, scores + i * kChunk, kChunk);
+        Direct::template scores<decltype(height)::value>(args.kv, rows, {rows, toValues}, tokens, queries + i * dim,
+                                                         dim, headDim, scores + i * kChunk, kChunk);
       });
       for (int64_t i = 0; i < count; ++i)
         softmax(i, tokens);
       forTiles<Direct::kMostQueries>(count, [&](int64_t i, auto height) {
-        Direct::template outputs<decltype(height)::value>(args.kv, rows, next, toValues, tokens, scores + i * kChunk,
-                                                          kChunk, headDim, correction + i, outputs + i * dim, dim);
+        Direct::template outputs<decltype(height)::value>(args.kv, rows, {next, 0}, toValues, tokens,
+                                                          scores + i * kChunk, kChunk, headDim, correction + i,
+                                                          outputs + i * dim, dim);
       });
     }
   }
@@ -249,27 +305,12 @@ private:
 
   // Scores of query i become p; tokens: how many of the chunk it reaches, at least one.
   void softmax(int64_t i, int64_t tokens) {
-    const V minusInfinity = V::set(-__builtin_inff()), scale = V::set(args.scale);
+    using Softmax = ChunkSoftmax<V>;
     float *row = scores + i * kChunk;
-    V best = minusInfinity;
-    for (int64_t t = 0; t < tokens; t += V::kLanes) {
-      const V score = V::firstLanes(V::load(row + t) * scale, minusInfinity, tokens - t);
-      score.store(row + t);
-      best = V::max(score, best);
-    }
-    const float chunkLargest = best.maxLane();
-    const float newLargest = chunkLargest > largest[i] ? chunkLargest : largest[i];
-    const V shift = V::set(newLargest);
-    V sum = V::zero();
-    for (int64_t t = 0; t < tokens; t += V::kLanes) {
-      const V p = exp(V::load(row + t) - shift);
-      p.store(row + t);
-      sum = sum + p;
-    }
-    float factors[V::kLanes];
-    exp(V::set(largest[i]) - shift).store(factors);
-    correction[i] = factors[0];
-    total[i] = total[i] * factors[0] + sum.sum();
+    const float newLargest = Softmax::larger(largest[i], Softmax::scale(row, tokens, args.scale));
+    const float sum = Softmax::weigh(row, tokens, newLargest);
+    correction[i] = Softmax::correction(largest[i], newLargest);
+    total[i] = total[i] * correction[i] + sum;
     largest[i] = newLargest;
   }
 
@@ -333,6 +374,8 @@ private:
   static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 };
 
-template <typename V> struct HostEntry<V, AttentionArgs> { static constexpr HostKernel kRun = Attention<V>::run; };
+template <typename V> struct HostEntry<V, AttentionArgs> {
+  static constexpr HostKernel kKernel = {Attention<V>::work, Attention<V>::units, Attention<V>::run};
+};
 
 } // namespace headrace::kernels

@@ -9,14 +9,24 @@
 
 namespace headrace::kernels {
 
-template <typename V> void gatherRows(const void *opaque) {
-  const auto &args = *static_cast<const GatherRowsArgs *>(opaque);
-  const int32_t *rows = args.meta->array<int32_t>(args.meta->sampleRow);
-  const size_t rowBytes = static_cast<size_t>(args.hidden) * sizeof(float);
-  for (int64_t s = 0; s < args.meta->numSampled; ++s)
-    std::memcpy(args.y + s * args.hidden, args.x + rows[s] * args.hidden, rowBytes);
-}
+// By rows.
+template <typename V> struct GatherRows {
+  static HostWork work(const void *opaque, const HostTeam &team) {
+    const auto &args = *static_cast<const GatherRowsArgs *>(opaque);
+    return HostUnits::of(args.meta->numSampled, args.hidden / 8, team);
+  }
+  static void run(const void *opaque, const HostWork &work, int64_t, int64_t unit, float *) {
+    const auto &args = *static_cast<const GatherRowsArgs *>(opaque);
+    const int32_t *rows = args.meta->array<int32_t>(args.meta->sampleRow);
+    const size_t rowBytes = static_cast<size_t>(args.hidden) * sizeof(float);
+    const HostUnits::Run sampled = HostUnits::run(work, unit, args.meta->numSampled);
+    for (int64_t s = sampled.first; s < sampled.end; ++s)
+      std::memcpy(args.y + s * args.hidden, args.x + rows[s] * args.hidden, rowBytes);
+  }
+};
 
-template <typename V> struct HostEntry<V, GatherRowsArgs> { static constexpr HostKernel kRun = gatherRows<V>; };
+template <typename V> struct HostEntry<V, GatherRowsArgs> {
+  static constexpr HostKernel kKernel = {GatherRows<V>::work, sameUnits, GatherRows<V>::run};
+};
 
 } // namespace headrace::kernels

@@ -4,10 +4,11 @@
 #pragma once
 
 #include "kernels/Kernels.h"
+#include "kernels/host/HostUnits.h"
 
 namespace headrace::kernels {
 
-// Each op's header specialises this for its struct of arguments: kRun, its HostKernel for the lane type V.
+// Each op's header specialises this for its struct of arguments: kKernel, its HostKernel for the lane type V.
 template <typename V, typename Args> struct HostEntry;
 
 } // namespace headrace::kernels

@@ -45,6 +45,17 @@ HostKernel hostKernel(Op op, HostIsa isa) {
 
 HostKernel hostKernel(Op op) { return hostKernel(op, bestIsa()); }
 
+void HostKernel::operator()(const void *args) const {
+  const HostWork how = work(args, HostTeam{});
+  for (int64_t phase = 0; phase < how.phases; ++phase)
+    for (int64_t unit = 0, count = units(args, how, phase); unit < count; ++unit)
+      run(args, how, phase, unit, nullptr);
+}
+
+uint64_t hostTeamBytes(int64_t heads, int64_t kvHeads, int64_t headDim) {
+  return kvHeads > 0 ? AttentionChunksShape::sharedBytes(heads / kvHeads, headDim) : 0;
+}
+
 uint64_t linearWorkspaceBytes(Backend backend, int64_t capacity, int64_t n, int64_t k) {
   if (backend == Backend::Cuda)
     return CudaWorkspace::kLinearBytes;

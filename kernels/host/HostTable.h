@@ -13,11 +13,11 @@ template <typename V> HostKernel kernelFor(Op op) {
   switch (op) {
 #define HEADRACE_OP(name, value, text)                                                                                 \
   case Op::name:                                                                                                       \
-    return HostEntry<V, name##Args>::kRun;
+    return HostEntry<V, name##Args>::kKernel;
     HEADRACE_OPS(HEADRACE_OP)
 #undef HEADRACE_OP
   }
-  return nullptr; // a value that no op has
+  return {}; // a value that no op has
 }
 
 } // namespace headrace::kernels

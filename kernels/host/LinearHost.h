@@ -12,6 +12,9 @@
 // registers (decode: memory-bound). More: rows in blocks of 192, columns in groups of 16 panels; x is packed once a
 // group and K-block, so that it stays in the L2 cache while a panel's block, converted to F32 by the first tile of rows
 // that uses it, stays near L1 for the others (Goto and van de Geijn, 2008).
+//
+// Units: runs of panels for few rows; blocks of rows x groups of panels for more, a block's groups one behind the
+// other. For a team the groups become narrower until there are some for each thread.
 #pragma once
 
 #include <cstring>
@@ -47,7 +50,12 @@ template <typename V> class Linear {
   static constexpr int64_t kColumns = kPanelColumns;
 
 public:
-  static void run(const void *opaque) { Linear(*static_cast<const LinearArgs *>(opaque)).run(); }
+  static HostWork work(const void *opaque, const HostTeam &team) {
+    return Linear(*static_cast<const LinearArgs *>(opaque)).work(team);
+  }
+  static void run(const void *opaque, const HostWork &work, int64_t, int64_t unit, float *scratch) {
+    Linear(*static_cast<const LinearArgs *>(opaque)).run(work, unit, scratch);
+  }
 
 private:
   const LinearArgs &args;
@@ -55,23 +63,54 @@ private:
 
   explicit Linear(const LinearArgs &a) : args(a), rows(*a.count), panels((a.n + kColumns - 1) / kColumns) {}
 
-  void run() {
+  // cut[0]: panels a unit (few rows), a group.
+  HostWork work(const HostTeam &team) const {
     if (rows <= 0)
-      return;
-    if (args.order == Order::RowMajor)
-      return rows <= kTileRows ? rowMajorFewRows() : multiplyBlocks<PanelF32<V>>(static_cast<float *>(args.workspace));
-    switch (args.elem) {
-    case Elem::F32:
-      return panelOperand<PanelF32<V>>();
-    case Elem::F16:
-      return panelOperand<PanelF16<V>>();
-    case Elem::BF16:
-      return panelOperand<PanelBf16<V>>();
-    }
+      return HostUnits::of(0, 0, team);
+    const int64_t panelNs = args.k * kColumns / 24 * (rows <= kTileRows ? elemBytes(args.elem) : rows) + 1;
+    if (rows <= kTileRows && args.order == Order::Panel16)
+      return HostUnits::of(panels, panelNs, team, rows == 1 ? 2 : 1);
+    HostWork work;
+    work.team = team;
+    work.ns = panels * panelNs;
+    const int64_t blocks = (rows + Shape::kRowBlock - 1) / Shape::kRowBlock;
+    int64_t group = Shape::groupColumns(args.n) / kColumns;
+    if (team.threads > 1)
+      while (group > 1 && blocks * ((panels + group - 1) / group) < 4 * team.threads &&
+             panelNs / blocks * (group / 2) >= team.unitNs)
+        group = (group + 1) / 2;
+    work.cut[0] = group;
+    work.units = blocks * ((panels + group - 1) / group);
+    return work;
   }
 
-  template <typename W> void panelOperand() {
-    rows <= kTileRows ? streamRows<W>() : multiplyBlocks<W>(static_cast<float *>(args.workspace));
+  void run(const HostWork &work, int64_t unit, float *scratch) {
+    if (rows <= kTileRows && args.order == Order::Panel16) {
+      const HostUnits::Run run = HostUnits::run(work, unit, panels);
+      switch (args.elem) {
+      case Elem::F32:
+        return streamRows<PanelF32<V>>(run.first, run.end);
+      case Elem::F16:
+        return streamRows<PanelF16<V>>(run.first, run.end);
+      case Elem::BF16:
+        return streamRows<PanelBf16<V>>(run.first, run.end);
+      }
+    }
+    const int64_t groups = (panels + work.cut[0] - 1) / work.cut[0];
+    const Block block{unit / groups * Shape::kRowBlock, unit % groups * work.cut[0], work.cut[0]};
+    if (rows <= kTileRows)
+      return rowMajorFewRows(block);
+    float *workspace = scratch != nullptr ? scratch : static_cast<float *>(args.workspace);
+    if (args.order == Order::RowMajor)
+      return multiplyBlock<PanelF32<V>>(block, workspace);
+    switch (args.elem) {
+    case Elem::F32:
+      return multiplyBlock<PanelF32<V>>(block, workspace);
+    case Elem::F16:
+      return multiplyBlock<PanelF16<V>>(block, workspace);
+    case Elem::BF16:
+      return multiplyBlock<PanelBf16<V>>(block, workspace);
+    }
   }
 
   // ---- up to 6 rows
@@ -80,29 +119,28 @@ private:
   static constexpr int64_t kPrefetchBytes = 4096;
 
   // Several panels at once where one would leave the multipliers waiting for each other's sums.
-  template <typename W> void streamRows() {
+  template <typename W> void streamRows(int64_t panel, int64_t end) {
     switch (rows) {
     case 1:
-      return stream<W, 1, 4>();
+      return stream<W, 1, 4>(panel, end);
     case 2:
-      return stream<W, 2, 2>();
+      return stream<W, 2, 2>(panel, end);
     case 3:
-      return stream<W, 3, 1>();
+      return stream<W, 3, 1>(panel, end);
     case 4:
-      return stream<W, 4, 1>();
+      return stream<W, 4, 1>(panel, end);
     case 5:
-      return stream<W, 5, 1>();
+      return stream<W, 5, 1>(panel, end);
     default:
-      return stream<W, 6, 1>();
+      return stream<W, 6, 1>(panel, end);
     }
   }
 
-  template <typename W, int R, int P> void stream() {
-    int64_t panel = 0;
-    for (; panel + P <= panels; panel += P)
+  template <typename W, int R, int P> void stream(int64_t panel, int64_t end) {
+    for (; panel + P <= end; panel += P)
       streamPanels<W, R, P>(panel);
-    for (; panel < panels; ++panel)
-      streamPanels<W, R, 1>(panel);
+    if constexpr (P > 1)
+      stream<W, R, P / 2>(panel, end);
   }
 
   template <typename W, int R, int P> void streamPanels(int64_t panel) {
@@ -132,38 +170,38 @@ private:
 
   // ---- more than 6 rows, and any number with a row-major operand
 
-  void rowMajorFewRows() {
+  // A block of rows from `row` on, times a group of panels from `panel` on.
+  struct Block {
+    int64_t row, panel, panels;
+  };
+
+  void rowMajorFewRows(const Block &block) {
     alignas(64) float workspace[kTileRows * (Shape::kBlock + 16 + Shape::kGroupColumns)];
-    multiplyBlocks<PanelF32<V>>(workspace);
+    multiplyBlock<PanelF32<V>>(block, workspace);
   }
 
-  template <typename W> void multiplyBlocks(float *workspace) {
+  template <typename W> void multiplyBlock(const Block &block, float *workspace) {
     alignas(64) float f32Block[Shape::kBlock * kColumns];
-    const int64_t packedStride = Shape::packedStride(args.k), groupPanels = Shape::groupColumns(args.n) / kColumns;
-    const int64_t rowBlock = least(Shape::kRowBlock, rows), sumStride = groupPanels * kColumns;
-    float *packed = workspace, *sums = workspace + rowBlock * packedStride;
-    for (int64_t row = 0; row < rows; row += rowBlock) {
-      const int64_t rowsHere = least(rowBlock, rows - row);
-      for (int64_t group = 0; group < panels; group += groupPanels) {
-        const int64_t panelsHere = least(groupPanels, panels - group);
-        for (int64_t k = 0; k < args.k; k += Shape::kBlock) {
-          const int64_t length = blockLength(k);
-          for (int64_t r = 0; r < rowsHere; ++r)
-            __builtin_memcpy(packed + r * packedStride, static_cast<const float *>(args.x) + (row + r) * args.k + k,
-                             static_cast<size_t>(length) * sizeof(float));
-          for (int64_t p = 0; p < panelsHere; ++p) {
-            const PackedRows x{packed, packedStride, rowsHere, length};
-            const SumRows out{sums + p * kColumns, sumStride, k > 0};
-            if (args.order == Order::RowMajor)
-              transposeBlock(group + p, k, f32Block), multiplyRows<PanelF32<V>>(x, f32Block, nullptr, nullptr, out);
-            else
-              multiplyRows<W>(x, blockOf<W>(group + p, k), nextBlock<W>(group, panelsHere, p, k), f32Block, out);
-          }
-        }
-        for (int64_t r = 0; r < rowsHere; ++r)
-          finish(row + r, group * kColumns, panelsHere * kColumns, sums + r * sumStride);
+    const int64_t packedStride = Shape::packedStride(args.k), sumStride = block.panels * kColumns;
+    const int64_t row = block.row, rowsHere = least(Shape::kRowBlock, rows - row);
+    const int64_t group = block.panel, panelsHere = least(block.panels, panels - group);
+    float *packed = workspace, *sums = workspace + least(Shape::kRowBlock, rows) * packedStride;
+    for (int64_t k = 0; k < args.k; k += Shape::kBlock) {
+      const int64_t length = blockLength(k);
+      for (int64_t r = 0; r < rowsHere; ++r)
+        __builtin_memcpy(packed + r * packedStride, static_cast<const float *>(args.x) + (row + r) * args.k + k,
+                         static_cast<size_t>(length) * sizeof(float));
+      for (int64_t p = 0; p < panelsHere; ++p) {
+        const PackedRows x{packed, packedStride, rowsHere, length};
+        const SumRows out{sums + p * kColumns, sumStride, k > 0};
+        if (args.order == Order::RowMajor)
+          transposeBlock(group + p, k, f32Block), multiplyRows<PanelF32<V>>(x, f32Block, nullptr, nullptr, out);
+        else
+          multiplyRows<W>(x, blockOf<W>(group + p, k), nextBlock<W>(group, panelsHere, p, k), f32Block, out);
       }
     }
+    for (int64_t r = 0; r < rowsHere; ++r)
+      finish(row + r, group * kColumns, panelsHere * kColumns, sums + r * sumStride);
   }
 
   template <typename W> const typename W::Element *blockOf(int64_t panel, int64_t k) const {
@@ -321,6 +359,8 @@ private:
   static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 };
 
-template <typename V> struct HostEntry<V, LinearArgs> { static constexpr HostKernel kRun = Linear<V>::run; };
+template <typename V> struct HostEntry<V, LinearArgs> {
+  static constexpr HostKernel kKernel = {Linear<V>::work, sameUnits, Linear<V>::run};
+};
 
 } // namespace headrace::kernels

@@ -11,7 +11,7 @@
 namespace headrace::kernels {
 
 struct RecomputeShape {
-  static constexpr int64_t kRows = 192; // LinearShape::kRowBlock: all panels of the operand are read once for so many
+  static constexpr int64_t kRows = LinearShape::kRowBlock; // all panels of the operand are read once for so many
 
   // The workspace: rows gathered from blocks, k and v of them, the product's own.
   static int64_t floats(int64_t rows, int64_t columns) { return (rows * columns + 15) / 16 * 16; }
@@ -21,64 +21,102 @@ struct RecomputeShape {
   }
 };
 
+// Windows of rows, so that the workspace does not grow with the context; in each, one behind the other, the rows are
+// gathered, multiplied, and rotated and written: three phases, by rows, as Linear has them, by rows.
 template <typename V> class RecomputeKv {
 public:
-  static void run(const void *opaque) { RecomputeKv(*static_cast<const RecomputeKvArgs *>(opaque)).run(); }
+  static HostWork work(const void *opaque, const HostTeam &team) {
+    const RecomputeKv op(*static_cast<const RecomputeKvArgs *>(opaque));
+    HostWork work;
+    work.team = team;
+    work.phases = 3 * ((op.rows + op.most - 1) / op.most);
+    work.ns = op.rows * op.rowNs();
+    return work;
+  }
+  static int64_t units(const void *opaque, const HostWork &work, int64_t phase) {
+    const RecomputeKv op(*static_cast<const RecomputeKvArgs *>(opaque));
+    const int32_t count = op.rowsOf(phase / 3);
+    if (phase % 3 != 1)
+      return op.byRows(count, phase % 3, work.team).units;
+    const LinearArgs product = op.product(&count);
+    return Linear<V>::work(&product, work.team).units;
+  }
+  static void run(const void *opaque, const HostWork &work, int64_t phase, int64_t unit, float *scratch) {
+    const RecomputeKv op(*static_cast<const RecomputeKvArgs *>(opaque));
+    const int32_t count = op.rowsOf(phase / 3);
+    if (phase % 3 == 1) {
+      const LinearArgs product = op.product(&count);
+      return Linear<V>::run(&product, Linear<V>::work(&product, work.team), 0, unit, scratch);
+    }
+    const HostUnits::Run run = HostUnits::run(op.byRows(count, phase % 3, work.team), unit, count);
+    phase % 3 == 0 ? op.gather(phase / 3, run) : op.write(phase / 3, run);
+  }
 
 private:
   const RecomputeKvArgs &args;
   const int32_t *const blocks, *const positions, *const tokens;
+  const int64_t most; // rows of a window; 1 where there is room for none
+  int64_t rows = 0;
+  float *const x, *const y; // of a window: gathered rows, their k and v
 
   explicit RecomputeKv(const RecomputeKvArgs &a)
       : args(a), blocks(a.meta->array<int32_t>(a.meta->actBlock)),
-        positions(a.meta->array<int32_t>(a.meta->actPosition)), tokens(a.meta->array<int32_t>(a.meta->actTokens)) {}
-
-  // A token of an activation block.
-  struct Row {
-    int32_t block, line, position;
-  };
-
-  void run() {
-    const int64_t most = recomputeRows(Backend::Host, args.capacity);
-    float *x = static_cast<float *>(args.workspace), *y = x + RecomputeShape::floats(most, args.hidden);
-    float *scratch = y + RecomputeShape::floats(most, args.n());
-    Row rows[RecomputeShape::kRows];
-    int32_t count = 0;
+        positions(a.meta->array<int32_t>(a.meta->actPosition)), tokens(a.meta->array<int32_t>(a.meta->actTokens)),
+        most(a.capacity > 0 ? recomputeRows(Backend::Host, a.capacity) : 1), x(static_cast<float *>(a.workspace)),
+        y(x + RecomputeShape::floats(most, a.hidden)) {
     for (int64_t i = 0; i < args.meta->numActBlocks; ++i)
-      for (int32_t line = 0; line < tokens[i]; ++line) {
-        rows[count] = {blocks[i], line, positions[i] + line};
-        copyElems(x, count * args.hidden, args.act, (blocks[i] * args.blockTokens + line) * args.hidden, args.hidden,
-                  Elem::F32);
-        if (++count < most)
-          continue;
-        make(rows, count, x, y, scratch);
-        count = 0;
-      }
-    if (count > 0)
-      make(rows, count, x, y, scratch);
+      rows += tokens[i];
   }
 
-  void make(const Row *rows, int32_t count, const float *x, float *y, float *scratch) const {
+  int32_t rowsOf(int64_t window) const {
+    return static_cast<int32_t>(rows - window * most < most ? rows - window * most : most);
+  }
+  int64_t rowNs() const { return args.n() * args.hidden / 24 + 1; }
+  HostWork byRows(int64_t count, int64_t step, const HostTeam &team) const {
+    return HostUnits::of(count, step == 0 ? args.hidden / 8 : args.headDim * 10 + args.n() / 2, team);
+  }
+
+  // Calls f(row in the window, block, line, position) for rows of a window.
+  template <typename F> void eachRow(int64_t window, const HostUnits::Run &run, F f) const {
+    int64_t row = -window * most; // in the window
+    for (int64_t i = 0; i < args.meta->numActBlocks && row < run.end; row += tokens[i], ++i)
+      for (int64_t line = row < run.first ? run.first - row : 0; line < tokens[i] && row + line < run.end; ++line)
+        f(row + line, blocks[i], line, positions[i] + static_cast<int32_t>(line));
+  }
+
+  void gather(int64_t window, const HostUnits::Run &run) const {
+    eachRow(window, run, [this](int64_t row, int64_t block, int64_t line, int32_t) {
+      copyElems(x, row * args.hidden, args.act, (block * args.blockTokens + line) * args.hidden, args.hidden,
+                Elem::F32);
+    });
+  }
+
+  LinearArgs product(const int32_t *count) const {
     LinearArgs product{};
-    product.count = &count, product.x = x, product.w = args.w, product.bias = args.bias, product.y = y;
-    product.workspace = scratch;
-    product.n = args.n(), product.k = args.hidden, product.capacity = count;
+    product.count = count, product.x = x, product.w = args.w, product.bias = args.bias, product.y = y;
+    product.workspace = y + RecomputeShape::floats(most, args.n());
+    product.n = args.n(), product.k = args.hidden, product.capacity = *count;
     product.elem = args.elem, product.order = args.order, product.biasElem = args.biasElem;
     product.epilogue = Epilogue::None, product.activation = product.result = Elem::F32;
-    Linear<V>::run(&product);
-    for (int32_t r = 0; r < count; ++r) {
-      float *keys = y + r * args.n() + args.lead;
+    return product;
+  }
+
+  void write(int64_t window, const HostUnits::Run &run) const {
+    eachRow(window, run, [this](int64_t row, int64_t block, int64_t line, int32_t position) {
+      float *keys = y + row * args.n() + args.lead;
       rotateHeads<V>(keys, args.kvHeads, args.headDim,
                      args.headNorms == nullptr ? nullptr : args.headNorms + args.headDim, args.eps,
-                     args.inverseFrequencies, rows[r].position);
+                     args.inverseFrequencies, position);
       const int64_t plane = args.blockTokens * args.headDim;
-      const int64_t start = rows[r].block * 2 * args.kvHeads * plane + rows[r].line * args.headDim;
+      const int64_t start = block * 2 * args.kvHeads * plane + line * args.headDim;
       for (int64_t p = 0; p < 2 * args.kvHeads; ++p)
         appendRow<V>(keys + p * args.headDim, args.kv, start + p * plane, args.headDim, args.kvElem);
-    }
+    });
   }
 };
 
-template <typename V> struct HostEntry<V, RecomputeKvArgs> { static constexpr HostKernel kRun = RecomputeKv<V>::run; };
+template <typename V> struct HostEntry<V, RecomputeKvArgs> {
+  static constexpr HostKernel kKernel = {RecomputeKv<V>::work, RecomputeKv<V>::units, RecomputeKv<V>::run};
+};
 
 } // namespace headrace::kernels

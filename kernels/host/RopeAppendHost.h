@@ -80,33 +80,44 @@ HEADRACE_INLINE void rotateHeads(float *x, int64_t heads, int64_t headDim, const
     rotate<V>(x, heads, headDim / 2, inverseFrequencies, static_cast<float>(position));
 }
 
-template <typename V> void ropeAppend(const void *opaque) {
-  const auto &args = *static_cast<const RopeAppendArgs *>(opaque);
-  const int32_t *positions = args.meta->array<int32_t>(args.meta->positions);
-  const int32_t *slots = args.meta->array<int32_t>(args.meta->kvSlot);
-  const int64_t headDim = args.headDim, rotated = args.heads + args.kvHeads;
-  const int64_t rowLength = (args.heads + 2 * args.kvHeads) * headDim;
-  const int64_t planeLength = args.blockTokens * headDim; // one head of k or v in one block
-  for (int64_t t = 0; t < args.meta->numTokens; ++t) {
-    float *row = static_cast<float *>(args.qkv) + t * rowLength;
-    if (args.headNorms != nullptr) {
-      normHeads<V>(row, args.heads, headDim, args.headNorms, args.eps);
-      normHeads<V>(row + args.heads * headDim, args.kvHeads, headDim, args.headNorms + headDim, args.eps);
-    }
-    if (args.inverseFrequencies != nullptr)
-      rotate<V>(row, rotated, headDim / 2, args.inverseFrequencies, static_cast<float>(positions[t]));
-    const int64_t block = slots[t] / args.blockTokens, line = slots[t] % args.blockTokens;
-    const int64_t start = args.segments.of(block) + line * headDim;
-    for (int64_t plane = 0; plane < 2 * args.kvHeads; ++plane)
-      appendRow<V>(row + (args.heads + plane) * headDim, args.kv, start + plane * planeLength, headDim, args.kvElem);
-    if (args.home == nullptr || block < args.homeFirst || block >= args.homeEnd)
-      continue;
-    const int64_t home = (block - args.homeFirst) * args.homeStride + line * headDim;
-    for (int64_t plane = 0; plane < 2 * args.kvHeads; ++plane)
-      copyElems(args.home, home + plane * planeLength, args.kv, start + plane * planeLength, headDim, args.kvElem);
+// By rows.
+template <typename V> struct RopeAppend {
+  static HostWork work(const void *opaque, const HostTeam &team) {
+    const auto &args = *static_cast<const RopeAppendArgs *>(opaque);
+    const int64_t angles = args.inverseFrequencies == nullptr ? 0 : args.headDim * 10; // cosines and sines of a row
+    return HostUnits::of(args.meta->numTokens, angles + (args.heads + 2 * args.kvHeads) * args.headDim / 2, team);
   }
-}
+  static void run(const void *opaque, const HostWork &work, int64_t, int64_t unit, float *) {
+    const auto &args = *static_cast<const RopeAppendArgs *>(opaque);
+    const int32_t *positions = args.meta->array<int32_t>(args.meta->positions);
+    const int32_t *slots = args.meta->array<int32_t>(args.meta->kvSlot);
+    const int64_t headDim = args.headDim, rotated = args.heads + args.kvHeads;
+    const int64_t rowLength = (args.heads + 2 * args.kvHeads) * headDim;
+    const int64_t planeLength = args.blockTokens * headDim; // one head of k or v in one block
+    const HostUnits::Run rows = HostUnits::run(work, unit, args.meta->numTokens);
+    for (int64_t t = rows.first; t < rows.end; ++t) {
+      float *row = static_cast<float *>(args.qkv) + t * rowLength;
+      if (args.headNorms != nullptr) {
+        normHeads<V>(row, args.heads, headDim, args.headNorms, args.eps);
+        normHeads<V>(row + args.heads * headDim, args.kvHeads, headDim, args.headNorms + headDim, args.eps);
+      }
+      if (args.inverseFrequencies != nullptr)
+        rotate<V>(row, rotated, headDim / 2, args.inverseFrequencies, static_cast<float>(positions[t]));
+      const int64_t block = slots[t] / args.blockTokens, line = slots[t] % args.blockTokens;
+      const int64_t start = args.segments.of(block) + line * headDim;
+      for (int64_t plane = 0; plane < 2 * args.kvHeads; ++plane)
+        appendRow<V>(row + (args.heads + plane) * headDim, args.kv, start + plane * planeLength, headDim, args.kvElem);
+      if (args.home == nullptr || block < args.homeFirst || block >= args.homeEnd)
+        continue;
+      const int64_t home = (block - args.homeFirst) * args.homeStride + line * headDim;
+      for (int64_t plane = 0; plane < 2 * args.kvHeads; ++plane)
+        copyElems(args.home, home + plane * planeLength, args.kv, start + plane * planeLength, headDim, args.kvElem);
+    }
+  }
+};
 
-template <typename V> struct HostEntry<V, RopeAppendArgs> { static constexpr HostKernel kRun = ropeAppend<V>; };
+template <typename V> struct HostEntry<V, RopeAppendArgs> {
+  static constexpr HostKernel kKernel = {RopeAppend<V>::work, sameUnits, RopeAppend<V>::run};
+};
 
 } // namespace headrace::kernels

@@ -236,42 +236,52 @@ static inline void penaliseRow(const float *logits, int64_t vocab, const Penalti
     out[i] = penalised(penalties, logits[i], word(i));
 }
 
-template <typename V> void sample(const void *opaque) {
-  const auto &args = *static_cast<const SampleArgs *>(opaque);
-  const IterationMeta &meta = *args.meta;
-  for (int64_t s = 0; s < meta.numSampled; ++s) {
-    const float *logits = args.logits + s * args.vocab;
-    float *room = static_cast<float *>(args.workspace);
-    const float temperature = meta.array<float>(meta.temperature)[s];
-    Scan scan = scanLogits<V>(logits, args.vocab);
-    const Penalties penalties = penaltiesOf(meta, s);
-    const bool penalise = penalises(penalties);
-    if (penalise) {
-      penaliseRow(logits, args.vocab, penalties, historyOf(meta, args.history, args.blockTokens, s), room);
-      logits = room;
-      scan.largest = scanLogits<V>(logits, args.vocab).largest;
-    }
-    int32_t token;
-    if (!(temperature > 0.0f)) {
-      token = firstEqual(logits, args.vocab, scan.largest);
-    } else {
-      const Filters filters{meta.array<int32_t>(meta.topK)[s], meta.array<float>(meta.minP)[s],
-                            meta.array<float>(meta.topP)[s]};
-      const double uniform = uniformAt(meta.array<uint64_t>(meta.seed)[s],
-                                       static_cast<uint64_t>(meta.array<int32_t>(meta.samplePosition)[s]));
-      if (penalise) {
-        const WindowWeights<V> weights{logits, args.vocab, scan.largest, temperature};
-        token = drawToken(filters, logits, weights, args.vocab, uniform);
-      } else {
-        weightsOf<V>(logits, args.vocab, scan.largest, temperature, room);
-        token = drawToken(filters, logits, StoredWeights<V>{room}, args.vocab, uniform);
-      }
-    }
-    args.output[args.meta->firstOutput + s] = scan.finite ? token : kNotFinite;
-    args.sampled[meta.array<int32_t>(meta.requestSlot)[s]] = token;
+// By rows.
+template <typename V> struct Sample {
+  static HostWork work(const void *opaque, const HostTeam &team) {
+    const auto &args = *static_cast<const SampleArgs *>(opaque);
+    return HostUnits::of(args.meta->numSampled, args.vocab / 2, team);
   }
-}
+  static void run(const void *opaque, const HostWork &work, int64_t, int64_t unit, float *scratch) {
+    const auto &args = *static_cast<const SampleArgs *>(opaque);
+    const IterationMeta &meta = *args.meta;
+    float *room = scratch != nullptr ? scratch : static_cast<float *>(args.workspace);
+    const HostUnits::Run rows = HostUnits::run(work, unit, meta.numSampled);
+    for (int64_t s = rows.first; s < rows.end; ++s) {
+      const float *logits = args.logits + s * args.vocab;
+      const float temperature = meta.array<float>(meta.temperature)[s];
+      Scan scan = scanLogits<V>(logits, args.vocab);
+      const Penalties penalties = penaltiesOf(meta, s);
+      const bool penalise = penalises(penalties);
+      if (penalise) {
+        penaliseRow(logits, args.vocab, penalties, historyOf(meta, args.history, args.blockTokens, s), room);
+        logits = room;
+        scan.largest = scanLogits<V>(logits, args.vocab).largest;
+      }
+      int32_t token;
+      if (!(temperature > 0.0f)) {
+        token = firstEqual(logits, args.vocab, scan.largest);
+      } else {
+        const Filters filters{meta.array<int32_t>(meta.topK)[s], meta.array<float>(meta.minP)[s],
+                              meta.array<float>(meta.topP)[s]};
+        const double uniform = uniformAt(meta.array<uint64_t>(meta.seed)[s],
+                                         static_cast<uint64_t>(meta.array<int32_t>(meta.samplePosition)[s]));
+        if (penalise) {
+          const WindowWeights<V> weights{logits, args.vocab, scan.largest, temperature};
+          token = drawToken(filters, logits, weights, args.vocab, uniform);
+        } else {
+          weightsOf<V>(logits, args.vocab, scan.largest, temperature, room);
+          token = drawToken(filters, logits, StoredWeights<V>{room}, args.vocab, uniform);
+        }
+      }
+      args.output[args.meta->firstOutput + s] = scan.finite ? token : kNotFinite;
+      args.sampled[meta.array<int32_t>(meta.requestSlot)[s]] = token;
+    }
+  }
+};
 
-template <typename V> struct HostEntry<V, SampleArgs> { static constexpr HostKernel kRun = sample<V>; };
+template <typename V> struct HostEntry<V, SampleArgs> {
+  static constexpr HostKernel kKernel = {Sample<V>::work, sameUnits, Sample<V>::run};
+};
 
 } // namespace headrace::kernels

@@ -18,6 +18,7 @@
 #include <string>
 #include <string_view>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -91,6 +92,15 @@ public:
   virtual std::string_view kind() const = 0;      // "host", "sim", "cuda"
   virtual kernels::Order matrixOrder() const = 0; // of linear operands in memory
   virtual bool holdsData() const = 0;             // false for sim: weights are not loaded, tokens are made up
+
+  // That compute together on the host; of other devices 1.
+  virtual int threads() const { return 1; }
+  // Calls f(i) for each i below `count`, by as many threads as compute, in any order. For what is prepared for a device
+  // that is open, before its first launch.
+  virtual void each(int64_t count, absl::FunctionRef<void(int64_t)> f) {
+    for (int64_t i = 0; i < count; ++i)
+      f(i);
+  }
 
   // Takes exactly plan.arenaBytes of device memory and plan.hostBytes of host memory, or fails naming the number. The
   // plan must outlive the device. Opening again gives up what was taken, and refuses graphs built before.

@@ -25,9 +25,9 @@ Roofline::Roofline(const model::ModelSpec &spec, const model::Hardware &hardware
 
 double Roofline::seconds(const OpSite &site, const Rows &rows, bool direct) const {
   const Work work = workOf(spec_, site, rows, activation_, kv_, direct);
-  const double peak = activation_ == model::DType::F32 ? hardware_.flopsF32 : hardware_.flopsF16;
+  const double peak = hardware_.flops(activation_ == model::DType::F32);
   return std::max({secondsFor(work.flops, peak * hardware_.flopsEfficiency),
-                   secondsFor(work.deviceBytes, hardware_.memoryBandwidth * hardware_.memoryEfficiency),
+                   secondsFor(work.deviceBytes, hardware_.bandwidth() * hardware_.memoryEfficiency),
                    linkSeconds(work.linkBytes, !work.toHost)});
 }
 

@@ -8,14 +8,17 @@ namespace headrace::host {
 namespace {
 
 // Before the device and after it, as bases are.
-struct OwnTransferThread {
+struct OwnThreads {
+  explicit OwnThreads(int threads) : pool(1, threads) {}
   TransferThread transfer{1, core::PathLimits{}};
+  ThreadPool pool;
 };
 
-// With a transfer thread of its own, and no bus but its link.
-class HostDevice final : private OwnTransferThread, public LaneDevice {
+// With a transfer thread and helpers of its own, and no bus but its link.
+class HostDevice final : private OwnThreads, public LaneDevice {
 public:
-  explicit HostDevice(const HostOptions &options) : LaneDevice(options, transfer, 0, nullptr) {}
+  explicit HostDevice(const HostOptions &options)
+      : OwnThreads(options.threads), LaneDevice(options, transfer, pool, 0, nullptr) {}
 };
 
 } // namespace

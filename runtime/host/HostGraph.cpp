@@ -48,7 +48,7 @@ private:
 
   absl::Status addCompute(uint32_t index, LaneStep &out) {
     const plan::Step &step = schedule_.steps[index];
-    if (request_.options.replaceKernels != nullptr) {
+    if (request_.options.replaceKernels.run != nullptr) {
       out.kernel = request_.options.replaceKernels;
       return absl::OkStatus();
     }
@@ -56,7 +56,7 @@ private:
     graph_->bound.push_back(bound);
     out.kernel = kernels::hostKernel(step.op);
     out.args = graph_->bound.back().argsPointer();
-    if (out.kernel == nullptr)
+    if (out.kernel.run == nullptr)
       return core::refuseStep(schedule_, index, absl::StrCat("no host kernel for ", kernels::opName(step.op)));
     out.direct = core::directBytes(request_.plan, schedule_, step);
     return absl::OkStatus();

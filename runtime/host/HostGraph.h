@@ -33,7 +33,7 @@ struct LaneStep {
   int64_t endedNs = 0;  // if so: when it ended in the launch that runs; its lane's until it has signalled
   uint8_t waitCount = 0;
   std::array<Want, kHostLanes> waits; // thresholds count from the launch's start
-  kernels::HostKernel kernel = nullptr;
+  kernels::HostKernel kernel;
   const void *args = nullptr;
   core::CopySides copy; // Copy
   plan::Lane lane = plan::Lane::Compute;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/host/HostGroup.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -13,9 +14,10 @@ namespace {
 
 class HostGroup final : public core::DeviceGroup {
 public:
-  HostGroup(absl::Span<const HostOptions> devices, const core::PathLimits &bus) : transfer_(devices.size(), bus) {
+  HostGroup(absl::Span<const HostOptions> devices, const core::PathLimits &bus)
+      : transfer_(devices.size(), bus), pool_(devices.size(), mostThreads(devices)) {
     for (size_t i = 0; i < devices.size(); ++i)
-      devices_.push_back(std::make_unique<LaneDevice>(devices[i], transfer_, i, &bell_));
+      devices_.push_back(std::make_unique<LaneDevice>(devices[i], transfer_, pool_, i, &bell_));
     wants_.reserve(devices.size());
   }
   size_t size() const override { return devices_.size(); }
@@ -47,6 +49,11 @@ public:
   double sampleBusBandwidth() override { return transfer_.sampleBusBandwidth(); }
 
 private:
+  static int mostThreads(absl::Span<const HostOptions> devices) {
+    const auto fewer = [](const HostOptions &a, const HostOptions &b) { return a.threads < b.threads; };
+    return std::max_element(devices.begin(), devices.end(), fewer)->threads;
+  }
+
   // Of the awaited ones whose tokens can be read, the device whose came first; size() if there is none.
   size_t firstPublished(absl::Span<const uint64_t> awaited) const {
     size_t first = size();
@@ -69,6 +76,7 @@ private:
 
   Bell bell_; // the caller's
   TransferThread transfer_;
+  ThreadPool pool_;
   std::vector<std::unique_ptr<LaneDevice>> devices_;
   std::vector<Signals::WantOf> wants_; // scratch of waitAny()
 };

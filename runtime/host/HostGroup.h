@@ -4,6 +4,11 @@
 //
 //   caller <--- one bell for the tokens of all ---+-- compute thread 0      transfer thread: all links, both
 //     waitAny() sleeps on it                      +-- compute thread 1      directions, paced by one Bus
+//                                                 |   ...
+//                                                 +-- helpers: whichever lane has units
+//
+// So many threads compute as one of the devices states at most (HostOptions::threads), or as there are devices if that
+// is more: each has its own, and what is beyond them helps all (ThreadPool.h).
 //
 // The clock is CLOCK_MONOTONIC. Threads are not pinned unless HostOptions say so; of several that name a transfer core,
 // the device opened last has its way. A device that is opened again, or fails to open, ends its own launches

@@ -12,7 +12,9 @@
 #include "runtime/base/StatusMacros.h"
 #include "runtime/core/DirtyStates.h"
 #include "runtime/core/LaunchChecks.h"
+#include "runtime/host/Threads.h"
 #include "runtime/host/WrongNumbers.h"
+#include "runtime/model/ModelSpec.h"
 
 namespace headrace::host {
 namespace {
@@ -46,6 +48,16 @@ absl::StatusOr<LinkSpeed> linkSpeed(const model::Hardware &hardware, double link
   return speed;
 }
 
+// Of all steps; 0 where none has one.
+uint64_t largestWorkspace(const plan::Plan &plan) {
+  uint64_t most = 0;
+  for (const plan::Schedule &schedule : plan.schedules)
+    for (const plan::Operand &operand : schedule.operands)
+      if (operand.arg == plan::Arg::Workspace)
+        most = std::max(most, operand.bytes);
+  return most;
+}
+
 } // namespace
 
 LaneDevice::~LaneDevice() { close(); }
@@ -65,6 +77,9 @@ absl::StatusOr<uint64_t> LaneDevice::deviceHome(uint32_t buffer, uint64_t bytes)
 
 absl::Status LaneDevice::open(const plan::Plan &plan, const core::DeviceOptions &options) {
   close();
+  if (options_.threads < 1)
+    return absl::InvalidArgumentError(
+        absl::StrCat("host device: threads = ", options_.threads, ", expected at least 1"));
   if (plan.placements.empty() || plan.ioBuffer(plan::Io::Meta) >= plan.buffers.size() ||
       plan.ioBuffer(plan::Io::Output) >= plan.buffers.size())
     return absl::InvalidArgumentError("plan: no placement, or no io buffers");
@@ -102,6 +117,8 @@ absl::Status LaneDevice::open(const plan::Plan &plan, const core::DeviceOptions 
   shared_->trace = options.trace;
   shared_->directWriteRate = Shared::directWriteRateOf(speed_.has_value() ? &*speed_ : nullptr);
   shared_->copies = transfer_.lateCopies();
+  shared_->pool = &pool_;
+  shared_->poolLane = index_;
   for (TokenSlot &slot : shared_->tokens)
     slot.tokens.resize(slots);
   for (std::vector<uint64_t> &staging : staging_) {
@@ -109,31 +126,31 @@ absl::Status LaneDevice::open(const plan::Plan &plan, const core::DeviceOptions 
     kernels::initMetas(plan.metaLayout, plan.miniBatches, reinterpret_cast<kernels::IterationMeta *>(staging.data()));
   }
   binding_.emplace(plan, matrixOrder());
-  if (options_.lowLatency)
-    if (absl::Status status = lowerLatency(); !status.ok()) {
-      close();
-      return status;
-    }
-  absl::Status started = startLanes();
-  if (started.ok())
-    started = pinThread(compute_, options_.computeCore, "compute");
-  if (started.ok())
-    started = transfer_.pin(options_.transferCore);
-  if (!started.ok())
+  absl::Status status = options_.lowLatency ? lowerLatency() : absl::OkStatus();
+  if (status.ok())
+    status = startThreads();
+  if (!status.ok())
     close();
-  return started;
+  return status;
 }
 
-absl::Status LaneDevice::startLanes() {
+absl::Status LaneDevice::startThreads() {
+  const model::ModelSpec &spec = *plan_->model;
+  RETURN_IF_ERROR(pool_.attach(index_, {.workspaceBytes = largestWorkspace(*plan_),
+                                        .sharedBytes = kernels::hostTeamBytes(spec.heads, spec.kvHeads, spec.headDim),
+                                        .unitNs = options_.unitNs,
+                                        .urgent = options_.lowLatency,
+                                        .poison = options_.poison,
+                                        .cores = options_.helperCores}));
   RETURN_IF_ERROR(transfer_.attach(index_, *shared_, speed_.has_value() ? &*speed_ : nullptr, options_.lowLatency));
-  absl::Status started = startThread(compute_, "compute", [this] {
+  copies_ = true;
+  RETURN_IF_ERROR(startThread(compute_, "compute lane", [this] {
     if (options_.lowLatency)
       (void)makeThreadUrgent(); // as the caller was before
     runComputeLane(*shared_);
-  });
-  if (!started.ok())
-    transfer_.detach(index_);
-  return started;
+  }));
+  RETURN_IF_ERROR(pinThread(compute_, options_.computeCore, "compute lane"));
+  return transfer_.pin(options_.transferCore);
 }
 
 absl::Status LaneDevice::lowerLatency() {
@@ -143,12 +160,16 @@ absl::Status LaneDevice::lowerLatency() {
 }
 
 void LaneDevice::close() {
-  if (compute_.joinable()) {
+  if (compute_.joinable())
     (void)drain();
+  if (copies_)
     transfer_.detach(index_);
+  copies_ = false;
+  if (compute_.joinable()) {
     shared_->signals.advance(Counter::Launched, kStop);
     compute_.join();
   }
+  pool_.detach(index_);
   plan_ = nullptr;
   shared_.reset();
   binding_.reset();
@@ -340,7 +361,7 @@ absl::Status LaneDevice::awaitCopied(uint64_t ticket) {
 absl::StatusOr<std::optional<core::WrongNumber>> LaneDevice::findWrongNumber(uint32_t variant,
                                                                              const core::LaunchInUse &inUse) {
   RETURN_IF_ERROR(drain());
-  if (options_.replaceKernels != nullptr)
+  if (options_.replaceKernels.run != nullptr)
     return absl::UnimplementedError("host device: the kernels are replaced");
   ASSIGN_OR_RETURN(
       graph,

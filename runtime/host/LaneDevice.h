@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The host device but for the thread that copies, which may be another one's too (HostDevice.h, HostGroup.h).
+// The host device but for the threads that copy and that help to compute, which may be another one's too (HostDevice.h,
+// HostGroup.h).
 #pragma once
 
 #include <array>
@@ -14,20 +15,23 @@
 #include "runtime/host/HostDevice.h"
 #include "runtime/host/Lanes.h"
 #include "runtime/host/LowLatency.h"
+#include "runtime/host/ThreadPool.h"
 #include "runtime/host/TransferThread.h"
 
 namespace headrace::host {
 
 class LaneDevice : public core::Device {
 public:
-  // Number `index` of the devices of this transfer thread. `callerBell`: of Shared. Both outlive the device.
-  LaneDevice(const HostOptions &options, TransferThread &transfer, size_t index, Bell *callerBell)
-      : options_(options), transfer_(transfer), index_(index), callerBell_(callerBell) {}
+  // Number `index` of the devices of this transfer thread and pool. `callerBell`: of Shared. All outlive the device.
+  LaneDevice(const HostOptions &options, TransferThread &transfer, ThreadPool &pool, size_t index, Bell *callerBell)
+      : options_(options), transfer_(transfer), pool_(pool), index_(index), callerBell_(callerBell) {}
   ~LaneDevice() override;
 
   std::string_view kind() const override { return "host"; }
   kernels::Order matrixOrder() const override { return kernels::kHostOrder; }
   bool holdsData() const override { return true; }
+  int threads() const override { return pool_.threadsOfLane(); }
+  void each(int64_t count, absl::FunctionRef<void(int64_t)> f) override { pool_.each(index_, count, f); }
 
   absl::Status open(const plan::Plan &plan, const core::DeviceOptions &options) override;
   absl::Span<std::byte> hostSlab() override { return slab_.bytes().first(plan_ == nullptr ? 0 : plan_->hostBytes); }
@@ -74,10 +78,12 @@ private:
   void waitForCopies(const core::CopyTickets::Counts &ended);
   absl::Status startLanes();
   absl::Status lowerLatency();
+  absl::Status startThreads();
   void close();
 
   const HostOptions options_;
   TransferThread &transfer_;
+  ThreadPool &pool_;
   const size_t index_;
   Bell *const callerBell_;
   const plan::Plan *plan_ = nullptr;
@@ -94,6 +100,7 @@ private:
   uint64_t launches_ = 0, iterations_ = 0;
   std::array<uint64_t, kHostLanes> ended_{}; // counters once all launches so far have ended
   HostGraph *last_ = nullptr;
+  bool copies_ = false; // the transfer thread has this device
   std::thread compute_;
   AwakeCores awake_;
 };

@@ -69,7 +69,7 @@ private:
       if (step.direct.any())
         computeDirectly(step);
       else
-        step.kernel(step.args);
+        compute(step);
       break;
     case plan::StepKind::Copy: { // debug mode only; else the transfer thread's
       const core::CopyRun run = step.copy.runIn(inUse);
@@ -83,13 +83,15 @@ private:
     }
   }
 
+  void compute(const LaneStep &step) { s_.pool->run(s_.poolLane, step.kernel, step.args); }
+
   // What is written over the link is there when the step ends: with its first byte on the way as the step starts, that
   // is not before all of them have crossed at the link's rate. The lane waits for it, so the step has the lane for so
   // long. Not modelled: that copies under way share the link (the bus, Bus.h, knows nothing of it), and that what is
   // read over it takes time.
   void computeDirectly(const LaneStep &step) {
     const int64_t startNs = monotonicNs();
-    step.kernel(step.args);
+    compute(step);
     s_.h2dBytes.fetch_add(step.direct.read(*s_.meta), std::memory_order_relaxed);
     const uint64_t written = step.direct.written(*s_.meta);
     s_.d2hBytes.fetch_add(written, std::memory_order_relaxed);

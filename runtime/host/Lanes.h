@@ -20,6 +20,7 @@
 #include "runtime/host/Bus.h"
 #include "runtime/host/HostGraph.h"
 #include "runtime/host/Signals.h"
+#include "runtime/host/ThreadPool.h"
 
 namespace headrace::host {
 
@@ -68,8 +69,11 @@ struct Shared {
   core::Metas metas;
   const int32_t *output = nullptr; // in the arena
   bool trace = false;
-  double directWriteRate = 0;   // bytes/ns that direct steps write to the host; 0: not paced
-  LateCopies *copies = nullptr; // set before the compute lane runs
+  double directWriteRate = 0; // bytes/ns that direct steps write to the host; 0: not paced
+  // Set before the compute lane runs.
+  LateCopies *copies = nullptr;
+  ThreadPool *pool = nullptr;
+  size_t poolLane = 0; // which of the pool's it is
 
   // Of a device with such a link; null: its copies are not paced, and neither is this.
   static double directWriteRateOf(const LinkSpeed *speed) {

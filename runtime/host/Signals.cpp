@@ -1,44 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/host/Signals.h"
 
-#include <linux/futex.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cassert>
 
 namespace headrace::host {
-namespace {
-
-inline void pause() {
-#if defined(__x86_64__) || defined(__i386__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
-
-static_assert(sizeof(std::atomic<uint32_t>) == sizeof(uint32_t));
-
-void futexWait(const std::atomic<uint32_t> &word, uint32_t expected, int64_t deadlineNs) {
-  timespec deadline;
-  if (deadlineNs != kNever) {
-    deadline.tv_sec = deadlineNs / 1'000'000'000;
-    deadline.tv_nsec = deadlineNs % 1'000'000'000;
-  }
-  syscall(SYS_futex, reinterpret_cast<const uint32_t *>(&word), FUTEX_WAIT_BITSET | FUTEX_PRIVATE_FLAG, expected,
-          deadlineNs == kNever ? nullptr : &deadline, nullptr, FUTEX_BITSET_MATCH_ANY);
-}
-
-void futexWake(const std::atomic<uint32_t> &word) {
-  syscall(SYS_futex, reinterpret_cast<const uint32_t *>(&word), FUTEX_WAKE | FUTEX_PRIVATE_FLAG, 1, nullptr, nullptr,
-          0);
-}
-
-} // namespace
-
 void wakeOnTime() { (void)prctl(PR_SET_TIMERSLACK, 1); }
 
 Signals::Signals(const std::array<Bell *, kThreads> &bells) {
@@ -110,7 +78,7 @@ bool Signals::spin(absl::Span<const WantOf> wants, int64_t nowNs, int64_t endNs)
     for (int i = 0; i < 16; ++i) {
       if (anyReached(wants))
         return true;
-      pause();
+      pauseSpinning();
     }
   return anyReached(wants);
 }

@@ -16,23 +16,15 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <ctime>
 #include <limits>
 
 #include "absl/types/span.h"
+#include "runtime/host/Futex.h"
 
 namespace headrace::host {
 
 inline constexpr int64_t kSpinNs = 10'000;     // before sleeping
 inline constexpr int64_t kLongSpinNs = 20'000; // the longest any thread spins: after an announcement, before a deadline
-inline constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
-
-// CLOCK_MONOTONIC, the clock that futexes' absolute timeouts use.
-inline int64_t monotonicNs() {
-  timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return static_cast<int64_t>(t.tv_sec) * 1'000'000'000 + t.tv_nsec;
-}
 
 // Deadlines of the calling thread's waits are met to the microsecond: the default slack of timers is 50.
 void wakeOnTime();

@@ -1,16 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/host/TransferThread.h"
 
-#include <pthread.h>
-#include <sched.h>
-
 #include <algorithm>
-#include <cstring>
-#include <system_error>
-#include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "runtime/host/LowLatency.h"
+#include "runtime/host/Threads.h"
 
 namespace headrace::host {
 
@@ -42,7 +36,7 @@ absl::Status TransferThread::attach(size_t device, Shared &shared, const LinkSpe
   attached_[device] = true;
   if (thread_.joinable())
     return absl::OkStatus();
-  const absl::Status started = startThread(thread_, "transfer", [this, urgent] {
+  absl::Status started = startThread(thread_, "transfer lane", [this, urgent] {
     if (urgent)
       (void)makeThreadUrgent(); // as the caller was before
     run();
@@ -64,7 +58,7 @@ void TransferThread::detach(size_t device) {
   whilePaused([&] { engines_.detach(device); });
 }
 
-absl::Status TransferThread::pin(int core) { return pinThread(thread_, core, "transfer"); }
+absl::Status TransferThread::pin(int core) { return pinThread(thread_, core, "transfer lane"); }
 
 void TransferThread::setBusBandwidth(double bytesPerSecond) {
   whilePaused([&] { engines_.setBusBandwidth(bytesPerSecond); });
@@ -88,30 +82,6 @@ void TransferThread::run() {
     wants_.push_back({&control_, {Counter::Launched, asked + 1}});
     Signals::waitAny(Thread::Transfer, bell_, wants_, deadlineNs);
   }
-}
-
-absl::Status startThread(std::thread &thread, const char *lane, std::function<void()> body) {
-  try {
-    thread = std::thread(std::move(body));
-  } catch (const std::system_error &error) {
-    return absl::ResourceExhaustedError(absl::StrCat("the ", lane,
-                                                     " lane's thread cannot be started: ", error.code().message(),
-                                                     " (ulimit -u and -v, or what the container allows)"));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status pinThread(std::thread &thread, int core, const char *lane) {
-  if (core < 0)
-    return absl::OkStatus();
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (core < CPU_SETSIZE)
-    CPU_SET(core, &set);
-  if (const int error = pthread_setaffinity_np(thread.native_handle(), sizeof(set), &set); error != 0)
-    return absl::InvalidArgumentError(
-        absl::StrCat("pinning the ", lane, " lane to core ", core, ": ", std::strerror(error)));
-  return absl::OkStatus();
 }
 
 } // namespace headrace::host

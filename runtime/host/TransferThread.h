@@ -30,7 +30,7 @@ public:
   LateCopies *lateCopies() { return &engines_; } // ... and for their lanes
 
   // From now on, copies of this device's launches; `speed` is what they are paced to, null: as fast as memcpy. `urgent`
-  // (LowLatency.h): the thread, if it is this device that brings it; ResourceExhausted where there is none to be had.
+  // (LowLatency.h): the thread, if it is this device that brings it. ResourceExhausted where the system grants none.
   absl::Status attach(size_t device, Shared &shared, const LinkSpeed *speed, bool urgent);
   // Of a device all of whose launches have ended.
   void detach(size_t device);
@@ -54,10 +54,5 @@ private:
   std::vector<bool> attached_;         // devices
   std::thread thread_;
 };
-
-// Errors name the lane.
-absl::Status pinThread(std::thread &thread, int core, const char *lane);
-// ResourceExhausted where the system grants no thread.
-absl::Status startThread(std::thread &thread, const char *lane, std::function<void()> body);
 
 } // namespace headrace::host

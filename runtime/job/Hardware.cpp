@@ -46,6 +46,9 @@ constexpr RateKey kRates[] = {
     {"launch_overhead", &Hardware::launchOverhead, &TomlReader::seconds, kTime, true},
 };
 
+constexpr RateKey kLimit = {"memory_bandwidth_limit", &Hardware::memoryBandwidthLimit, &TomlReader::bandwidth,
+                            kBandwidth, true}; // may be missing
+
 struct ShareKey {
   std::string_view key;
   double Hardware::*field;
@@ -90,6 +93,16 @@ absl::Status validate(const Hardware &hardware, std::string_view where) {
     if (!std::isfinite(value) || value < 0 || (value == 0 && !key.zeroAllowed))
       return refuse(key.key, value, key.expected);
   }
+  if (const double limit = hardware.memoryBandwidthLimit; !std::isfinite(limit) || limit < 0)
+    return refuse(kLimit.key, limit, kLimit.expected);
+  else if (limit > 0 && limit < hardware.memoryBandwidth)
+    return refuse(kLimit.key, bandwidthText(limit),
+                  cat("at least ", bandwidthText(hardware.memoryBandwidth), ", memory_bandwidth: what one thread has"));
+  if (hardware.threads < 1 || hardware.threads > kMostThreads)
+    return refuse("threads", hardware.threads, cat("from 1 to ", kMostThreads));
+  if (hardware.threads > 1 && hardware.kind != DeviceKind::Host)
+    return refuse("threads", hardware.threads,
+                  "1: hardware of kind host computes on threads, other kinds' are their own");
   for (const ShareKey &key : kShares)
     if (!(hardware.*key.field > 0 && hardware.*key.field <= 1))
       return refuse(key.key, hardware.*key.field, kShare);
@@ -129,6 +142,11 @@ absl::StatusOr<Hardware> parseHardwareTable(TomlReader &table, const std::string
     if (key.field != &Hardware::linkEfficiency)
       missing(key.key, kShare);
   }
+  hardware.threads = table.integer("threads", 1, kMostThreads).value_or(hardware.threads);
+  hardware.memoryBandwidthLimit = table.bandwidth(kLimit.key).value_or(hardware.memoryBandwidthLimit);
+  // A limit that was stated for other figures says nothing about these.
+  if (base && table.has("memory_bandwidth") && !table.has(kLimit.key))
+    hardware.memoryBandwidthLimit = 0;
   RETURN_IF_ERROR(table.finish());
   if (base && table.has("memory") && !table.has("reserve")) // of another device
     hardware.reserveBytes = 0;

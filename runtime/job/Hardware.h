@@ -43,6 +43,8 @@ std::optional<DeviceKind> deviceKindFromName(std::string_view name);
 
 // Rates are per second, in decimal units (1 GB/s = 1e9 bytes/s, 1 TFLOP/s = 1e12). Efficiencies are the share of the
 // peak that a well-tuned kernel is seen to reach; they are calibrated, and the file says where from.
+inline constexpr int64_t kMostThreads = 1024;
+
 struct Hardware {
   std::string name;
   DeviceKind kind = DeviceKind::Cuda;
@@ -61,11 +63,20 @@ struct Hardware {
   double flopsEfficiency = 0;  // share of peak reached by large matrix products
   double memoryEfficiency = 0; // share of memoryBandwidth reached by streaming kernels
   double linkEfficiency = 1;   // share of h2d/d2hBandwidth reached by the copies of a plan
+  // Of kind host: how many threads compute together. The figures above are one thread's; so many have their flops, and
+  // their bandwidth up to a limit.
+  int64_t threads = 1;
+  double memoryBandwidthLimit = 0; // bytes/s of all threads; 0: none
 
   // What a plan has of the device where nothing else is said.
   uint64_t defaultBudget() const { return memoryBytes - reserveBytes; }
   // What may be offloaded; all there can be where it is unknown.
   uint64_t hostLimit() const { return hostMemoryBytes > 0 ? hostMemoryBytes : uint64_t{1} << 62; }
+  double flops(bool f32) const { return (f32 ? flopsF32 : flopsF16) * static_cast<double>(threads); }
+  double bandwidth() const {
+    const double all = memoryBandwidth * static_cast<double>(threads);
+    return memoryBandwidthLimit > 0 ? std::min(all, memoryBandwidthLimit) : all;
+  }
   // duplexBandwidth by the faster direction's: 2 where directions do not disturb each other, 1 where together they get
   // what one gets alone.
   double duplexShare() const { return duplexBandwidth / std::max(h2dBandwidth, d2hBandwidth); }

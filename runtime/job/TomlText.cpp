@@ -101,6 +101,11 @@ TomlEntries hardwareEntries(const Hardware &hardware) {
                              {"memory_efficiency", number(hardware.memoryEfficiency)},
                              {"link_efficiency", number(hardware.linkEfficiency)}};
   e.insert(e.end(), rates.begin(), rates.end());
+  // What is missing is what most profiles have.
+  if (hardware.threads != Hardware().threads)
+    e.emplace_back("threads", number(hardware.threads));
+  if (hardware.memoryBandwidthLimit > 0)
+    e.emplace_back("memory_bandwidth_limit", text(bandwidthText(hardware.memoryBandwidthLimit)));
   return e;
 }
 

@@ -171,6 +171,8 @@ model::Hardware Decoder::hardware(const fb::Hardware &h) {
   out.flopsEfficiency = h.flops_efficiency();
   out.memoryEfficiency = h.memory_efficiency();
   out.linkEfficiency = h.link_efficiency();
+  out.threads = h.threads();
+  out.memoryBandwidthLimit = h.memory_bandwidth_limit();
   return out;
 }
 

@@ -58,9 +58,11 @@ void StructureCheck::checkHeader() {
                                      {"launch_overhead", h.launchOverhead},
                                      {"flops_efficiency", h.flopsEfficiency},
                                      {"memory_efficiency", h.memoryEfficiency},
-                                     {"link_efficiency", h.linkEfficiency}})
+                                     {"link_efficiency", h.linkEfficiency},
+                                     {"memory_bandwidth_limit", h.memoryBandwidthLimit}})
     if (!std::isfinite(figure) || figure < 0)
       fail("hardware.", name, " is ", figure, ", expected a finite figure that is not negative");
+  within(h.threads, 1, model::kMostThreads, "hardware.threads");
   enumerator(h.kind, "hardware.kind");
   enumerator(plan_.activationDtype, "activation_dtype");
   enumerator(plan_.kvDtype, "kv_dtype");

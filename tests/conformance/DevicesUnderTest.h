@@ -3,6 +3,8 @@
 // The devices of the conformance suites. A new one joins by a line in kDevices.
 #pragma once
 
+#include <atomic>
+#include <iterator>
 #include <limits>
 #include <memory>
 #include <utility>
@@ -53,6 +55,12 @@ inline std::shared_ptr<Device> firstOf(absl::StatusOr<std::unique_ptr<DeviceGrou
 inline constexpr double kNoBus = std::numeric_limits<double>::infinity(); // limits nothing
 
 inline std::shared_ptr<Device> hostWith(const host::HostOptions &options) { return host::makeHostDevice(options); }
+// Each with another number of threads, every step cut as finely as it goes.
+inline std::shared_ptr<Device> hostWithThreads() {
+  static std::atomic<size_t> made{0};
+  static constexpr int kThreads[] = {2, 3, 5, 8};
+  return hostWith({.threads = kThreads[made++ % std::size(kThreads)], .unpaced = true, .unitNs = 0});
+}
 inline std::shared_ptr<Device> firstOfHosts(size_t devices) {
   return firstOf(host::makeHostGroup(std::vector<host::HostOptions>(devices), kNoBus));
 }
@@ -62,6 +70,7 @@ inline const DeviceUnderTest kDevices[] = {
     {"host", [] { return hostWith({}); }},
     {"hostUnpaced", [] { return hostWith({.unpaced = true}); }, /*pacesCopies=*/false},
     {.name = "hostPoison", .make = [] { return hostWith({.poison = true}); }, .pacesCopies = false, .keepsData = false},
+    {.name = "hostThreads", .make = hostWithThreads, .pacesCopies = false},
     {"hostGroupOfOne", [] { return firstOfHosts(1); }},
     {"hostFirstOfTwo", [] { return firstOfHosts(2); }},
     {.name = "sim", .make = [] { return std::shared_ptr<Device>(sim::makeSimDevice()); }, .holdsData = false},

@@ -184,7 +184,7 @@ class Page:
         began = time.monotonic()
         done = subprocess.run([self.headrace] + shlex.split(command, comments=True)[1:], cwd=self.at, check=False,
                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                              env={**os.environ, "TERM": "dumb", "COLUMNS": "120"})
+                              env={**os.environ, "TERM": "dumb", "COLUMNS": "120", "HEADRACE_THREADS": "1"})
         print(f"{time.monotonic() - began:6.1f} s  {os.path.relpath(self.path, ROOT)}:{line}  {words(command)}")
         if done.returncode not in ((1, 2) if refused else (0,)):
             return self.fail(line, f"{words(command)}\nexit status {done.returncode}, which is not shown\n"

@@ -141,7 +141,8 @@ absl::StatusOr<RunResult> run(const RunSetup &setup) {
   if (!checkpoint.ok())
     return checkpoint.status();
   const ChangedWeights weights(**checkpoint, setup);
-  absl::StatusOr<std::unique_ptr<core::Device>> made = host::makeHostDevice({.unpaced = true, .poison = setup.poison});
+  absl::StatusOr<std::unique_ptr<core::Device>> made = host::makeHostDevice(
+      {.threads = setup.threads, .unpaced = true, .poison = setup.poison, .unitNs = setup.threads > 1 ? 0 : 2000});
   if (setup.makeDevice)
     made = setup.makeDevice();
   if (!made.ok())

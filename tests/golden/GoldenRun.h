@@ -35,6 +35,7 @@ struct RunSetup {
   int64_t miniBatches = 1;     // of as many prompts each; more than one: no logits are kept
   bool residualsLeave = false; // the residual stream of each, between layers
   int64_t swapBlocks = 0;      // KV blocks that swap memory holds, where preempted sequences go; 0: there is none
+  int threads = 1;             // that compute; more than one: every step is cut as finely as it goes
   bool poison = false;         // NaNs in every byte that no live buffer holds
   // What the plan is made for, and what runs it.
   std::string hardware = "host";                                             // a shipped profile

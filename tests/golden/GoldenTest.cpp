@@ -64,6 +64,20 @@ TEST_P(Golden, EveryPromptAloneGivesTheBitsItGivesInTheBatch) {
   }
 }
 
+TEST_P(Golden, AnyNumberOfThreadsGivesTheBitsOfOne) {
+  const absl::StatusOr<RunResult> one = run(setup_);
+  ASSERT_TRUE(one.ok()) << one.status();
+  for (const int threads : {2, 3, 5, 8}) {
+    RunSetup shared = setup_;
+    shared.threads = threads;
+    const absl::StatusOr<RunResult> result = run(shared);
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_EQ(result->generated.tokens, one->generated.tokens) << threads << " threads";
+    EXPECT_TRUE(result->generated.logits == one->generated.logits) << threads << " threads";
+    EXPECT_EQ(result->tokensInFlight, one->tokensInFlight) << threads << " threads";
+  }
+}
+
 // Computing in F32 on an F16 or BF16 checkpoint differs from transformers in BF16 by what BF16 arithmetic loses there.
 TEST_P(SixteenBitGolden, LogitsAreWithinTheStatedBoundOfTransformersInBf16) {
   ASSERT_NE(setup_.spec.dtype, model::DType::F32);

@@ -20,6 +20,10 @@ extern char **environ;
 
 namespace headrace::tools {
 
+// As many cores as a machine may have: what it computes is the same, and tests run beside each other. Those that are
+// about threads say --threads.
+[[maybe_unused]] static const int kOneThread = ::setenv("HEADRACE_THREADS", "1", 1);
+
 std::string readFile(const std::string &path) {
   std::ostringstream out;
   out << std::ifstream(path, std::ios::binary).rdbuf();

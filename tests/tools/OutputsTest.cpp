@@ -202,7 +202,7 @@ TEST_F(OutputFiles, AnInterruptedCommandLeavesNoPartBehind) {
     Outcome o;
     for (int tries = 0; tries < 20 && !struck; ++tries)
       o = headraceKilled({"profile", path("model.toml"), "--hardware", "host", "--seconds-per-pair", "0.05", "--force",
-                          "-o", path("r.toml")},
+                          "--threads", "3", "-o", path("r.toml")},
                          strikes, signal);
     EXPECT_TRUE(struck);
     EXPECT_EQ(o.status, 128 + signal) << o.err;

@@ -187,7 +187,7 @@ private:
                                                          device_, weights_));
           one.instance = std::move(instance);
           one.prompts = randomPrompts(one.load.batch, one.load.input, job_.model->spec->vocab, options_.seed);
-          report_.device = std::string(one.instance->device());
+          report_.device = one.instance->device();
         }
       }
       contender.instances.push_back(std::move(one));

@@ -13,6 +13,7 @@
 #include "runtime/model/WeightSource.h"
 #include "tools/commands/BenchJob.h"
 #include "tools/commands/Commands.h"
+#include "tools/commands/Devices.h"
 #include "tools/commands/PromptIds.h"
 #include "tools/report/BenchReport.h"
 #include "tools/report/RanLaunch.h"
@@ -36,7 +37,7 @@ public:
   absl::StatusOr<BenchPhase> prefill(const Prompts &prompts, uint64_t deviceMemory);
   absl::StatusOr<BenchPhase> decode(uint64_t deviceMemory) const;
 
-  std::string_view device() const { return device_->kind(); }
+  std::string device() const { return describeDevice("", *device_); }
 
 private:
   BenchInstance(plan::Plan plan, BenchRole role, const BenchLoad &load, const BenchObjective &objective)

@@ -205,7 +205,7 @@ private:
   absl::Status report() {
     report_.model = plan_.model->name;
     report_.hardware = plan_.hardware.name;
-    report_.device = options_.device.device.empty() ? std::string(device_->kind()) : options_.device.device;
+    report_.device = describeDevice(options_.device.device, *device_);
     if (!compiled())
       report_.plan = options_.job.source;
     const uint32_t shown = options_.placement.value_or(runtime_->placement());

@@ -53,7 +53,8 @@ constexpr const char *kProfileHelp = R"(Example:
   headrace profile ./qwen2.5-0.5b --hardware host -o record.toml    (this machine's CPU; run it again to continue it)
   headrace profile opt-6.7b --hardware a10 --device sim -o a10.toml
   headrace profile llama-3.1-8b --hardware h100 --batches 1,2,4,8 --sequences 128,256,512 -o h100.toml
-  headrace profile opt-30b --hardware rtx4090 --device sim --activations -o opt.toml)";
+  headrace profile opt-30b --hardware rtx4090 --device sim --activations -o opt.toml
+  headrace profile --cpu --threads 8                                (threads' bandwidth, and what kernels make of it))";
 constexpr const char *kRecordHelp = R"(Example:
   headrace record show record.toml
   headrace record show record.toml --slo 50ms
@@ -196,6 +197,7 @@ CLI::App *addFleet(CLI::App &app, FleetOptions &options) {
   command->add_option("--placements", options.placements, "over the placements of every job; likewise");
   command->add_flag("!--no-coordinator", options.coordinate,
                     "admit everything, one placement a device; measured against the same objectives");
+  addThreads(*command, [&options](const std::string &value) { options.threads = value; });
   addSyntheticWeights(*command, options.syntheticWeights);
   addIgnoreAdapter(*command, options.folder);
   command->add_flag("--each", options.each, "a line for each request");
@@ -215,7 +217,7 @@ CLI::App *addRun(CLI::App &app, RunOptions &options) {
                     "refuse weights whose values are not those that the plan has hashes of");
   command->add_option("--logits", options.logits,
                       "write logits.<prompt>, F32 [new tokens, vocab], as safetensors: the model's, before penalties");
-  addLanes(*command, options.device);
+  addLanes(*command, options.device, options.job);
   command->footer(kRunHelp);
   return command;
 }
@@ -262,7 +264,7 @@ CLI::App *addBench(CLI::App &app, BenchOptions &options) {
   command->add_option("--svg", options.svg, "write the comparison as bars");
   command->add_option("-o,--output", options.output, "write the JSON to this file, beside the table");
   addOverwrite(*command, options.overwrite);
-  addLanes(*command, options.device);
+  addLanes(*command, options.device, options.job);
   command->add_flag("--all", options.all, kAllHelp);
   command->add_flag("--json", options.json, "one JSON object on standard output");
   command->footer(kBenchHelp);
@@ -347,7 +349,7 @@ CLI::App *addBenchServe(CLI::App &app, BenchServeOptions &options) {
   addDevice(*command, options.device, options.job, "the plan's");
   addGraphBuild(*command, options.device);
   addWeights(*command, options.weights, "the folder of the weights (default: the one the plan was made from)");
-  addLanes(*command, options.device);
+  addLanes(*command, options.device, options.job);
   command->add_option("--svg", options.svg,
                       "write a picture: requests over time; of several rates percentiles against them");
   command->add_option("-o,--output,--result-filename", options.output,
@@ -375,13 +377,16 @@ CLI::App *addProfile(CLI::App &app, ProfileOptions &options) {
             [](double t) { return t > 0 && t <= 3600; });
   addSeed(*command, "--seed", options.seed, "of random prompts and, for a shape, of weights");
   addGraphBuild(*command, options.device);
-  addLanes(*command, options.device);
+  addLanes(*command, options.device, options.job);
   command->add_flag("--all", options.all,
                     "measure pairs beyond one whose layer computes longer than it is copied, too");
   command->add_flag("--activations", options.activations,
                     "measure what activation blocks take, too: keys and values made again, and loads, as lines in the "
                     "tokens (off by default; see --act-ratio of compile)");
   command->add_flag("--force", options.force, "measure anew, whatever the record holds");
+  command->add_flag("--cpu", options.cpu,
+                    "no model: how fast this machine's memory is read by 1, 2, 4, ... --threads threads, and how near "
+                    "to that the kernels come; with the keys of a hardware profile that follow");
   command->add_flag("--json", options.json, "one JSON object on standard output");
   command->footer(kProfileHelp);
   return command;

@@ -58,6 +58,7 @@ struct DeviceFlags {
   cuda::TraceBy traceBy = cuda::TraceBy::Auto;
   std::string cudaLibraries; // folders of cublasLt and CUPTI, separated by colons; tried first
   bool pin = false, lowLatency = false;
+  std::string threads; // of the host device, as JobInput's flag of that name; empty: HEADRACE_THREADS, else all cores
 
   const std::string &deviceOr(const std::string &otherwise) const { return device.empty() ? otherwise : device; }
 };
@@ -199,6 +200,7 @@ struct ProfileOptions {
   bool all = false;         // pairs that need not be measured as well
   bool activations = false; // lines of what activation blocks take as well
   bool force = false;       // measure anew, whatever the file holds
+  bool cpu = false;         // the machine's processor instead of a model on a device (CpuProfile.h)
   bool json = false;
 };
 
@@ -238,6 +240,7 @@ struct TokenizeOptions {
 struct FleetOptions {
   std::string file;               // a fleet's TOML
   std::string device = "sim";     // sim, host
+  std::string threads;            // as DeviceFlags', of all devices together
   std::string policy, placements; // over the jobs' own
   model::FolderOptions folder;    // as JobInput has it, of all devices
   bool coordinate = true;

@@ -2,19 +2,21 @@
 #include "tools/commands/Devices.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <string_view>
 #include <vector>
 
-#include <sched.h>
-
+#include "absl/strings/numbers.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
 #include "runtime/cuda/CudaDevice.h"
+#include "runtime/host/Cores.h"
 #include "runtime/host/HostDevice.h"
 #include "runtime/host/HostGroup.h"
 #include "runtime/sim/SimDevice.h"
 #include "runtime/sim/SimGroup.h"
 #include "tools/commands/InputErrors.h"
+#include "tools/commands/RunSetup.h"
 
 namespace headrace::tools {
 namespace {
@@ -25,7 +27,8 @@ struct DeviceFactory {
   bool (*answersTo)(const std::string &name);
   absl::StatusOr<std::unique_ptr<core::Device>> (*make)(const std::string &name, const DeviceFlags &flags);
   // So many of them on a bus of so many bytes/s; null: there are no groups of it.
-  absl::StatusOr<std::unique_ptr<core::DeviceGroup>> (*makeGroup)(size_t devices, const core::PathLimits &bus);
+  absl::StatusOr<std::unique_ptr<core::DeviceGroup>> (*makeGroup)(const DeviceFlags &flags, size_t devices,
+                                                                  const core::PathLimits &bus);
 };
 
 using MadeDevice = absl::StatusOr<std::unique_ptr<core::Device>>;
@@ -40,34 +43,38 @@ MadeDevice makeCuda(const std::string &name, const DeviceFlags &flags) {
 }
 
 void pinLanes(host::HostOptions &options) {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  std::vector<int> cores;
-  if (::sched_getaffinity(0, sizeof(set), &set) == 0)
-    for (int core = 0; core < CPU_SETSIZE; ++core)
-      if (CPU_ISSET(core, &set))
-        cores.push_back(core);
-  if (cores.empty())
-    return;
-  options.computeCore = cores[0];
-  options.transferCore = cores[std::min<size_t>(1, cores.size() - 1)];
+  const std::vector<int> cores = host::usableCores();
+  const auto core = [&](int thread) { return cores[std::min(static_cast<size_t>(thread), cores.size() - 1)]; };
+  options.computeCore = core(0);
+  for (int helper = 1; helper < options.threads; ++helper)
+    options.helperCores.push_back(core(helper));
+  options.transferCore = core(options.threads);
+}
+
+absl::StatusOr<host::HostOptions> hostOptions(const DeviceFlags &flags) {
+  ASSIGN_OR_RETURN(threads, threadsOf(flags));
+  host::HostOptions made{.threads = threads, .lowLatency = flags.lowLatency};
+  if (flags.pin)
+    pinLanes(made);
+  return made;
 }
 
 MadeDevice makeHost(const std::string &, const DeviceFlags &flags) {
-  host::HostOptions made{.lowLatency = flags.lowLatency};
-  if (flags.pin)
-    pinLanes(made);
-  return host::makeHostDevice(made);
+  ASSIGN_OR_RETURN(options, hostOptions(flags));
+  return host::makeHostDevice(options);
 }
 
 const DeviceFactory kDevices[] = {
     {"host", "host", [](const std::string &name) { return name == "host"; }, makeHost,
-     [](size_t devices, const core::PathLimits &bus) -> MadeGroup {
-       return host::makeHostGroup(std::vector<host::HostOptions>(devices), bus);
+     [](const DeviceFlags &flags, size_t devices, const core::PathLimits &bus) -> MadeGroup {
+       ASSIGN_OR_RETURN(options, hostOptions(flags));
+       return host::makeHostGroup(std::vector<host::HostOptions>(devices, options), bus);
      }},
     {"sim", "sim", [](const std::string &name) { return name == "sim"; },
      [](const std::string &, const DeviceFlags &) -> MadeDevice { return sim::makeSimDevice(); },
-     [](size_t devices, const core::PathLimits &bus) -> MadeGroup { return sim::makeSimGroup(devices, bus); }},
+     [](const DeviceFlags &, size_t devices, const core::PathLimits &bus) -> MadeGroup {
+       return sim::makeSimGroup(devices, bus);
+     }},
     {"cuda", "cuda, or cuda:1 for the second GPU", [](const std::string &name) { return cuda::deviceIndex(name).ok(); },
      makeCuda, nullptr},
 };
@@ -99,6 +106,8 @@ absl::StatusOr<std::unique_ptr<core::Device>> makeDevice(const std::string &name
   if (flags.lowLatency && factory->kind != "host")
     return badUsage(
         model::cat("--low-latency: expected the host device, whose lanes are threads; this is ", factory->kind));
+  if (!flags.threads.empty() && factory->kind == "cuda")
+    return badUsage("--threads: expected the host device, or its hardware simulated; this is cuda");
   return factory->make(name, flags);
 }
 
@@ -107,10 +116,33 @@ absl::Status checkDeviceGroup(const std::string &name) {
                                                      : badFlag("--device", name, deviceNames(/*groups=*/true));
 }
 
-absl::StatusOr<std::unique_ptr<core::DeviceGroup>> makeDeviceGroup(const std::string &name, size_t devices,
-                                                                   const core::PathLimits &bus) {
+absl::StatusOr<std::unique_ptr<core::DeviceGroup>> makeDeviceGroup(const std::string &name, const DeviceFlags &flags,
+                                                                   size_t devices, const core::PathLimits &bus) {
   RETURN_IF_ERROR(checkDeviceGroup(name));
-  return factoryFor(name, /*group=*/true)->makeGroup(devices, bus);
+  return factoryFor(name, /*group=*/true)->makeGroup(flags, devices, bus);
+}
+
+std::string describeDevice(const std::string &name, const core::Device &device) {
+  const std::string text = name.empty() ? std::string(device.kind()) : name;
+  return device.threads() > 1 ? model::cat(text, ", ", device.threads(), " threads") : text;
+}
+
+absl::StatusOr<int> threadsOf(const DeviceFlags &flags) {
+  const char *const variable = std::getenv("HEADRACE_THREADS");
+  const bool stated = !flags.threads.empty();
+  const std::string text = stated ? flags.threads : variable != nullptr ? variable : "";
+  if (text.empty())
+    return host::defaultThreads();
+  int64_t threads = 0;
+  const std::string expected = model::cat("an integer from 1 to ", model::kMostThreads);
+  if (!absl::SimpleAtoi(text, &threads) || threads < 1 || threads > model::kMostThreads)
+    return stated ? badFlag("--threads", text, expected)
+                  : absl::InvalidArgumentError(model::cat("environment: HEADRACE_THREADS = \"", model::escaped(text),
+                                                          "\": expected ", expected));
+  if (const int cores = host::defaultThreads(); stated && threads > cores)
+    warnOnce(model::cat("--threads ", threads, ": this process may use ", cores, cores == 1 ? " core" : " cores",
+                        ", which more threads share"));
+  return static_cast<int>(threads);
 }
 
 } // namespace headrace::tools

@@ -18,10 +18,16 @@ namespace headrace::tools {
 std::string deviceNames(bool groups = false);
 
 // kInvalidArgument, naming the flag, for what none answers to, and for a flag that asks of a device what it has not.
-// --pin: of the host device, two cores of those this process may use; the same one twice if there is only one.
+// --pin: of the host device, a core of those this process may use for each thread that computes, physical ones first,
+// and the one after them for the transfer thread, as far as there are; the last one again where there are no more.
 absl::StatusOr<std::unique_ptr<core::Device>> makeDevice(const std::string &name, const DeviceFlags &flags);
-absl::StatusOr<std::unique_ptr<core::DeviceGroup>> makeDeviceGroup(const std::string &name, size_t devices,
-                                                                   const core::PathLimits &bus); // bytes/s
+// --threads, or HEADRACE_THREADS, or all cores that this process may use. Warns once of more than these.
+absl::StatusOr<int> threadsOf(const DeviceFlags &flags);
+// bus: bytes/s.
+absl::StatusOr<std::unique_ptr<core::DeviceGroup>> makeDeviceGroup(const std::string &name, const DeviceFlags &flags,
+                                                                   size_t devices, const core::PathLimits &bus);
+// What reports call it: `name`, or the device's kind, and how many threads compute, where that is more than one.
+std::string describeDevice(const std::string &name, const core::Device &device);
 absl::Status checkDeviceGroup(const std::string &name); // that makeDeviceGroup() knows it
 
 } // namespace headrace::tools

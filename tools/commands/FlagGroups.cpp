@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/commands/FlagGroups.h"
 
+#include <functional>
 #include <limits>
 #include <map>
+#include <utility>
 
 #include "absl/strings/str_replace.h"
 #include "compiler/choose/policies/Policies.h"
@@ -15,6 +17,10 @@ namespace {
 constexpr int64_t kMostTopK = std::numeric_limits<int32_t>::max();
 constexpr const char *kLowLatencyHelp =
     "host: lanes that take their cores at once, and cores that do not halt; refused where the system does not grant it";
+
+constexpr const char *kThreadsHelp =
+    "host: threads that compute together, which plans made here are priced for (default: HEADRACE_THREADS, else all "
+    "cores that this process may use; priced for 1)";
 
 // What there is to choose from is asked of who knows it.
 std::string helpOf(const KeyFlag &flag) {
@@ -131,6 +137,9 @@ void addOverwrite(CLI::App &app, bool &overwrite) {
   app.add_flag("--overwrite", overwrite, "replace output files that headrace did not write, too; never an input");
 }
 
+void addThreads(CLI::App &app, std::function<void(const std::string &)> take) {
+  app.add_option_function<std::string>("--threads", std::move(take), kThreadsHelp);
+}
 void addDevice(CLI::App &app, DeviceFlags &flags, JobInput &job, const char *byDefault) {
   app.add_option("--device", flags.device, deviceNames() + " (default: " + byDefault + ")")
       ->each([&job](const std::string &device) { job.device = device; });
@@ -144,7 +153,13 @@ void addGraphBuild(CLI::App &app, DeviceFlags &flags) {
       app, "--trace-by", flags.traceBy, "what measures steps on a GPU: auto, cupti or stamps",
       {{"auto", cuda::TraceBy::Auto}, {"cupti", cuda::TraceBy::Cupti}, {"stamps", cuda::TraceBy::Stamps}});
 }
-void addLanes(CLI::App &app, DeviceFlags &flags) {
+void addLanes(CLI::App &app, DeviceFlags &flags, JobInput &job) {
+  app.remove_option(app.get_option("--threads"));
+  addThreads(app, [&flags, &job](const std::string &value) {
+    flags.threads = value;
+    job.flags["--threads"] = value;
+    job.deviceThreads = true;
+  });
   app.add_flag("--pin", flags.pin, "each lane's thread on a core of its own");
   app.add_flag("--low-latency", flags.lowLatency, kLowLatencyHelp);
 }

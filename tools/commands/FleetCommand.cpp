@@ -185,7 +185,7 @@ private:
   }
 
   absl::Status openGroup() {
-    ASSIGN_OR_RETURN(group, makeDeviceGroup(options_.device, sources_.size(),
+    ASSIGN_OR_RETURN(group, makeDeviceGroup(options_.device, {.threads = options_.threads}, sources_.size(),
                                             {spec_.busBandwidth, spec_.busD2hBandwidth, spec_.busDuplexBandwidth}));
     group_ = std::move(group);
     report_.device = options_.device;

@@ -195,8 +195,8 @@ absl::Status aboutInput(const JobInput &input, const absl::Status &status) {
 }
 
 bool JobInput::any() const {
-  return !modelFlag.empty() || !hardwareFlag.empty() || !flags.empty() || !synonyms.empty() || gpuMemoryUtilization ||
-         cpuOffloadGb || gpuLayers || kvOffloadingSize || allowMissed;
+  return !modelFlag.empty() || !hardwareFlag.empty() || flags.size() > (deviceThreads ? 1 : 0) || !synonyms.empty() ||
+         gpuMemoryUtilization || cpuOffloadGb || gpuLayers || kvOffloadingSize || allowMissed;
 }
 
 bool looksLikeJob(std::string_view text) {

@@ -35,7 +35,10 @@ struct JobInput {
   bool isJob = false;       // the source is a job file; set where it is read
   bool allowMissed = false; // a plan that misses its objectives is taken as it is
 
-  bool any() const; // beside `source`
+  // --threads is the device's as well, and stands beside a plan.
+  bool deviceThreads = false;
+
+  bool any() const; // beside `source`, but for that
 };
 
 struct AssembledJob {

@@ -121,6 +121,8 @@ constexpr KeyFlag kKeyFlags[] = {
     {"hardware", "flops_efficiency", "--flops-efficiency", kPlain, "share of peak flops that is reached"},
     {"hardware", "memory_efficiency", "--memory-efficiency", kPlain, "share of memory bandwidth that is reached"},
     {"hardware", "link_efficiency", "--link-efficiency", kPlain, "share of link bandwidth that is reached"},
+    {"hardware", "threads", "--threads", kPlain, "host: threads that compute together, which plans are priced for"},
+    {"hardware", "memory_bandwidth_limit", "--memory-bandwidth-limit", kAmount, "host: of all threads together"},
 };
 
 TomlValue textValue(const std::string &text) {

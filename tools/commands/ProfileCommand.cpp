@@ -6,7 +6,8 @@
 //                                                              |
 //                                     written after each pair: whole at any time, continued by the next run
 //
-// With --activations then measureLines, on a plan of its own, and the record once more.
+// With --activations then measureLines, on a plan of its own, and the record once more. With --cpu none of this, but
+// the machine's processor (CpuProfile.h).
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -20,6 +21,7 @@
 #include "runtime/profile/Analyzer.h"
 #include "runtime/profile/AnalyzerLines.h"
 #include "tools/commands/Commands.h"
+#include "tools/commands/CpuProfile.h"
 #include "tools/commands/Devices.h"
 #include "tools/commands/InputErrors.h"
 #include "tools/commands/Outputs.h"
@@ -183,6 +185,8 @@ private:
     RETURN_IF_ERROR(outputs_.check());
     ASSIGN_OR_RETURN(device, makeDevice(options_.device.deviceOr(assembled.device), options_.device));
     device_ = std::move(device);
+    if (device_->kind() == "host") // what is measured is what so many threads take
+      job_.hardware->threads = device_->threads();
     identity_ = recordIdentity(job_, device_->kind() == "sim");
     return absl::OkStatus();
   }
@@ -293,8 +297,20 @@ private:
   profile::AnalyzerOptions analyzer_;
 };
 
+absl::Status profileCpu(const ProfileOptions &options) {
+  if (!options.job.source.empty() || options.job.any() || !options.output.empty())
+    return badUsage("--cpu: expected no model, no --output and no key of a job beside it: it measures the machine");
+  ASSIGN_OR_RETURN(threads, threadsOf(options.device));
+  Progress progress("measuring threads");
+  ASSIGN_OR_RETURN(figures, measureCpu(threads, options.secondsPerPair));
+  show(options.json ? cpuJson(figures) : cpuText(figures), options.json);
+  return absl::OkStatus();
+}
+
 } // namespace
 
-absl::Status profileCommand(const ProfileOptions &options) { return Profiling(options).run(); }
+absl::Status profileCommand(const ProfileOptions &options) {
+  return options.cpu ? profileCpu(options) : Profiling(options).run();
+}
 
 } // namespace headrace::tools

@@ -174,6 +174,8 @@ private:
 
   // Flags that this device cannot follow.
   absl::Status checkDevice() {
+    if (device_->kind() == "sim" && !options_.device.threads.empty() && isPlanFile(options_.job.source))
+      return badUsage("--threads on the sim device: expected a model, since a plan is priced already");
     const std::string name = options_.device.device.empty() ? std::string(device_->kind()) : options_.device.device;
     if (!device_->holdsData() && !options_.logits.empty())
       return absl::FailedPreconditionError(cat("--logits: the ", name, " device holds no data: use --device host"));
@@ -245,11 +247,11 @@ private:
   absl::Status generate() {
     if (!options_.text.quiet)
       print(runtime_->manifest().toString(), options_.json || text_ ? stderr : stdout);
-    report_.emplace(
-        RunReport{.planPath = options_.job.source,
-                  .device = options_.device.device.empty() ? std::string(device_->kind()) : options_.device.device,
-                  .madeUp = !device_->holdsData(),
-                  .times = RunTimes(plan_, deviceOptions_.linkBandwidth, firstIn_)});
+    report_.emplace(RunReport{.planPath = options_.job.source,
+                              .device = describeDevice(options_.device.device, *device_),
+                              .threads = device_->threads(),
+                              .madeUp = !device_->holdsData(),
+                              .times = RunTimes(plan_, deviceOptions_.linkBandwidth, firstIn_)});
     looks_.emplace(*runtime_, deviceOptions_.trace, /*many=*/drawn(),
                    /*rows=*/device_->holdsData() || deviceOptions_.pricing == core::Pricing::Rows);
     request_.onLaunch = [this](uint32_t variant, const kernels::IterationMeta &first) {

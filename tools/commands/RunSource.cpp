@@ -33,7 +33,9 @@ void setLink(double linkBandwidth, model::Hardware &hardware) {
 }
 
 absl::Status refuseJobFlags(const JobInput &input) {
-  const std::string flag = !input.flags.empty()          ? input.flags.begin()->first
+  const auto first = std::find_if(input.flags.begin(), input.flags.end(),
+                                  [&](const auto &flag) { return !input.deviceThreads || flag.first != "--threads"; });
+  const std::string flag = first != input.flags.end()    ? first->first
                            : !input.modelFlag.empty()    ? "--model"
                            : !input.hardwareFlag.empty() ? "--hardware"
                            : !input.synonyms.empty()     ? input.synonyms.begin()->first

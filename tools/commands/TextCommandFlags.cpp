@@ -56,7 +56,7 @@ CLI::App *addChat(CLI::App &app, ChatOptions &options) {
   addDevice(*command, options.device, options.job, "the plan's");
   addGraphBuild(*command, options.device);
   addWeights(*command, options.weights, "the folder of the weights (default: the one the plan was made from)");
-  addLanes(*command, options.device);
+  addLanes(*command, options.device, options.job);
   command->add_flag("--json", options.json, "a JSON object a turn on standard output");
   command->footer(kChatHelp);
   return command;

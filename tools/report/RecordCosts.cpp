@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <string>
 #include <utility>
 
 #include "runtime/base/Text.h"
+#include "runtime/base/Units.h"
 #include "runtime/cost/RecordFile.h"
 #include "runtime/job/TomlText.h"
 #include "runtime/model/ModelSpec.h"
@@ -16,6 +18,7 @@
 namespace headrace::tools {
 namespace {
 
+constexpr const char *kLimit = "memory_bandwidth_limit";
 constexpr std::string_view kSimulated = " (sim)";
 
 bool simulated(const cost::Record &record) { return record.identity.device.ends_with(kSimulated); }
@@ -38,19 +41,29 @@ cost::Identity recordIdentity(const model::Job &job, bool simulated) {
 }
 
 absl::Status checkSameHardware(const cost::Record &record, const model::Hardware &expected, std::string_view where) {
-  static const std::set<std::string> kMemories = {"name", "kind", "memory", "reserve", "host_memory"};
+  static const std::set<std::string> kMemories = {"name", "kind", "memory", "reserve", "host_memory", kLimit};
+  // What a limit leaves of all threads' bandwidth is what counts.
+  if (simulated(record) && record.hardware.bandwidth() != expected.bandwidth())
+    return absl::InvalidArgumentError(model::cat(
+        where, ": hardware.memory_bandwidth of all threads = ", model::bandwidthText(record.hardware.bandwidth()),
+        ": this record was measured under another profile, expected ", model::bandwidthText(expected.bandwidth())));
   static const std::set<std::string> kLink = {"h2d_bandwidth", "d2h_bandwidth", "duplex_bandwidth", "copy_latency",
                                               "link_efficiency"};
-  const model::TomlEntries entries = model::hardwareEntries(record.hardware);
-  std::map<std::string, std::string> measured(entries.begin(), entries.end());
-  for (const auto &[key, wanted] : model::hardwareEntries(expected)) {
+  if (expected.kind == model::DeviceKind::Host && record.hardware.threads != expected.threads)
+    return absl::InvalidArgumentError(model::cat(where, ": hardware.threads = ", record.hardware.threads,
+                                                 ": this record was measured with so many threads, expected ",
+                                                 expected.threads, " (--threads)"));
+  std::map<std::string, std::string> measured;
+  for (const auto &[key, value] : model::hardwareEntries(record.hardware))
+    measured[key] = value;
+  for (const auto &[key, value] : model::hardwareEntries(expected)) {
     const bool decides = simulated(record)                          ? !kMemories.contains(key)
                          : expected.kind == model::DeviceKind::Host ? kLink.contains(key)
                                                                     : false;
-    if (decides && measured[key] != wanted)
-      return absl::InvalidArgumentError(model::cat(where, ": hardware.", key, " = ", measured[key],
-                                                   ": this record was measured under another profile, expected ",
-                                                   wanted));
+    if (const auto had = measured.find(key); decides && (had == measured.end() || had->second != value))
+      return absl::InvalidArgumentError(
+          model::cat(where, ": hardware.", key, " = ", had == measured.end() ? "none" : had->second,
+                     ": this record was measured under another profile, expected ", value));
   }
   return absl::OkStatus();
 }

@@ -87,7 +87,10 @@ std::string runText(const plan::Plan &plan, uint32_t placement, const RunReport 
   const auto line = [&](const char *name, const std::string &value) {
     absl::StrAppendFormat(&out, "%-16s %s\n", name, value);
   };
-  line("device", report.device);
+  const int64_t priced = plan.hardware.threads;
+  line("device", report.madeUp || report.threads == priced ? report.device
+                                                           : model::cat(report.device, "; the plan is priced for ",
+                                                                        priced, priced == 1 ? " thread" : " threads"));
   line("offloaded", describePlacement(plan, plan.placements[placement]));
   const std::string held = heldOf(plan, r).text();
   line("TTFT", absl::StrFormat("%.3f ms%s%s", r.ttftMs, held.empty() ? "" : "; ", held));
@@ -138,6 +141,7 @@ std::string runJson(const plan::Plan &plan, uint32_t placement, const core::Mani
   const Throughput throughput = throughputOf(report);
   Json json = {{"plan", report.planPath},
                {"device", report.device},
+               {"threads", report.threads},
                {"tokens", std::move(tokens)},
                {"tokens_made_up", report.madeUp},
                {"prompt_tokens", report.promptTokens},

@@ -16,6 +16,7 @@ namespace headrace::tools {
 
 struct RunReport {
   std::string planPath, device;
+  int threads = 1;     // that computed
   bool madeUp = false; // the device holds no data: its tokens say nothing
   serve::GenerateResult result;
   std::vector<int64_t> promptTokens;

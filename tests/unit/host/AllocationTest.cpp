@@ -28,10 +28,13 @@ TEST(Allocations, AreCounted) {
   EXPECT_EQ(allocations.load() - before, 2u);
 }
 
-TEST(Allocations, LaunchingAndAwaitingDoNotAllocate) {
+class Threads : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Allocations, Threads, testing::Values(1, 3));
+
+TEST_P(Threads, LaunchingAndAwaitingDoNotAllocate) {
   const plan::Plan plan =
       core::tinyPlan({.spec = core::tinyLlama(4), .offloaded = {1, 3}, .wrap = true, .mirroredFrom = 2});
-  const auto device = makeHostDevice();
+  const auto device = makeHostDevice({.threads = GetParam(), .unitNs = 0});
   const auto runtime = load(plan, *device);
   const int32_t prompt[] = {1, 2, 3, 4, 5}, token = -1, blocks[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
   uint64_t before = 0;

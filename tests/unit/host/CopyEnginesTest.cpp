@@ -26,7 +26,7 @@ public:
     graph.lanes[1] = {copy(host, device, Counter::Compute, 0), copy(host, last, Counter::D2H, 1)};
     graph.lanes[2] = {copy(device, out, Counter::Compute, 1)};
     LaneStep doubling;
-    doubling.kernel = double_;
+    doubling.kernel = kernels::wholeKernel<double_>();
     doubling.args = &doubled_;
     doubling.signals = true;
     LaneStep end = doubling;
@@ -80,7 +80,9 @@ void playWithoutTransferThread(const LinkSpeed *speed) {
   Shared shared;
   CopyEngines engines(1, {});
   engines.attach(0, shared, speed);
+  ThreadPool pool(1, 1);
   shared.copies = &engines;
+  shared.pool = &pool;
   launch(shared, doubling.graph, 2);
   std::thread compute(runComputeLane, std::ref(shared));
   shared.signals.wait(Thread::Caller, {Counter::Compute, shared.ring[1].end[0]});

@@ -6,6 +6,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <cmath>
 #include <limits>
 #include <thread>
@@ -56,6 +59,12 @@ TEST(HostDeviceRefuses, LinksThatCannotBePaced) {
   plan.hardware.d2hBandwidth = 0;
   EXPECT_THAT(openError(plan, {}), HasSubstr("d2h bandwidth = 0"));
   EXPECT_TRUE(makeHostDevice({.unpaced = true})->open(plan, {}).ok());
+}
+
+TEST(HostDeviceRefuses, NumbersOfThreadsBelowOne) {
+  const plan::Plan plan = core::tinyPlan({.spec = core::tinyLlama(1)});
+  EXPECT_THAT(openError(plan, {}, {.threads = 0}), HasSubstr("threads = 0, expected at least 1"));
+  EXPECT_THAT(openError(plan, {}, {.threads = -1}), HasSubstr("threads = -1"));
 }
 
 TEST(HostDeviceRefuses, CoresThatTheMachineHasNot) {
@@ -234,6 +243,52 @@ TEST(HostDevice, CanBeOpenedAgainWithAnotherPlan) {
   EXPECT_TRUE(runtime->awaitTokens().ok());
   EXPECT_EQ(device->counters().launches, 1u);
 }
+
+// So many iterations of one row each, on a device with so many threads; what the last of them sampled.
+int32_t lastToken(int threads, int iterations) {
+  const plan::Plan plan = core::tinyPlan({.spec = core::tinyLlama(2), .offloaded = {1}, .context = 40});
+  const auto device = makeHostDevice({.threads = threads, .unpaced = true, .unitNs = 0});
+  const auto runtime = load(plan, *device, {});
+  const int32_t blocks[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
+  int32_t last = -1;
+  for (int i = 0; i < iterations; ++i) {
+    const int32_t token = i == 0 ? 5 : -1;
+    const core::SequenceRows rows{.tokens = {&token, 1}, .firstPosition = i, .blocks = blocks, .sample = true};
+    EXPECT_TRUE(core::writeMeta(plan.metaLayout, plan.blockTokens, {&rows, 1}, device->meta()).ok());
+    EXPECT_TRUE(runtime->launch(0).ok());
+    const auto tokens = runtime->awaitTokens();
+    EXPECT_TRUE(tokens.ok()) << tokens.status();
+    last = tokens.ok() ? (*tokens)[0] : -2;
+  }
+  return last;
+}
+
+TEST(HostDeviceThreads, TwoRuntimesInOneProcessHaveTheirOwn) {
+  const int32_t expected = lastToken(1, 30);
+  std::thread other([&] { EXPECT_EQ(lastToken(3, 30), expected); });
+  EXPECT_EQ(lastToken(2, 30), expected);
+  other.join();
+}
+
+#ifndef HEADRACE_TSAN
+// A child has none of its parent's threads, and devices of its own; the parent's go on.
+TEST(HostDeviceThreads, AChildProcessComputesAndSoDoesItsParent) {
+  const plan::Plan plan = core::tinyPlan({.spec = core::tinyLlama(2)});
+  const auto device = makeHostDevice({.threads = 3, .unpaced = true, .unitNs = 0});
+  const auto runtime = load(plan, *device, {});
+  launchOneRow(*device, *runtime, 0);
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0)
+    ::_exit(lastToken(3, 10) == lastToken(1, 10) && !testing::Test::HasFailure() ? 0 : 1);
+  EXPECT_TRUE(runtime->awaitTokens().ok());
+  launchOneRow(*device, *runtime, 0);
+  EXPECT_TRUE(runtime->awaitTokens().ok());
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+}
+#endif
 
 // The embedding of token 1 is wrong, which the first compute step says. Where tails are written back the rest runs all
 // the same: here of each layer's blocks 4 to 19 those that are in use, 4 and 5, to the place that shows it.

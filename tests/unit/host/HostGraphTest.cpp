@@ -42,7 +42,7 @@ public:
                         .binding = binding_,
                         .bases = {reinterpret_cast<std::byte *>(uintptr_t{1} << 40),
                                   reinterpret_cast<std::byte *>(uintptr_t{1} << 41)},
-                        .options = {.replaceKernels = [](const void *) {}}},
+                        .options = {.replaceKernels = kernels::wholeKernel<[](const void *) {}>()}},
                        {.transition = false, .index = 0});
   }
   const LaneStep &step(size_t lane, size_t index) const { return (*graph)->lanes[lane][index]; }

@@ -156,6 +156,36 @@ TEST(Hardware, ValidatesAChangedProfile) {
                  "command line: h2d_bandwidth = nan: expected a positive finite bandwidth such as \"24GB/s\"");
 }
 
+// One thread's 1 TFLOP/s and 100 GB/s; three have 3 TFLOP/s, and 300 GB/s, or what the limit leaves.
+TEST(Hardware, ThreadsHaveTheirFiguresTogetherUpToALimit) {
+  const std::string host = replaced(kRound, "kind", "kind = \"host\"");
+  Hardware hardware = parseHardware(host, "f").value();
+  EXPECT_EQ(hardware.threads, 1);
+  EXPECT_EQ(hardware.flops(true), 1e12);
+  EXPECT_EQ(hardware.bandwidth(), 1e11);
+  hardware = parseHardware(host + "threads = 3\n", "f").value();
+  EXPECT_EQ(hardware.flops(true), 3e12);
+  EXPECT_EQ(hardware.flops(false), 6e12);
+  EXPECT_EQ(hardware.bandwidth(), 3e11);
+  const std::string limited = host + "memory_bandwidth_limit = \"250GB/s\"\n";
+  hardware = parseHardware(limited + "threads = 3\n", "f").value();
+  EXPECT_EQ(hardware.bandwidth(), 2.5e11);
+  hardware.threads = 2;
+  EXPECT_EQ(hardware.bandwidth(), 2e11);
+  // The limit goes with the figure that it was stated beside.
+  const Hardware base = parseHardware(limited, "f").value();
+  EXPECT_EQ(parseHardware("threads = 4\n", "flags", base)->bandwidth(), 2.5e11);
+  EXPECT_EQ(parseHardware("threads = 4\nmemory_bandwidth = \"80GB/s\"\n", "flags", base)->bandwidth(), 3.2e11);
+  for (const char *threads : {"0", "-1", "1025", "1.5"})
+    EXPECT_THAT(messageOf(parseHardware(host + "threads = " + threads + "\n", "f")),
+                testing::StartsWith(std::string("f:14: threads = ") + threads + ": expected"));
+  EXPECT_REFUSED(parseHardware(std::string(kRound) + "threads = 2\n", "f"), absl::StatusCode::kInvalidArgument,
+                 "f: threads = 2: expected 1: hardware of kind host computes on threads, other kinds' are their own");
+  EXPECT_REFUSED(
+      parseHardware(host + "memory_bandwidth_limit = \"99GB/s\"\n", "f"), absl::StatusCode::kInvalidArgument,
+      "f: memory_bandwidth_limit = 99GB/s: expected at least 100GB/s, memory_bandwidth: what one thread has");
+}
+
 Hardware shipped(const std::string &name) {
   const auto hardware = readHardware(sourceDir() + "/examples/hardware/" + name + ".toml");
   EXPECT_TRUE(hardware.ok()) << messageOf(hardware);

@@ -359,7 +359,8 @@ TEST(JobFile, RefusesBadHardware) {
   expectRefused("[hardware]\nfile = \"a10\"\nspeed = 3\n",
                 "3: hardware.speed: unknown key: expected one of copy_latency, d2h_bandwidth, duplex_bandwidth, file, "
                 "flops_efficiency, flops_f16, flops_f32, gpus, h2d_bandwidth, host_memory, kind, launch_overhead, "
-                "link_efficiency, memory, memory_bandwidth, memory_efficiency, name, reserve");
+                "link_efficiency, memory, memory_bandwidth, memory_bandwidth_limit, memory_efficiency, name, reserve, "
+                "threads");
   expectRefused("[hardware]\nkind = \"cuda\"\n", "1: hardware.memory is missing: expected bytes with their unit, such "
                                                  "as \"8GiB\", \"512MiB\", \"24GB\" or \"4096B\", below 2^63");
   expectRefused("[hardware]\nfile = \"a10\"\nduplex_bandwidth = \"100GB/s\"\n",

@@ -5,6 +5,7 @@
 
 #include <functional>
 
+#include "kernels/host/AttentionChunksHost.h"
 #include "tests/unit/kernels/KernelTest.h"
 #include "tests/unit/kernels/Reference.h"
 
@@ -81,9 +82,10 @@ struct Part {
 };
 
 // The rows' outputs, part after part.
+// window: chunks that a team has room for at a time.
 using Layout = std::function<KvSegments(int64_t blocks, int64_t blockElements)>;
 Floats run(HostIsa isa, const Shape &s, const std::vector<Part> &parts, uint64_t seed = 1,
-           const Layout &layout = oneRun) {
+           const Layout &layout = oneRun, int64_t window = AttentionChunksShape::kWindow) {
   int64_t blocks = 3;
   for (const Part &p : parts)
     blocks += (p.start + p.rows + s.blockTokens - 1) / s.blockTokens;
@@ -106,7 +108,8 @@ Floats run(HostIsa isa, const Shape &s, const std::vector<Part> &parts, uint64_t
   args.workspace = workspace.data();
   args.heads = s.heads, args.kvHeads = s.kvHeads, args.headDim = s.headDim, args.blockTokens = s.blockTokens;
   args.maxContext = maxContext, args.scale = 1 / std::sqrt(static_cast<float>(s.headDim)), args.kvElem = s.kvElem;
-  hostKernel(Op::Attention, isa)(&args);
+  runKernel(Op::Attention, isa, &args, workspace.size() * sizeof(float),
+            AttentionChunksShape::bytes(window, s.heads / s.kvHeads, s.headDim));
   return out;
 }
 
@@ -277,6 +280,50 @@ RC_GTEST_PROP(AttentionProperty, ARowAloneEqualsTheRowInEveryMixedBatch, ()) {
     RC_ASSERT(sameBits(alone.data(), out + row * width, alone.size()));
     out += p.rows * width;
   }
+}
+
+// Prompts and decoding rows; rows that decode alone go through windows of chunks, several of a context.
+RC_GTEST_PROP(AttentionProperty, AnyCutInAnyOrderGivesTheSameBits, ()) {
+  const auto isa = *rc::gen::elementOf(testedIsas());
+  Shape s;
+  s.kvHeads = *rc::gen::inRange<int64_t>(1, 4);
+  s.heads = s.kvHeads * *rc::gen::element<int64_t>(1, 2, 3, 4, 7, 13, 50);
+  s.headDim = *rc::gen::element<int64_t>(8, 16, 40, 64, 7);
+  s.blockTokens = *rc::gen::element<int64_t>(5, 16);
+  s.kvElem = *rc::gen::elementOf(kAllElems);
+  const uint64_t seed = *rc::gen::arbitrary<uint32_t>();
+  const bool decode = *rc::gen::element(true, true, false);
+  std::vector<Text> texts;
+  for (int64_t i = *rc::gen::inRange<int64_t>(1, 4); i > 0; --i)
+    texts.emplace_back(s, *rc::gen::inRange<int64_t>(1, decode ? 900 : 200), seed + i);
+  std::vector<Part> parts;
+  for (const Text &text : texts) {
+    const int64_t rows = decode ? 1 : *rc::gen::inRange<int64_t>(1, text.length + 1);
+    parts.push_back({&text, text.length - rows, rows});
+  }
+  const int64_t window = *rc::gen::element<int64_t>(4, 5, 7, AttentionChunksShape::kWindow);
+  RC_ASSERT(sameInTeams([&] { return bitsOf(run(isa, s, parts, seed, oneRun, window)); }, seed));
+}
+
+// So that the property above speaks of chunks.
+TEST(AttentionCut, ChunksAreTheUnitsOfFewRowsThatDecodeAndOfNothingElse) {
+  const auto unitsOf = [](int64_t rows, int64_t sequences, int64_t kvHeads, int threads) {
+    TestMeta meta(std::vector<TestSequence>(sequences, {2000 - rows, rows, std::vector<int32_t>(2000 / 16, 1)}), 16,
+                  2000 / 16);
+    std::vector<float> shared(AttentionChunksShape::sharedBytes(2, 64) / sizeof(float));
+    AttentionArgs args{};
+    args.meta = meta.get(), args.heads = 2 * kvHeads, args.kvHeads = kvHeads, args.headDim = 64, args.blockTokens = 16;
+    const HostKernel kernel = hostKernel(Op::Attention);
+    const HostWork work =
+        kernel.work(&args, {.threads = threads, .shared = shared.data(), .sharedBytes = shared.size() * sizeof(float)});
+    return std::pair(work.phases, kernel.units(&args, work, 0));
+  };
+  EXPECT_EQ(unitsOf(1, 1, 1, 4), std::pair(int64_t{3}, int64_t{32})); // 2000 positions: 32 chunks
+  EXPECT_EQ(unitsOf(1, 1, 3, 2).first, 3);                            // 96 chunks; of heads two and one
+  EXPECT_EQ(unitsOf(1, 1, 4, 2), std::pair(int64_t{1}, int64_t{4}));  // two heads each
+  EXPECT_EQ(unitsOf(1, 9, 2, 4), std::pair(int64_t{1}, int64_t{18}));
+  EXPECT_EQ(unitsOf(60, 1, 1, 2), std::pair(int64_t{1}, int64_t{10})); // 120 queries: 12 each
+  EXPECT_EQ(unitsOf(1, 1, 1, 1), std::pair(int64_t{1}, int64_t{1}));
 }
 
 // The size of the cache's blocks is no part of the result either.

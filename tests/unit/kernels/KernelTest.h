@@ -11,6 +11,8 @@
 #include <cstring>
 #include <limits>
 #include <memory>
+#include <numeric>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -33,10 +35,56 @@ inline std::vector<HostIsa> testedIsas() {
 inline std::string isaName(const testing::TestParamInfo<HostIsa> &info) {
   return info.param == HostIsa::Portable ? "Portable" : "Avx2";
 }
+
+// How runKernel() cuts ops, as finely as it goes unless unitNs says otherwise; units of a phase run in an order drawn
+// by `seed`, each in a scratch of NaNs.
+struct TestTeam {
+  int threads = 1;
+  uint64_t seed = 1;
+  int64_t unitNs = 0;
+};
+inline std::optional<TestTeam> testTeam; // none: a thread alone
+
+// workspaceBytes: the op's, for scratch; sharedBytes: of the team.
+inline void runKernel(Op op, HostIsa isa, const void *args, uint64_t workspaceBytes = 0, uint64_t sharedBytes = 0) {
+  const HostKernel kernel = hostKernel(op, isa);
+  if (!testTeam)
+    return kernel(args);
+  const size_t sharedFloats = sharedBytes / sizeof(float), scratchFloats = workspaceBytes / sizeof(float);
+  std::vector<float> shared(sharedFloats, std::numeric_limits<float>::quiet_NaN());
+  std::mt19937_64 random(testTeam->seed);
+  const HostWork work = kernel.work(
+      args,
+      {.threads = testTeam->threads, .unitNs = testTeam->unitNs, .shared = shared.data(), .sharedBytes = sharedBytes});
+  for (int64_t phase = 0; phase < work.phases; ++phase) {
+    std::vector<int64_t> units(static_cast<size_t>(kernel.units(args, work, phase)));
+    std::iota(units.begin(), units.end(), 0);
+    std::shuffle(units.begin(), units.end(), random);
+    for (const int64_t unit : units) {
+      std::vector<float> scratch(scratchFloats, std::numeric_limits<float>::quiet_NaN());
+      kernel.run(args, work, phase, unit, scratch.data());
+    }
+  }
+}
+
+// f() in teams of 2, 3, 5 and 8, cut finely and coarsely: whether all are what it is alone.
+template <typename F> bool sameInTeams(F f, uint64_t seed = 1) {
+  const auto alone = f();
+  for (const int threads : {2, 3, 5, 8})
+    for (const int64_t unitNs : {0, 500}) {
+      testTeam = {.threads = threads, .seed = seed++, .unitNs = unitNs};
+      const bool same = f() == alone;
+      testTeam.reset();
+      if (!same)
+        return false;
+    }
+  return true;
+}
+
 // A test suite whose tests run once for each instruction set: `call(op, args)` runs a kernel.
 class OnEachIsa : public testing::TestWithParam<HostIsa> {
 protected:
-  void call(Op op, const void *args) const { hostKernel(op, GetParam())(args); }
+  void call(Op op, const void *args) const { runKernel(op, GetParam(), args); }
 };
 #define HEADRACE_ON_EACH_ISA(Suite)                                                                                    \
   class Suite : public OnEachIsa {};                                                                                   \
@@ -104,6 +152,12 @@ struct Matrix {
   }
 };
 
+// For comparisons that tell bits apart.
+inline std::vector<uint32_t> bitsOf(const Floats &values) {
+  std::vector<uint32_t> bits(values.size());
+  std::memcpy(bits.data(), values.data(), values.size() * sizeof(float));
+  return bits;
+}
 inline bool sameBits(const float *a, const float *b, size_t n) { return std::memcmp(a, b, n * sizeof(float)) == 0; }
 
 // One sequence's share of an iteration: `rows` new tokens from position `start` on, its cache blocks in order.

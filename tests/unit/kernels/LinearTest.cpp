@@ -50,7 +50,7 @@ struct Problem {
     args.workspace = workspace.data();
     args.n = n, args.k = c.k, args.capacity = capacity;
     args.elem = c.elem, args.order = c.order, args.epilogue = c.epilogue;
-    hostKernel(Op::Linear, isa)(&args);
+    runKernel(Op::Linear, isa, &args, workspace.size() * sizeof(float));
     return y;
   }
   Floats run(HostIsa isa) { return run(isa, 0, c.rows, c.capacity); }
@@ -232,6 +232,21 @@ RC_GTEST_PROP(LinearProperty, ARowAloneEqualsTheRowInEveryBatchAndCapacity, ()) 
   RC_ASSERT(sameBits(part.data(), whole.data() + first * c.n, part.size()));
   const Floats alone = p.run(isa, first, 1, 1);
   RC_ASSERT(sameBits(alone.data(), whole.data() + first * c.n, alone.size()));
+}
+
+RC_GTEST_PROP(LinearProperty, AnyCutInAnyOrderGivesTheSameBits, ()) {
+  const auto isa = *rc::gen::elementOf(testedIsas());
+  Case c{};
+  c.rows = *rc::gen::element<int64_t>(1, 2, 5, 6, 7, 30, 191, 193, 400);
+  c.capacity = c.rows + *rc::gen::element<int64_t>(0, 9);
+  c.n = *rc::gen::inRange<int64_t>(1, 600);
+  c.k = *rc::gen::inRange<int64_t>(1, 600);
+  c.elem = *rc::gen::elementOf(kAllElems);
+  c.order = *rc::gen::elementOf(kAllOrders);
+  c.withResidual = *rc::gen::arbitrary<bool>();
+  c.seed = *rc::gen::arbitrary<uint32_t>();
+  Problem p(c);
+  RC_ASSERT(sameInTeams([&] { return bitsOf(p.run(isa, 0, c.rows, c.capacity, c.withResidual)); }, c.seed));
 }
 
 TEST(LinearPaths, PortableAndAvx2AgreeWithinRounding) {

@@ -38,13 +38,13 @@ public:
   // qkv of new tokens, appended to a cache of `blocks` blocks in one run.
   Stored append(TestMeta &meta, const Floats &x, int64_t blocks) {
     Floats qkv(meta->numTokens * m_.qkvRows());
-    std::vector<uint8_t> workspace(linearWorkspaceBytes(Backend::Host, meta->numTokens, m_.qkvRows(), m_.hidden) + 1);
+    std::vector<uint8_t> workspace(linearWorkspaceBytes(Backend::Host, meta->numTokens, m_.qkvRows(), m_.hidden) + 4);
     LinearArgs linear{};
     linear.count = &meta->numTokens, linear.x = x.data(), linear.w = weights_.stored.data(), linear.y = qkv.data();
     linear.bias = m_.bias ? bias_.data() : nullptr, linear.workspace = workspace.data();
     linear.n = m_.qkvRows(), linear.k = m_.hidden, linear.capacity = meta->numTokens;
     linear.elem = m_.elem, linear.order = m_.order;
-    hostKernel(Op::Linear, isa_)(&linear);
+    runKernel(Op::Linear, isa_, &linear, workspace.size());
     Stored kv(m_.kvElem, Floats(blocks * m_.blockElements(), 99.0f));
     RopeAppendArgs rope{};
     rope.meta = meta.get(), rope.qkv = qkv.data(), rope.kv = kv.data();
@@ -53,7 +53,7 @@ public:
     rope.headNorms = m_.norms ? norms_.data() : nullptr;
     rope.heads = m_.heads, rope.kvHeads = m_.kvHeads, rope.headDim = m_.headDim, rope.blockTokens = m_.blockTokens;
     rope.eps = 1e-5f, rope.kvElem = m_.kvElem;
-    hostKernel(Op::RopeAppend, isa_)(&rope);
+    runKernel(Op::RopeAppend, isa_, &rope);
     return kv;
   }
 
@@ -61,7 +61,7 @@ public:
   Floats keep(TestMeta &meta, const Floats &x, int64_t firstAct, int64_t actBlocks) {
     Floats act(actBlocks * m_.blockTokens * m_.hidden, 77.0f);
     ActAppendArgs args{meta.get(), x.data(), act.data(), m_.hidden, m_.blockTokens, firstAct, Elem::F32};
-    hostKernel(Op::ActAppend, isa_)(&args);
+    runKernel(Op::ActAppend, isa_, &args);
     return act;
   }
 
@@ -79,7 +79,7 @@ public:
     args.elem = m_.elem, args.order = m_.order, args.kvElem = m_.kvElem;
     std::vector<uint8_t> workspace(recomputeWorkspaceBytes(Backend::Host, capacity, args.n(), m_.hidden, 4));
     args.workspace = workspace.data();
-    hostKernel(Op::RecomputeKv, isa_)(&args);
+    runKernel(Op::RecomputeKv, isa_, &args, workspace.size());
     return kv;
   }
 
@@ -159,6 +159,25 @@ TEST_P(RecomputeKvTest, GoesThroughItsRowsInChunks) {
       }
 }
 
+// Of all that an activation block goes through.
+TEST_P(RecomputeKvTest, AnyCutInAnyOrderGivesTheSameBits) {
+  constexpr int64_t kAct = 30;
+  std::vector<int32_t> table;
+  for (int32_t b = 0; b < kAct; ++b)
+    table.push_back(1 + (b * 7) % kAct);
+  for (const Elem elem : kAllElems) {
+    const HybridModel m{.blockTokens = 16, .elem = elem, .kvElem = elem, .norms = true};
+    HybridLayer layer(GetParam(), m);
+    const Floats x = randomFloats(469 * m.hidden, 9);
+    EXPECT_TRUE(sameInTeams([&] {
+      TestMeta first({{0, 469, table}}, m.blockTokens), next({{469, 1, table}}, m.blockTokens, 64, {1, kAct});
+      const Stored fresh = layer.append(first, x, 1 + kAct);
+      const Floats act = layer.keep(first, x, 1, kAct);
+      return std::tuple(fresh.bytes, bitsOf(act), layer.recompute(next, act, kAct).bytes);
+    })) << int(elem);
+  }
+}
+
 TEST_P(RecomputeKvTest, KeepsRowsOfActivationBlocksAlone) {
   const HybridModel m;
   HybridLayer layer(GetParam(), m);
@@ -181,6 +200,7 @@ TEST_P(RecomputeKvTest, DoesNothingWithoutBlocks) {
   const Stored made = layer.recompute(meta, Floats(2 * m.blockTokens * m.hidden, kNan), 2);
   for (size_t i = 0; i < made.size(); ++i)
     ASSERT_EQ(made.value(i), 99.0f);
+  EXPECT_EQ(layer.recompute(meta, {}, 0).size(), 0u); // nor without room for any
 }
 
 } // namespace

@@ -38,7 +38,7 @@ Result run(HostIsa isa, const Model &s, TestMeta &meta, const Floats &qkv, const
   args.kvElem = s.elem;
   if (home != nullptr)
     args.home = home->data(), args.homeFirst = home->first, args.homeEnd = home->end, args.homeStride = home->stride;
-  hostKernel(Op::RopeAppend, isa)(&args);
+  runKernel(Op::RopeAppend, isa, &args);
   return r;
 }
 

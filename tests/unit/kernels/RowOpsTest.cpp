@@ -139,7 +139,7 @@ Floats activate(HostIsa isa, const Floats &gateUp, int64_t n) {
   const int32_t rows = static_cast<int32_t>(gateUp.size() / (2 * n));
   Floats y(rows * n, kNan);
   ActivateArgs args{&rows, gateUp.data(), y.data(), n, Elem::F32};
-  hostKernel(Op::Activate, isa)(&args);
+  runKernel(Op::Activate, isa, &args);
   return y;
 }
 
@@ -188,6 +188,44 @@ TEST_P(ActivateTest, AnElementDoesNotDependOnItsPlace) {
   const Floats whole = activate(GetParam(), gateUp, 37);
   for (int64_t i = 0; i < 37; ++i)
     EXPECT_TRUE(sameBits(activate(GetParam(), {gateUp[i], gateUp[37 + i]}, 1).data(), &whole[i], 1));
+}
+
+// Blocks of columns begin and end anywhere in a list of rows.
+TEST_P(ActivateTest, AnyCutInAnyOrderGivesTheSameBits) {
+  for (const int64_t n : {1, 511, 512, 513, 1500, 5000}) {
+    const Floats gateUp = randomFloats(7 * 2 * n, 4);
+    EXPECT_TRUE(sameInTeams([&] { return bitsOf(activate(GetParam(), gateUp, n)); })) << n;
+  }
+}
+
+// Tokens to the residual stream, its norm, and rows of that.
+HEADRACE_ON_EACH_ISA(RowsTest);
+TEST_P(RowsTest, AnyCutInAnyOrderGivesTheSameBits) {
+  const int64_t hidden = 45, vocab = 50;
+  const int32_t rows = 37;
+  const Floats weight = randomFloats(hidden, 6);
+  for (const Elem elem : kAllElems) {
+    Matrix table(randomFloats(vocab * hidden, 3), vocab, hidden, elem, Order::Panel16);
+    EXPECT_TRUE(sameInTeams([&] {
+      TestMeta meta = rowsMeta(rows);
+      meta->numSampled = 1;
+      meta.ints(meta->sampleRow)[0] = 30;
+      for (int32_t t = 0; t < rows; ++t)
+        meta.ints(meta->tokenIds)[t] = t * 7 % vocab;
+      Floats x(rows * hidden, kNan), y(rows * hidden, kNan), gathered(hidden, kNan);
+      EmbedArgs embed{};
+      embed.meta = meta.get(), embed.table = table.stored.data(), embed.x = x.data();
+      embed.vocab = vocab, embed.hidden = hidden, embed.elem = elem, embed.order = Order::Panel16;
+      call(Op::Embed, &embed);
+      NormArgs norm{};
+      norm.count = &rows, norm.x = x.data(), norm.y = y.data(), norm.weight = weight.data(), norm.hidden = hidden;
+      norm.eps = 1e-5f;
+      call(Op::Norm, &norm);
+      GatherRowsArgs gather{meta.get(), y.data(), gathered.data(), hidden};
+      call(Op::GatherRows, &gather);
+      return std::tuple(bitsOf(x), bitsOf(y), bitsOf(gathered));
+    })) << int(elem);
+  }
 }
 
 HEADRACE_ON_EACH_ISA(GatherRowsTest);

@@ -31,7 +31,7 @@ std::vector<int32_t> run(HostIsa isa, const std::vector<Floats> &logits, const s
                         .workspace = workspace.data(),
                         .vocab = static_cast<int64_t>(vocab),
                         .blockTokens = SampleRows::kBlockTokens};
-  hostKernel(Op::Sample, isa)(&args);
+  runKernel(Op::Sample, isa, &args, workspace.size() * sizeof(float));
   for (size_t s = 0; s < n; ++s) {
     const bool finite = std::all_of(logits[s].begin(), logits[s].end(), [](float v) { return std::isfinite(v); });
     tokens.push_back(sampled[2 * s + 1]);
@@ -279,6 +279,7 @@ RC_GTEST_PROP(SampleProperty, TheTokenDoesNotDependOnTheBatch, ()) {
   const std::vector<int32_t> tokens = run(isa, logits, requests);
   for (int64_t i = 0; i < count; ++i)
     RC_ASSERT(runOne(isa, logits[i], requests[i]) == tokens[i]);
+  RC_ASSERT(sameInTeams([&] { return run(isa, logits, requests); }));
 }
 
 TEST(UniformAt, IsPhilox4x32WithTenRounds) {
