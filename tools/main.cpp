@@ -3,6 +3,7 @@
 // The command line: which subcommand is called, and the exit status. Their flags are in commands/CommandFlags.cpp, what
 // they do in commands/<Name>Command.cpp.
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <exception>
 #include <functional>
@@ -11,7 +12,9 @@
 #include <string>
 #include <vector>
 
+#include <fcntl.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 
@@ -211,6 +214,14 @@ int run(int argc, char **argv) {
   return kExitOk;
 }
 
+// A descriptor of a standard stream that is closed would be the next file's that is opened, and be read as what is
+// typed or be overwritten by a report. It is one instead that every use of fails on.
+void holdClosedStreams() {
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (::fcntl(fd, F_GETFD) < 0 && errno == EBADF)
+      (void)::open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY); // the lowest that is free: this one
+}
+
 // A template or a file may nest as deep as its reader allows, which takes up to a quarter of this.
 absl::Status checkStack() {
   constexpr rlim_t kLeast = rlim_t{1} << 20;
@@ -224,6 +235,7 @@ absl::Status checkStack() {
 } // namespace
 
 int main(int argc, char **argv) {
+  holdClosedStreams();
   removePartFilesOnSignals();
   endWhereMemoryEnds(asksForJson(argc, argv));
   absl::Status failed = checkStack();

@@ -290,7 +290,7 @@ absl::StatusOr<HfFolder> readHfFolder(const std::string &folder, const FolderOpt
   const absl::Status adapter = refuseAdapter(folder);
   if (!options.ignoreAdapter)
     RETURN_IF_ERROR(adapter);
-  ASSIGN_OR_RETURN(spec, parseHfConfig(text, path, baseName(folder)));
+  ASSIGN_OR_RETURN(spec, parseHfConfig(text, path, nameOf(baseName(folder))));
   HfFolder out;
   out.spec = std::move(spec);
   if (!adapter.ok())

@@ -557,6 +557,7 @@ TEST_F(BenchServe, RefusesBadFlags) {
   bad({"--swap-space", "4", "--preemption-mode", "recompute"}, "expected --preemption-mode auto or swap beside it");
   bad({"--swap-space", "4GiB", "--scheduler", "static"}, "expected --scheduler vllm beside it");
   bad({"--swap-space", "1KiB"}, "--swap-space = \"1KiB\": expected at least");
+  bad({"--swap-space", "100000GiB"}, "--swap-space = \"100000GiB\": expected at most ");
   for (const char *space : {"lots", "-1", "1e30"})
     bad({"--swap-space", space}, "--swap-space = \"" + std::string(space) + "\": expected GiB such as 4");
   // Four seats of 16 tokens are a KV cache of 64, and no iteration has more rows.

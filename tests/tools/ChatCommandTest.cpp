@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // chat: with a program that writes lines, and at a terminal; against what transformers answers.
+#include <unistd.h>
+
 #include <gmock/gmock.h>
 
 #include "absl/strings/str_split.h"
@@ -123,6 +125,22 @@ TEST_F(Chat, ThreeTurnsAtATerminalWithAnInterruptInTheSecond) {
   EXPECT_EQ(CommandLine::json({"run", model(), "--hardware", "host", "--messages", path("messages.json"),
                                "--temperature", "0", "--max-new-tokens", "200"})["texts"][0],
             third);
+}
+
+// Copies so slow that the first iteration takes minutes.
+TEST_F(Chat, AReplyWhoseIterationDoesNotEndIsLeft) {
+  PseudoTerminal terminal(
+      {"chat", model(), "--hardware", "host", "--temperature", "0", "--interval", "1", "--link-bandwidth", "1KB/s"});
+  terminal.waitFor("\n> ");
+  terminal.type("Hello\n");
+  terminal.waitFor("Hello\n"); // the echo
+  ::usleep(300'000);           // the reply is being made
+  terminal.type(kInterrupt);
+  ::usleep(50'000); // two at once are one
+  terminal.type(kInterrupt);
+  terminal.waitFor("Ctrl-C once more ends the chat now)");
+  terminal.type(kInterrupt);
+  EXPECT_EQ(terminal.status(), 128 + SIGINT);
 }
 
 TEST_F(Chat, TwoInterrupsWithNothingBeingMadeLeave) {

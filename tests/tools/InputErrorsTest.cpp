@@ -135,6 +135,10 @@ TEST_F(InputErrors, HelpAndVersionAreCommandsToo) {
   EXPECT_EQ(headrace({"version"}).out, headrace({"--version"}).out);
   EXPECT_THAT(headrace({"version"}).out, StartsWith("headrace "));
   EXPECT_THAT(error({"help", "rum"}), HasSubstr("; did you mean run?"));
+  EXPECT_THAT(error({"bench", "sreve", "opt-6.7b"}), HasSubstr("opt-6.7b: expected a flag or an argument of headrace "
+                                                               "bench (headrace bench --help); did you mean serve?"));
+  EXPECT_THAT(error({"compile", "opt-6.7b", "--", "--json"}), HasSubstr("--json: expected a flag or an argument"));
+  EXPECT_THAT(error({"compile", "opt-6.7b", "--", "--json"}), testing::EndsWith("; behind -- no flag is one"));
   EXPECT_EQ(error({"help", "run", "fast"}), "command line: help run fast: expected a command, such as help run");
 }
 
@@ -190,9 +194,20 @@ TEST_F(InputErrors, ALinkIsAskedForByOneFlag) {
 TEST_F(InputErrors, FiguresThatNobodyMeantAreNotTheCompilersFault) {
   EXPECT_EQ(error({"compile", "opt-6.7b", "--hardware", "a10", "--device-memory", "10GiB", "--h2d-bandwidth", "1B/s",
                    "--dry-run"}),
-            "command line: --h2d-bandwidth = 1B/s: expected one by which every step takes less than 1e+06 s");
+            "command line: --h2d-bandwidth = 1B/s: expected one by which every step takes less than 8796.09 s");
   EXPECT_EQ(error({"compile", "opt-6.7b", "--hardware", "a10", "--flops-f16", "1FLOP/s", "--dry-run"}),
-            "command line: --flops-f16 = 1FLOP/s: expected one by which every step takes less than 1e+06 s");
+            "command line: --flops-f16 = 1FLOP/s: expected one by which every step takes less than 8796.09 s");
+  // What a plan's steps may take at most is what a price may be: a step of three hours is no plan's. 10,000 s are more,
+  // and so are 400 MB at 1 KB/s.
+  for (const auto &[flag, value] : {std::pair("--h2d-bandwidth", "1KB/s"),
+                                    {"--copy-latency", "10000s"},
+                                    {"--launch-overhead", "10000s"},
+                                    {"--flops-f16", "100FLOP/s"},
+                                    {"--flops-efficiency", "1e-12"},
+                                    {"--link-efficiency", "1e-9"}})
+    EXPECT_EQ(error({"compile", "opt-6.7b", "--hardware", "a10", "--device-memory", "10GiB", flag, value, "--dry-run"}),
+              "command line: " + std::string(flag) + " = " + value +
+                  ": expected one by which every step takes less than 8796.09 s");
 }
 
 TEST_F(InputErrors, KeysOfAJobAreNamedWithItsFile) {

@@ -167,6 +167,8 @@ TEST_F(OutputFiles, DumpedIrReplacesIrOnly) {
   writeText(path("ir/mine.mlir"), "module {}\n");
   refused(words, 2, "a file is there, and it is no IR of headrace");
   fs::remove_all(path("ir"));
+  const std::string model = copyModel(kModel);
+  refused(compile(model, path("b.plan"), {"--dump-ir", model}), 2, "it is the model's folder: expected another one");
   writeText(path("ir"), "a file");
   neverWritten(words, "--dump-ir = \"" + path("ir") + "\": a file: expected a folder");
 }
@@ -177,6 +179,12 @@ TEST_F(OutputFiles, StandardOutputAndDevices) {
                "--output = \"-\": standard output is for the report: expected a file's name");
   for (const char *flag : {"--logits", "--trace"})
     neverWritten({"run", path("a.plan"), "--prompt-ids", "1", flag, "-"}, "standard output is for the report");
+  neverWritten({"timeline", path("a.plan"), "-o", path("t.pdf")}, "what is drawn is SVG: expected a name such as");
+  neverWritten(compile(golden(kModel), path("p.png")), "what is written is a plan: expected another name");
+  neverWritten({"run", path("a.plan"), "--prompt-ids", "1", "--trace", path("t.svg")},
+               "what is written is JSON: expected a name such as trace.json, or --timeline");
+  neverWritten({"timeline", path("a.plan"), "-o", path("a.plan") + "/x"},
+               "a.plan is a file: expected a file in a folder");
   const Outcome drawn = headrace({"timeline", path("a.plan"), "--width", "80"});
   EXPECT_EQ(headrace({"timeline", path("a.plan"), "--width", "80", "-o", "-"}).out, drawn.out);
   neverWritten(compile(golden(kModel), "/dev/null"), "a device: expected a file's name");

@@ -343,15 +343,18 @@ TEST_F(Run, RequestsThatCannotBeServedAreRefusedByNameBeforeAnythingRuns) {
   refused(run(file, {"--prompt-ids", "1", "--top-p", "0"}), 2, "--top-p = \"0\": expected more than 0 and at most 1");
   refused(run(file, {"--prompt-ids", "1", "--stop-ids", "1;2"}), 2, "--stop-ids");
   refused(run(file, {}), 2,
-          "expected one of --prompt, --prompt-file, --prompts and --messages, or --prompt-ids, --prompt-ids-file or "
-          "--random-input-len");
+          "no prompts: expected one of --prompt, --prompt-file, --prompts and --messages, or --prompt-ids, "
+          "--prompt-ids-file or --random-input-len");
   refused(run(file, {"--prompt-ids", "1", "--random-input-len", "3"}), 2,
-          "expected one of --prompt, --prompt-file, --prompts and --messages, or --prompt-ids");
+          "--prompt-ids beside --random-input-len: expected one of them");
   refused(run(file, {"--prompt-ids-file", path("missing")}), 2, path("missing"));
   refused(run(golden(kModel), {"--prompt-ids", "1", "--max-new-tokens", "100000"}), 2, "positions of");
   refused(run(golden(kModel), {"--prompt-ids", "1;2;3", "--batch", "2", "--max-num-seqs", "3"}), 2,
           "--max-num-seqs = 3: expected 1 to 2, the plan's batch");
   refused(run(golden(kModel), {"--random-input-len", "1e5", "--num-prompts", "1e5"}), 2, "at most 2^31 tokens");
+  // Before 8 GiB of them are drawn.
+  refused(run(golden(kModel), {"--random-input-len", "2147483648"}), 2,
+          "--random-input-len: prompts of 2147483648 tokens with its 16 new tokens: expected at most ");
 }
 
 // Prompts that find no seat wait, whatever the scheduler; each gets the tokens that it gets alone.
@@ -365,6 +368,7 @@ TEST_F(Run, AnInterruptPrintsWhatThereIsByThen) {
   const std::string shown =
       terminal.waitUntil([](const std::string &all) { return all.find("\nwaited for") != std::string::npos; });
   EXPECT_THAT(shown, testing::ContainsRegex("tokens 0 +[0-9]+,[0-9,]+\ntokens 1 +[0-9]+,[0-9,]+\n"));
+  EXPECT_THAT(shown, HasSubstr("interrupted: ends with the iteration that runs"));
   EXPECT_THAT(shown, HasSubstr("interrupted      2 of 2 replies are what there was by then"));
   EXPECT_EQ(terminal.status(), 128 + SIGINT);
   EXPECT_EQ(files(), std::vector<std::string>{}); // of half a run no logits are written

@@ -184,6 +184,19 @@ TEST_F(Text, PromptsAndMessagesComeFromPipesToo) {
   refused(run("qwen3-chat", {"-f", path("")}), 2, "a folder: expected a file");
 }
 
+// A stream that is closed is no file that is opened later, such as the weights.
+TEST_F(Text, ClosedStreamsAreNobodysFiles) {
+  const std::string model = golden(modelOf("qwen3-chat")) + " --hardware host --max-new-tokens 2 ";
+  for (const char *from : {"-f -", "--prompts -", "--messages -", "--prompt-ids-file /dev/stdin"}) {
+    const Outcome closed = shell("$HEADRACE run " + model + from + " <&-");
+    EXPECT_EQ(closed.status, 2) << from;
+    EXPECT_THAT(closed.err, HasSubstr(": cannot be read: Bad file descriptor")) << from;
+  }
+  const Outcome unheard = shell("$HEADRACE run " + model + "--prompt-ids 1 >&-");
+  EXPECT_EQ(unheard.status, 1);
+  EXPECT_THAT(unheard.err, HasSubstr("error: standard output: cannot write"));
+}
+
 TEST_F(Text, TheModelsOwnSamplingIsTakenUnlessAFlagSaysOtherwise) {
   const std::string model = golden(modelOf("qwen3-chat")); // do_sample, temperature 0.6, top-k 20, top-p 0.95
   const auto tokens = [&](std::vector<std::string> more) {
@@ -252,7 +265,8 @@ TEST_F(Text, WhatIsNotUtf8IsRefusedWithItsOffsetOrReplaced) {
 
 TEST_F(Text, RefusesByName) {
   const std::string text = golden("text") + "/";
-  refused(run("qwen3-chat", {"--prompt", "a", "--prompt-ids", "1"}), 2, "expected one of --prompt, --prompt-file");
+  refused(run("qwen3-chat", {"--prompt", "a", "--prompt-ids", "1"}), 2,
+          "--prompt beside --prompt-ids: expected one of them");
   refused(run("qwen3-chat", {"--prompt-ids", "1", "--stop", "a"}), 2, "--stop beside token ids");
   refused(run("qwen3-chat", {"--prompt", "a", "--chat-template", "t.jinja"}), 2, "--chat-template beside plain texts");
   refused(run("qwen3-chat", {"--prompt", "a", "--stop", ""}), 2, "--stop = \"\"");

@@ -142,7 +142,10 @@ private:
       print(text);
       std::fflush(stdout);
     };
-    ASSIGN_OR_RETURN(reply, model_->reply(prompt, show, wasInterrupted));
+    whileBusy("\n(the reply ends with the iteration that runs; Ctrl-C once more ends the chat now)\n");
+    const absl::StatusOr<ChatReply> made = model_->reply(prompt, show, wasInterrupted);
+    whileBusy(nullptr);
+    ASSIGN_OR_RETURN(reply, made);
     if (reply.tokens.empty() && reply.end == serve::EndReason::Cancelled) {
       std::fputs("\n(nothing was said)\n", stderr);
       return false;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/commands/EngineSetup.h"
 
+#include <algorithm>
+
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
 #include "runtime/base/Units.h"
@@ -53,6 +55,11 @@ absl::Status checkScheduler(const SchedulerFlags &flags, const plan::Plan &plan)
   if (const uint64_t least = serve::SwapSpace::slotBytes(plan); swapBytes > 0 && swapBytes < least)
     return badFlag(kSwapSpace, flags.swapSpace,
                    cat("at least ", model::bytesText(least), ", a KV block of all layers"));
+  const uint64_t all = plan.hardware.hostLimit();
+  if (const uint64_t most = all - std::min(plan.hostBytes, all); swapBytes > most)
+    return badFlag(kSwapSpace, flags.swapSpace,
+                   cat("at most ", model::bytesText(most), ", which host memory of ", model::bytesText(all),
+                       " has beside the plan's ", model::bytesText(plan.hostBytes)));
   if (flags.maxNumBatchedTokens && *flags.maxNumBatchedTokens > bounds.maxNumBatchedTokens)
     return badNumber(kTokens, *flags.maxNumBatchedTokens,
                      bounds.maxNumBatchedTokens == 0

@@ -5,9 +5,12 @@
 
 namespace headrace::tools {
 
-// From here on an interrupt is told. `ends`: a second one ends the process, and where interrupts are ignored (nohup)
-// they stay so.
-void catchInterrupts(bool ends = false);
+// From here on an interrupt is told. `notice` is written to standard error at once, as what was asked for to end may
+// take a while to: with it a second one ends the process, and where interrupts are ignored (nohup) they stay so.
+void catchInterrupts(const char *notice = nullptr);
+// From here on an interrupt that comes before the last was looked away from writes `notice`, and one more ends the
+// process; nullptr: from here on they are told as before.
+void whileBusy(const char *notice);
 void letInterruptsBe(); // as before that
 bool wasInterrupted();  // since the last lookAway()
 void lookAway();

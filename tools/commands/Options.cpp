@@ -120,6 +120,19 @@ std::string firstName(const CLI::Option &option) {
   return option.get_lnames().empty() ? option.get_name() : "--" + option.get_lnames().front();
 }
 
+namespace {
+// "bench sreve llama": the word in the model's place may have been meant as a command.
+std::string meantCommand(const CLI::App &app) {
+  std::vector<std::string> names;
+  for (const CLI::App *one : app.get_subcommands([](const CLI::App *) { return true; }))
+    names.push_back(one->get_name());
+  for (const CLI::Option *option : app.get_options())
+    if (option->get_positional() && option->count() > 0)
+      return model::didYouMean(option->results().front(), names);
+  return "";
+}
+} // namespace
+
 absl::Status usageError(const CLI::ParseError &error, const std::string &command, const CLI::App &app) {
   const std::string text = error.what();
   const std::string more = cat(" (", command, " --help)");
@@ -135,8 +148,11 @@ absl::Status usageError(const CLI::ParseError &error, const std::string &command
       for (const std::string &name : option->get_lnames())
         names.push_back("--" + name);
     const std::string flag = words.empty() ? std::string() : words.front().substr(0, words.front().find('='));
+    const bool known = std::find(names.begin(), names.end(), flag) != names.end();
     return badUsage(cat(what, ": expected a flag or an argument of ", command, more,
-                        flag.starts_with("--") ? model::didYouMean(flag, names) : std::string()));
+                        known                    ? "; behind -- no flag is one"
+                        : flag.starts_with("--") ? model::didYouMean(flag, names)
+                                                 : meantCommand(app)));
   }
   constexpr std::string_view kExcludes = " excludes ";
   if (const size_t at = text.find(kExcludes);

@@ -146,9 +146,15 @@ absl::Status Outputs::checkOne(const Output &output) const {
     return badFlag(output.flag, output.path, "standard output is for the report",
                    "a file's name (./- is one of that name)");
   for (const char *other : {".png", ".jpg", ".jpeg", ".gif", ".webp", ".pdf"})
-    if (output.flag == "--svg" && output.path.ends_with(other))
-      return badFlag(output.flag, output.path, "what is written is SVG", "a name such as picture.svg");
+    if (output.path.ends_with(other))
+      return output.kind == OutputKind::Timeline || output.flag == "--svg"
+                 ? badFlag(output.flag, output.path, "what is drawn is SVG", "a name such as picture.svg")
+                 : badFlag(output.flag, output.path, cat("what is written is a ", kindName(output.kind)),
+                           "another name");
   const std::string folder = model::folderOf(output.path);
+  if (struct stat info = {}; !folder.empty() && ::stat(folder.c_str(), &info) == 0 && !S_ISDIR(info.st_mode))
+    return badFlag(output.flag, output.path, cat(folder, " is ", model::fileTypeAt(folder)),
+                   "a file in a folder that is there and can be written to");
   if (::access(folder.empty() ? "." : folder.c_str(), W_OK | X_OK) != 0)
     return badFlag(output.flag, output.path, cat("cannot write: ", std::strerror(errno)),
                    "a file in a folder that is there and can be written to");
@@ -167,6 +173,8 @@ absl::Status Outputs::checkFolder(const Output &output) const {
   struct stat info = {};
   if (::stat(output.path.c_str(), &info) == 0 && !S_ISDIR(info.st_mode))
     return badFlag(output.flag, output.path, "a file", kExpected);
+  if (std::find(inputFolders_.begin(), inputFolders_.end(), fileOf(output.path)) != inputFolders_.end())
+    return badFlag(output.flag, output.path, "it is the model's folder", "another one");
   const bool there = model::isDirectory(output.path);
   const std::string parent = model::folderOf(output.path);
   const std::string &written = there ? output.path : parent;

@@ -56,6 +56,8 @@ absl::StatusOr<Outputs> outputsOf(const RunOptions &options) {
   outputs.addInputs({options.text.tokenizer, options.text.chatTemplate});
   if (!options.timeline.empty() && !timelineFormatOf(options.timeline))
     return badFlag("--timeline", options.timeline, "a name that ends in .svg, .json or .txt");
+  if (!options.trace.empty() && timelineFormatOf(options.trace).value_or(TimelineFormat::Json) != TimelineFormat::Json)
+    return badFlag("--trace", options.trace, "what is written is JSON", "a name such as trace.json, or --timeline");
   return outputs;
 }
 
@@ -269,7 +271,9 @@ private:
       request_.onToken = [this](size_t prompt, int32_t id) { return replies_->push(prompt, id); };
       request_.onEnd = [this](size_t prompt) { return replies_->finish(prompt); };
     }
-    catchInterrupts(/*ends=*/true);
+    catchInterrupts(
+        "\nheadrace: interrupted: ends with the iteration that runs, and tells what there is; Ctrl-C again ends "
+        "it now\n");
     request_.isInterrupted = [this] { return interrupted_ = wasInterrupted(); };
     std::vector<serve::IterationSeen> seenAll;
     request_.onIteration = [&](const serve::IterationSeen &seen) {

@@ -15,6 +15,14 @@ using model::cat;
 
 constexpr int64_t kNewTokensOfIds = 16, kNewTokensOfText = 128;
 
+// Of a plan or a job that says its context, that is for checkPrompts() to say.
+absl::Status checkLength(std::string_view what, int64_t tokens, int64_t newTokens, const model::ModelSpec &model) {
+  if (newTokens <= model.longestContext() - tokens)
+    return absl::OkStatus();
+  return absl::InvalidArgumentError(cat(what, " of ", tokens, " tokens with its ", newTokens,
+                                        " new tokens: expected at most ", model::longestContextText(model)));
+}
+
 absl::StatusOr<Prompts> readPrompts(const PromptFlags &flags, int64_t vocab, uint64_t seed) {
   if (flags.randomLength)
     return randomPrompts(flags.count.value_or(1), *flags.randomLength, vocab, seed);
@@ -26,6 +34,23 @@ absl::StatusOr<Prompts> readPrompts(const PromptFlags &flags, int64_t vocab, uin
   if (flags.ids->find_first_of("./") != std::string::npos)
     return badFlag("--prompt-ids", *flags.ids, "token ids such as \"1,2,3;4,5\", or a file of them that is there");
   return parsePromptIds(*flags.ids, "command line: --prompt-ids");
+}
+
+// By what prompts were given: one flag of each way there is.
+std::vector<std::string_view> waysOf(const PromptFlags &flags) {
+  std::vector<std::string_view> ways;
+  if (isText(flags))
+    ways.push_back(!flags.texts.empty()       ? "--prompt"
+                   : !flags.textFiles.empty() ? "--prompt-file"
+                   : !flags.lists.empty()     ? "--prompts"
+                                              : "--messages");
+  if (flags.ids)
+    ways.push_back("--prompt-ids");
+  if (!flags.idsFile.empty())
+    ways.push_back("--prompt-ids-file");
+  if (flags.randomLength)
+    ways.push_back("--random-input-len");
+  return ways;
 }
 
 const std::vector<int32_t> &longestOf(const Prompts &prompts) {
@@ -41,9 +66,11 @@ absl::Status checkPromptFlags(const PromptFlags &flags, const TextFlags &text) {
     files.insert(files.end(), more->begin(), more->end());
   if (std::count_if(files.begin(), files.end(), [](const std::string &f) { return f == "-" || f == "/dev/stdin"; }) > 1)
     return badUsage("prompts from standard input, more than once: expected it once, as it can be read once");
-  const int ways = (flags.ids ? 1 : 0) + (flags.idsFile.empty() ? 0 : 1) + (flags.randomLength ? 1 : 0) + isText(flags);
-  if (ways != 1)
-    return badUsage("expected one of --prompt, --prompt-file, --prompts and --messages, or --prompt-ids, "
+  const std::vector<std::string_view> ways = waysOf(flags);
+  if (ways.size() > 1)
+    return badUsage(cat(ways[0], " beside ", ways[1], ": expected one of them"));
+  if (ways.empty())
+    return badUsage("no prompts: expected one of --prompt, --prompt-file, --prompts and --messages, or --prompt-ids, "
                     "--prompt-ids-file or --random-input-len");
   if (const std::string flag = textFlagOf(text); !isText(flags) && !flag.empty())
     return badUsage(cat(flag, " beside token ids: expected a text (--prompt, --prompt-file, --prompts, --messages)"));
@@ -71,6 +98,9 @@ absl::StatusOr<RunPrompts> readRunPrompts(const RunOptions &options, const RunSo
     ASSIGN_OR_RETURN(prompts, out.text->prompts(options.prompts));
     out.prompts = std::move(prompts);
   } else {
+    if (const auto &length = options.prompts.randomLength) // before they are drawn
+      RETURN_IF_ERROR(checkLength("--random-input-len: prompts", *length,
+                                  options.maxNewTokens.value_or(kNewTokensOfIds), source.model()));
     ASSIGN_OR_RETURN(prompts, readPrompts(options.prompts, source.model().vocab, options.seed));
     out.prompts = std::move(prompts);
   }
@@ -82,11 +112,7 @@ absl::StatusOr<RunPrompts> readRunPrompts(const RunOptions &options, const RunSo
   out.lengthIs = options.maxNewTokens                   ? "--max-new-tokens"
                  : out.maxNewTokens == kNewTokensOfText ? "the default of --max-new-tokens"
                                                         : "the end of the context";
-  // Of a plan or a job that says its context, that is for checkPrompts() to say.
-  if (out.maxNewTokens > source.model().longestContext() - tokens)
-    return absl::InvalidArgumentError(cat("prompt ", &longest - out.prompts.data(), " of ", tokens, " tokens with its ",
-                                          out.maxNewTokens, " new tokens: expected at most ",
-                                          model::longestContextText(source.model())));
+  RETURN_IF_ERROR(checkLength(cat("prompt ", &longest - out.prompts.data()), tokens, out.maxNewTokens, source.model()));
   return out;
 }
 
