@@ -6,6 +6,7 @@
 #include "absl/strings/match.h"
 #include "runtime/base/FileIo.h"
 #include "runtime/base/JsonReader.h"
+#include "runtime/base/Names.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
 #include "runtime/model/CheckpointFiles.h"
@@ -290,7 +291,7 @@ absl::StatusOr<HfFolder> readHfFolder(const std::string &folder, const FolderOpt
   const absl::Status adapter = refuseAdapter(folder);
   if (!options.ignoreAdapter)
     RETURN_IF_ERROR(adapter);
-  ASSIGN_OR_RETURN(spec, parseHfConfig(text, path, nameOf(baseName(folder))));
+  ASSIGN_OR_RETURN(spec, parseHfConfig(text, path, nameForFolder(baseName(folder))));
   HfFolder out;
   out.spec = std::move(spec);
   if (!adapter.ok())
