@@ -10,13 +10,13 @@
 #include "absl/types/span.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Units.h"
-#include "runtime/cost/CostModel.h"
 #include "runtime/model/ModelSpec.h"
+#include "runtime/plan/PlanStructure.h"
 
 namespace headrace::compiler {
 namespace {
 
-constexpr double kLongestSeconds = static_cast<double>(cost::kLongestStepNs) * 1e-9;
+constexpr double kLongestSeconds = static_cast<double>(plan::kMaxDurationNs) * 1e-9;
 
 struct Figure {
   std::string key, value;
@@ -55,7 +55,7 @@ absl::Status checkDurations(const plan::Plan &plan) {
   const auto check = [&](uint32_t schedule, absl::Span<const uint64_t> durationsNs) -> absl::Status {
     const plan::Schedule &of = plan.schedules[schedule];
     const auto at =
-        std::find_if(durationsNs.begin(), durationsNs.end(), [](uint64_t ns) { return ns >= cost::kLongestStepNs; });
+        std::find_if(durationsNs.begin(), durationsNs.end(), [](uint64_t ns) { return ns > plan::kMaxDurationNs; });
     if (at == durationsNs.end())
       return absl::OkStatus();
     const plan::Step &step = of.steps[static_cast<size_t>(at - durationsNs.begin())];

@@ -13,7 +13,6 @@
 #include "kernels/Types.h"
 #include "runtime/base/Boxed.h"
 #include "runtime/base/DType.h"
-#include "runtime/base/LongestStep.h"
 #include "runtime/job/Hardware.h"
 #include "runtime/model/WeightLayout.h"
 
@@ -92,7 +91,8 @@ public:
   virtual double slowestFactor() const { return 1; }
 };
 
-using model::kLongestStepNs; // no step is priced above it
+// No step is priced above this (about 11 days), so that no sum over a schedule of 18,000 steps overflows.
+inline constexpr uint64_t kLongestStepNs = 1'000'000'000'000'000;
 
 // To the nearest whole nanosecond, at most kLongestStepNs: a rate of zero (a figure the profile does not have) makes
 // the longest step, never a NaN.

@@ -15,10 +15,11 @@ namespace headrace::plan {
 // Bounds on counts and amounts, wide of any machine, so that sums and products of a few stay inside 64 bits.
 inline constexpr uint64_t kMaxBytes = uint64_t{1} << 53; // of a buffer, an address, a step's amounts
 inline constexpr uint32_t kMaxBuffers = 1u << 18;
-inline constexpr uint64_t kMaxSteps = uint64_t{1} << 20;     // of a schedule; also edges / 4, operands / 16
-inline constexpr uint64_t kMaxSchedules = uint64_t{1} << 14; // also placements, states, variants, transitions
-inline constexpr uint64_t kMaxMetaBytes = uint64_t{1} << 32; // offsets in IterationMeta have 32 bits
-inline constexpr size_t kLongestText = 16384;                // of the reason and of paths
+inline constexpr uint64_t kMaxSteps = uint64_t{1} << 20;      // of a schedule; also edges / 4, operands / 16
+inline constexpr uint64_t kMaxSchedules = uint64_t{1} << 14;  // also placements, states, variants, transitions
+inline constexpr uint64_t kMaxDurationNs = uint64_t{1} << 43; // 2.4 hours
+inline constexpr uint64_t kMaxMetaBytes = uint64_t{1} << 32;  // offsets in IterationMeta have 32 bits
+inline constexpr size_t kLongestText = 16384;                 // of the reason and of paths
 
 struct StructureFault {
   uint32_t schedule = kNone;

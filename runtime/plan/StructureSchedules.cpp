@@ -6,7 +6,6 @@
 #include <tuple>
 
 #include "kernels/Kernels.h"
-#include "runtime/base/LongestStep.h"
 #include "runtime/model/ModelSpec.h"
 #include "runtime/plan/BlockRuns.h"
 #include "runtime/plan/Cycles.h"
@@ -258,8 +257,8 @@ bool StructureCheck::checkDurations(const std::vector<uint64_t> &durations, uint
   if (durations.size() != steps)
     return fail(path, ".durations_ns has ", durations.size(), " entries, its schedule has ", steps, " steps");
   for (size_t i = 0; i < durations.size(); ++i)
-    if (durations[i] > model::kLongestStepNs)
-      return atMost(durations[i], model::kLongestStepNs, path, ".durations_ns[", i, "]");
+    if (durations[i] > kMaxDurationNs)
+      return atMost(durations[i], kMaxDurationNs, path, ".durations_ns[", i, "]");
   return true;
 }
 

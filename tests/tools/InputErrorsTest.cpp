@@ -197,8 +197,7 @@ TEST_F(InputErrors, FiguresThatNobodyMeantAreNotTheCompilersFault) {
             "command line: --h2d-bandwidth = 1B/s: expected one by which every step takes less than 8796.09 s");
   EXPECT_EQ(error({"compile", "opt-6.7b", "--hardware", "a10", "--flops-f16", "1FLOP/s", "--dry-run"}),
             "command line: --flops-f16 = 1FLOP/s: expected one by which every step takes less than 8796.09 s");
-  // What a plan's steps may take at most is what a price may be: a step of three hours is no plan's. 10,000 s are more,
-  // and so are 400 MB at 1 KB/s.
+  // Prices may be longer than what a plan's steps may take. 10,000 s are more, and so are 400 MB at 1 KB/s.
   for (const auto &[flag, value] : {std::pair("--h2d-bandwidth", "1KB/s"),
                                     {"--copy-latency", "10000s"},
                                     {"--launch-overhead", "10000s"},
