@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstddef>
-#include <string>
 #include <string_view>
 
 namespace headrace::model {
@@ -18,14 +17,5 @@ inline bool isName(std::string_view text) {
   return !text.empty() && text.size() <= kLongestName;
 }
 inline constexpr std::string_view kNameExpected = "1 to 256 bytes without control characters";
-
-// What a folder is called may be no name: what a terminal would obey is "_" in it, and what is too long is cut.
-inline std::string nameForFolder(std::string_view folder) {
-  std::string name(folder.substr(0, kLongestName));
-  for (char &c : name)
-    if (!isName({&c, 1}))
-      c = '_';
-  return name;
-}
 
 } // namespace headrace::model

@@ -285,13 +285,16 @@ absl::StatusOr<ModelSpec> parseHfConfig(std::string_view text, const std::string
 
 absl::StatusOr<HfFolder> readHfFolder(const std::string &folder, const FolderOptions &options) {
   const std::string path = joinPath(folder, "config.json");
+  if (!isName(baseName(folder))) // plans have both
+    return absl::InvalidArgumentError(
+        cat("\"", escaped(folder), "\": the name of a folder is its model's: expected ", kNameExpected));
   if (!isThere(path))
     return absl::NotFoundError(cat(path, ": no such file", otherContentsText(folder)));
   ASSIGN_OR_RETURN(text, readTextFile(path));
   const absl::Status adapter = refuseAdapter(folder);
   if (!options.ignoreAdapter)
     RETURN_IF_ERROR(adapter);
-  ASSIGN_OR_RETURN(spec, parseHfConfig(text, path, nameForFolder(baseName(folder))));
+  ASSIGN_OR_RETURN(spec, parseHfConfig(text, path, baseName(folder)));
   HfFolder out;
   out.spec = std::move(spec);
   if (!adapter.ok())

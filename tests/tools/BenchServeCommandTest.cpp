@@ -574,7 +574,7 @@ TEST_F(BenchServe, RefusesBadFlags) {
   bad({"--top-p", "0.5"}, "--top-p = 0.5");
   bad({"--placement", "3"}, "--placement = 3");
   bad({"--svg", path("no/such/folder.svg")}, "folder.svg");
-  bad({"--svg", path("x.png")}, "x.png\": what is written is SVG: expected a name such as picture.svg");
+  bad({"--svg", path("x.png")}, "x.png\": what is drawn is SVG: expected a name such as picture.svg");
   bad({"-o", path("no/such/folder.json")}, "folder.json");
   bad({"-o", path("four.toml")}, "four.toml");
   refused({"bench", "serve"}, 2, "no model");

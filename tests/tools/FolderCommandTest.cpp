@@ -75,18 +75,6 @@ TEST_F(Folders, ATiedModelMayHoldItsHeadAlone) {
   }
 }
 
-// Whatever a folder is called, its model has a name that can be printed.
-TEST_F(Folders, AFolderMayBeCalledWhatNoModelMay) {
-  const char *golden = "qwen2-7-tied-f32";
-  for (const std::string &name : {std::string("a\nb"), std::string("\x1b[31mred")}) {
-    const std::string copy = copyModel(golden), called = path(name);
-    std::filesystem::rename(copy, called);
-    givesTheTokensOf(golden, called, {}, 16);
-    EXPECT_THAT(json({"compile", called, "--hardware", "host", "--dry-run"})["model"]["name"].get<std::string>(),
-                testing::AnyOf("a_b", "_[31mred"));
-  }
-}
-
 TEST_F(Folders, FilesThatNothingNamesAreNobodys) {
   const char *golden = "llama-7-gqa-llama3-f32";
   const std::string copy = copyModel(golden), stray = copy + "/consolidated.safetensors";

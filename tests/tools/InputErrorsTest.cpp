@@ -137,8 +137,7 @@ TEST_F(InputErrors, HelpAndVersionAreCommandsToo) {
   EXPECT_THAT(error({"help", "rum"}), HasSubstr("; did you mean run?"));
   EXPECT_THAT(error({"bench", "sreve", "opt-6.7b"}), HasSubstr("opt-6.7b: expected a flag or an argument of headrace "
                                                                "bench (headrace bench --help); did you mean serve?"));
-  EXPECT_THAT(error({"compile", "opt-6.7b", "--", "--json"}), HasSubstr("--json: expected a flag or an argument"));
-  EXPECT_THAT(error({"compile", "opt-6.7b", "--", "--json"}), testing::EndsWith("; behind -- no flag is one"));
+  EXPECT_THAT(error({"compile", "opt-6.7b", "--", "--batch"}), testing::EndsWith("; behind -- no flag is one"));
   EXPECT_EQ(error({"help", "run", "fast"}), "command line: help run fast: expected a command, such as help run");
 }
 
@@ -203,7 +202,7 @@ TEST_F(InputErrors, FiguresThatNobodyMeantAreNotTheCompilersFault) {
                                     {"--launch-overhead", "10000s"},
                                     {"--flops-f16", "100FLOP/s"},
                                     {"--flops-efficiency", "1e-12"},
-                                    {"--link-efficiency", "1e-9"}})
+                                    {"--link-efficiency", "1e-09"}})
     EXPECT_EQ(error({"compile", "opt-6.7b", "--hardware", "a10", "--device-memory", "10GiB", flag, value, "--dry-run"}),
               "command line: " + std::string(flag) + " = " + value +
                   ": expected one by which every step takes less than 8796.09 s");
@@ -320,7 +319,8 @@ TEST_F(InputErrors, NamesArePrintable) {
   const std::string folder = path("new\nline");
   fs::copy(golden(kModel), folder);
   before = files();
-  EXPECT_THAT(error({"compile", folder, "--hardware", "host", "--dry-run"}), HasSubstr(kExpected));
+  EXPECT_THAT(error({"compile", folder, "--hardware", "host", "--dry-run"}),
+              testing::EndsWith(std::string("new\\nline\": the name of a folder is its model's") + kExpected));
 }
 
 TEST_F(InputErrors, ABudgetIsNotAboveTheMemoryThatThereIs) {

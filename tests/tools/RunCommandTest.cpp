@@ -354,7 +354,7 @@ TEST_F(Run, RequestsThatCannotBeServedAreRefusedByNameBeforeAnythingRuns) {
   refused(run(golden(kModel), {"--random-input-len", "1e5", "--num-prompts", "1e5"}), 2, "at most 2^31 tokens");
   // Before 8 GiB of them are drawn.
   refused(run(golden(kModel), {"--random-input-len", "2147483648"}), 2,
-          "--random-input-len: prompts of 2147483648 tokens with its 16 new tokens: expected at most ");
+          "--random-input-len: prompt 0 of 2147483648 tokens with its 16 new tokens: expected at most ");
 }
 
 // Prompts that find no seat wait, whatever the scheduler; each gets the tokens that it gets alone.
@@ -493,7 +493,7 @@ TEST_F(Run, APlanTakesNoFlagsThatItHasDecided) {
 
 TEST_F(Run, OutputsThatCannotBeWrittenAreRefusedBeforeTheRun) {
   for (const char *flag : {"--logits", "--trace", "--timeline"})
-    refused(run(golden(kModel), {"--prompt-ids", "1", flag, path("no/such/folder/x.svg")}), 2, "cannot write");
+    refused(run(golden(kModel), {"--prompt-ids", "1", flag, path("no/such/folder/x.json")}), 2, "cannot write");
   refused(run(golden(kModel), {"--prompt-ids", "1", "--timeline", path("t.png")}), 2,
           "expected a name that ends in .svg, .json or .txt");
 }

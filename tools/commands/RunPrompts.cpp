@@ -99,7 +99,7 @@ absl::StatusOr<RunPrompts> readRunPrompts(const RunOptions &options, const RunSo
     out.prompts = std::move(prompts);
   } else {
     if (const auto &length = options.prompts.randomLength) // before they are drawn
-      RETURN_IF_ERROR(checkLength("--random-input-len: prompts", *length,
+      RETURN_IF_ERROR(checkLength("--random-input-len: prompt 0", *length,
                                   options.maxNewTokens.value_or(kNewTokensOfIds), source.model()));
     ASSIGN_OR_RETURN(prompts, readPrompts(options.prompts, source.model().vocab, options.seed));
     out.prompts = std::move(prompts);

@@ -42,6 +42,10 @@ cost::Identity recordIdentity(const model::Job &job, bool simulated) {
 
 absl::Status checkSameHardware(const cost::Record &record, const model::Hardware &expected, std::string_view where) {
   static const std::set<std::string> kMemories = {"name", "kind", "memory", "reserve", "host_memory", kLimit};
+  if (expected.kind == model::DeviceKind::Host && record.hardware.threads != expected.threads)
+    return absl::InvalidArgumentError(model::cat(where, ": hardware.threads = ", record.hardware.threads,
+                                                 ": this record was measured with so many threads, expected ",
+                                                 expected.threads, " (--threads)"));
   // What a limit leaves of all threads' bandwidth is what counts.
   if (simulated(record) && record.hardware.bandwidth() != expected.bandwidth())
     return absl::InvalidArgumentError(model::cat(
@@ -49,10 +53,6 @@ absl::Status checkSameHardware(const cost::Record &record, const model::Hardware
         ": this record was measured under another profile, expected ", model::bandwidthText(expected.bandwidth())));
   static const std::set<std::string> kLink = {"h2d_bandwidth", "d2h_bandwidth", "duplex_bandwidth", "copy_latency",
                                               "link_efficiency"};
-  if (expected.kind == model::DeviceKind::Host && record.hardware.threads != expected.threads)
-    return absl::InvalidArgumentError(model::cat(where, ": hardware.threads = ", record.hardware.threads,
-                                                 ": this record was measured with so many threads, expected ",
-                                                 expected.threads, " (--threads)"));
   std::map<std::string, std::string> measured;
   for (const auto &[key, value] : model::hardwareEntries(record.hardware))
     measured[key] = value;
