@@ -2,7 +2,7 @@
 //
 // Plans stay what they are, byte for byte: a hash of each plan file, and what it says in words, as committed beside
 // this file. Left out of the hash, as they are words or depend on where the project lies: the compiler's version, the
-// reason and the names of placements (plan-texts.txt has these two), and the folder of the model.
+// reason and the names of placements (plan-texts.txt has these two), and the folders of the model and of a record.
 //
 //   HEADRACE_WRITE_PLAN_HASHES=1 plan_hashes     writes both files anew; a commit that does changes nothing else
 #include <gtest/gtest.h>
@@ -25,6 +25,10 @@ namespace headrace::tools {
 namespace {
 
 using Words = std::vector<std::string>;
+
+// Of profile --device sim, but for `interference` and `spread`, where sim has none: a compute step takes 1.25 times as
+// long beside copies, a copy starts 3 us late, and the slowest iterations take 1.1 times their prediction.
+constexpr const char *kRecord = "llama-7.record.toml";
 
 struct Case {
   std::string source; // as the command line has it; a golden's name begins with "golden/", its hardware is the host
@@ -117,9 +121,98 @@ std::vector<Case> miniBatches() {
       {"golden/llama-7-gqa-llama3-f32", "--batch 8 --context 64 --mini-batches 4 --interval 1 --residuals host"}};
 }
 
+// Activation blocks: shares that are stated and found, their home, in one mini-batch and in four.
+std::vector<Case> activations() {
+  const std::string opt = "--hardware a10 --batch 16 --context 1024 --contexts 1024 --new-tokens 16,64 ";
+  std::vector<Case> cases;
+  for (const char *home : {"device", "host", "auto"})
+    for (const int miniBatches : {1, 4}) {
+      const std::string how = absl::StrCat(" --act-home ", home, " --mini-batches ", miniBatches);
+      for (const char *ratio : {"0.5", "1", "auto"})
+        cases.push_back(
+            {"golden/llama-7-gqa-llama3-f32",
+             absl::StrCat("--batch 8 --context 64 --interval 3 --kv-device-memory 150KiB --act-ratio ", ratio, how)});
+      cases.push_back({"golden/opt-12-gelu-f16",
+                       absl::StrCat("--batch 8 --context 64 --kv-device-memory 260KiB --act-ratio 0.5", how)});
+      cases.push_back({"opt-6.7b", absl::StrCat(opt, "--sequences ", miniBatches == 4 ? "4" : "4,16",
+                                                " --kv-device-memory 0B --act-ratio 0.25", how)});
+    }
+  cases.insert(cases.end(),
+               {{"opt-6.7b", opt + "--sequences 4,16 --policy hybridserve --device-memory 16GiB"},
+                {"opt-6.7b", opt + "--sequences 4 --mini-batches 4 --policy hybridserve --device-memory 16GiB"},
+                {"opt-13b", "--hardware rtx4090-hybridserve --batch 32 --mini-batches 2 --context 512 --sequences 16 "
+                            "--contexts 512 --new-tokens 16 --policy hybridserve --act-ratio 0.5"},
+                {"golden/opt-12-gelu-f16", "--batch 8 --context 64 --kv-device-memory 150KiB --policy hybridserve"}});
+  return cases;
+}
+
+// An expansion, stated and found, alone and under pie.
+std::vector<Case> expansions() {
+  std::vector<Case> cases;
+  for (const std::string expansion : {"1.5", "auto"})
+    for (const std::string policy : {"", " --policy pie"})
+      cases.insert(
+          cases.end(),
+          {{"llama-3.1-8b", "--hardware a10 --batch 4 --context 8192 --sequences 4 --contexts 256,8192 --new-tokens 64 "
+                            "--device-memory 18GiB --expansion " +
+                                expansion + policy},
+           {"golden/opt-7-tied-f32",
+            "--batch 8 --context 64 --kv-device-memory 200KiB --expansion " + expansion + policy}});
+  return cases;
+}
+
+// What rotates: places in an order, written back whole and where dirty; residuals on the host beside tails; units that
+// are brought for several mini-batches.
+std::vector<Case> rotations() {
+  const std::string small = "--batch 8 --context 64 ";
+  std::vector<Case> cases;
+  for (const char *model :
+       {"golden/llama-7-gqa-llama3-f32", "golden/opt-12-gelu-f16", "golden/qwen3-12-tied-bias-bf16"})
+    for (const char *flags : {"--kv-places 2 --kv-write-back all", "--kv-places 4 --kv-write-back all",
+                              "--kv-places 3 --kv-write-back dirty --interval 3"})
+      cases.push_back({model, absl::StrCat(small, "--kv-device-memory 150KiB ", flags)});
+  for (const char *model : {"golden/llama-7-gqa-llama3-f32", "golden/opt-12-gelu-f16"})
+    for (const char *tails : {"", " --kv-device-memory 150KiB"})
+      for (const char *interval : {"none", "1", "3"})
+        cases.push_back({model, absl::StrCat(small, "--mini-batches 2 --residuals host --interval ", interval, tails)});
+  for (const char *miniBatches : {"2", "4"})
+    for (const char *flags : {"--interval 1", "--offload-layers 2 --kv-device-memory 150KiB"})
+      cases.push_back({"golden/opt-7-tied-f32", absl::StrCat(small, flags, " --offload-embedding on --offload-head on ",
+                                                             "--mini-batches ", miniBatches)});
+  return cases;
+}
+
+// Caches that grow as placements give memory back, instances that are planned apart, and prices of a record by which
+// compute and copies disturb each other.
+std::vector<Case> priced() {
+  const std::string model = "golden/llama-7-gqa-llama3-f32";
+  std::vector<Case> cases = {
+      {"opt-6.7b", "--hardware a10 --batch 16 --context 256 --policy select-n --slo-factor 3 --placements 3 "
+                   "--elastic-kv on"},
+      {"llama-3.1-8b", "--hardware a10 --batch 16 --context 256 --policy headrace --slo-factor 3 --placements 3 "
+                       "--elastic-kv on"}};
+  for (const std::string &golden :
+       {model, std::string("golden/opt-7-tied-f32"), std::string("golden/qwen2-7-tied-f32")})
+    for (const char *placements : {"2", "3"})
+      cases.push_back({golden, absl::StrCat("--batch 4 --context 96 --policy headrace --slo-factor 3 --elastic-kv on "
+                                            "--placements ",
+                                            placements)});
+  for (const char *golden : {"golden/llama-7-gqa-llama3-f32", "golden/opt-12-gelu-f16"})
+    for (const char *policy : {"headrace", "select-n"})
+      cases.push_back({golden, absl::StrCat("--batch 4 --context 96 --instances apart --placements 4 --slo-factor 2 ",
+                                            "--policy ", policy)});
+  for (const char *policy :
+       {"headrace --slo-factor 2", "select-n --slo-factor 2", "interval --interval 3",
+        "interval --kv-device-memory 60KiB --kv-write-back dirty", "pie --kv-device-memory 60KiB", "hybridserve"})
+    cases.push_back({model, absl::StrCat("--batch 2 --context 64 --record ", kRecord, " --policy ", policy)});
+  return cases;
+}
+
 struct Fixed {
   std::string hash, text;
 };
+
+std::string pathOf(const std::string &file) { return absl::StrCat(sourceDir(), "/tests/plans/", file); }
 
 Fixed fixedOf(const Case &one) {
   char folder[] = "/tmp/headrace-plan-XXXXXX";
@@ -130,7 +223,7 @@ Fixed fixedOf(const Case &one) {
   if (one.source.rfind(golden, 0) == 0)
     words = {"compile", absl::StrCat(sourceDir(), "/tests/", one.source), "--hardware", "host"};
   for (const std::string &word : Words(absl::StrSplit(one.flags, ' ')))
-    words.push_back(word);
+    words.push_back(word == kRecord ? pathOf(word) : word);
   words.insert(words.end(), {"--allow-missed", "-o", file});
   const Outcome made = headrace(words);
   Fixed fixed;
@@ -144,7 +237,8 @@ Fixed fixedOf(const Case &one) {
                                    [&](std::string *out, const plan::Placement &p) { absl::StrAppend(out, name(p)); }),
                      "\n");
     plan->compilerVersion = plan->reason = "";
-    plan->modelPath = std::filesystem::path(plan->modelPath).filename().string();
+    for (std::string *path : {&plan->modelPath, &plan->goal.record})
+      *path = std::filesystem::path(*path).filename().string();
     for (plan::Placement &placement : plan->placements)
       placement.name = "";
     for (plan::Schedule &schedule : plan->schedules)
@@ -159,11 +253,10 @@ Fixed fixedOf(const Case &one) {
   return fixed;
 }
 
-std::string pathOf(const char *file) { return absl::StrCat(sourceDir(), "/tests/plans/", file); }
-
 TEST(PlanHashes, AreThoseCommitted) {
   std::vector<Case> cases = goldens();
-  for (const std::vector<Case> &more : {shapes(), others(), splitCaches(), miniBatches()})
+  for (const std::vector<Case> &more :
+       {shapes(), others(), splitCaches(), miniBatches(), activations(), expansions(), rotations(), priced()})
     cases.insert(cases.end(), more.begin(), more.end());
   std::string hashes, texts;
   for (const Case &one : cases) {
