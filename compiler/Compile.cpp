@@ -213,9 +213,8 @@ absl::StatusOr<plan::Plan> compileWithBestShare(const CompileRequest &request) {
     return shareTimes(plans.emplace(part, std::move(plan)).first->second);
   };
   std::string algorithm1 = "Algorithm 1 was not asked: memory does not hold keys and values alone";
-  const bool kept = request.policy.actHome != model::ActHome::None; // else nothing is recomputed from activations
   const auto start = [&]() -> std::optional<int64_t> {
-    if (!kept || !plans.contains(0))
+    if (!plans.contains(0))
       return std::nullopt;
     const absl::StatusOr<HybridShare> share = hybridShare(request, roomOf(plans.at(0)));
     algorithm1 =
@@ -239,8 +238,7 @@ absl::StatusOr<plan::Plan> compileWithBestShare(const CompileRequest &request) {
   absl::StrAppend(&plan.reason, ". Activation blocks: the share of ", model::actShareText(with(choice.part)),
                   " takes the least of those tried (", tried, "); compute alone ", msText(times.computeNs),
                   ", link alone ", msText(times.linkNs), ": ", lanesText(times, choice.binding));
-  if (kept)
-    absl::StrAppend(&plan.reason, ". ", algorithm1);
+  absl::StrAppend(&plan.reason, ". ", algorithm1);
   return plan;
 }
 

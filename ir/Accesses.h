@@ -15,7 +15,7 @@ inline Access update(mlir::Value value, Arg arg) { return {value, AccessKind::Re
 // written as well. Keys and values that are recomputed.
 inline Arg cacheArg(mlir::Value value) {
   mlir::Operation *const made = rangeOf(value).getDefiningOp();
-  if (llvm::isa_and_nonnull<RecomputeKvOp, EmptyKvOp>(made))
+  if (llvm::isa_and_nonnull<RecomputeKvOp>(made))
     return Arg::KvRecomputed;
   return llvm::isa_and_nonnull<KvOp>(made) ? Arg::Kv : Arg::KvTail;
 }

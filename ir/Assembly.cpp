@@ -65,7 +65,7 @@ ParseResult parseStep(OpAsmParser &parser, StepInfo &step) {
       return failure();
     step.lane = symbolizeLane(word);
     if (!step.lane)
-      return parser.emitError(loc) << "expected compute, h2d, d2h, p2p, cpu or disk, got '" << word << "'";
+      return parser.emitError(loc) << "expected compute, h2d, d2h or cpu, got '" << word << "'";
   }
   while (succeeded(parser.parseOptionalComma())) {
     if (parser.getCurrentLocation(&loc) || parser.parseKeyword(&word))
@@ -77,8 +77,6 @@ ParseResult parseStep(OpAsmParser &parser, StepInfo &step) {
       step.resizable = true;
     else if (word == "mini_batch")
       result = parseSmall(parser, word, step.miniBatch);
-    else if (word == "threads")
-      result = parseSmall(parser, word, step.threads);
     else if (word == "flops")
       result = parseAmount(parser, word, step.flops);
     else if (word == "device_bytes")
@@ -86,7 +84,7 @@ ParseResult parseStep(OpAsmParser &parser, StepInfo &step) {
     else if (word == "link_bytes")
       result = parseAmount(parser, word, step.linkBytes);
     else
-      return parser.emitError(loc) << "expected direct, resizable, mini_batch, threads, flops, device_bytes or "
+      return parser.emitError(loc) << "expected direct, resizable, mini_batch, flops, device_bytes or "
                                       "link_bytes, got '"
                                    << word << "'";
     if (result)
@@ -110,7 +108,6 @@ void printStep(OpAsmPrinter &printer, Operation *, const StepInfo &step) {
   if (step.resizable)
     printer << ", resizable";
   amount("mini_batch", step.miniBatch);
-  amount("threads", step.threads);
   amount("flops", step.flops);
   amount("device_bytes", step.deviceBytes);
   amount("link_bytes", step.linkBytes);
@@ -377,7 +374,7 @@ ParseResult parseWait(OpAsmParser &parser, OpAsmParser::UnresolvedOperand &event
     return failure();
   const std::optional<Lane> where = symbolizeLane(word);
   if (!where)
-    return parser.emitError(loc) << "expected compute, h2d, d2h, p2p, cpu or disk, got '" << word << "'";
+    return parser.emitError(loc) << "expected compute, h2d, d2h or cpu, got '" << word << "'";
   lane = *where;
   return success();
 }

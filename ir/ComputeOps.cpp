@@ -68,7 +68,7 @@ int LinearOp::tiedOperand(unsigned) { return getResidual() ? 3 : -1; } // meta, 
 // A cache is one buffer, or its blocks on the device and its tail there; then what was recomputed.
 static LogicalResult verifyCache(Operation *op, mlir::ValueRange kv) {
   const auto isRecomputed = [](Value value) {
-    return llvm::isa_and_nonnull<RecomputeKvOp, EmptyKvOp>(rangeOf(value).getDefiningOp());
+    return llvm::isa_and_nonnull<RecomputeKvOp>(rangeOf(value).getDefiningOp());
   };
   const auto recomputed = static_cast<size_t>(llvm::count_if(kv, isRecomputed));
   if (kv.size() == recomputed || kv.size() > 2 + recomputed)
@@ -116,30 +116,6 @@ LogicalResult RecomputeKvOp::verify() {
                  failed(verifyTensor(*this, "norms", getHeadNorms(), getUnit(), false)));
 }
 void RecomputeKvOp::getAsmResultNames(SetName setName) { setName(getRecomputed(), "recomputed"); }
-void EmptyKvOp::getAsmResultNames(SetName setName) { setName(getEmpty(), "empty"); }
-
-// `packed` must be what `bits` an element and two bounds a group take of `plain`.
-static LogicalResult verifyPacked(Operation *op, int32_t bits, int32_t group, BufferType plain, BufferType packed) {
-  if (bits != 4 && bits != 8)
-    return op->emitOpError() << "packs 4 or 8 bits an element, not " << bits;
-  if (group < 1)
-    return op->emitOpError() << "needs groups of at least one element, not of " << group;
-  if (plain.getEncoding() == Encoding::Bytes || packed.getEncoding() != Encoding::Bytes)
-    return op->emitOpError() << "is between f32, f16 or bf16 elements and packed bytes";
-  const uint64_t element = plain.getEncoding() == Encoding::F32 ? 4 : 2;
-  const uint64_t elements = plain.getBytes() / element, groups = (elements + group - 1) / static_cast<uint64_t>(group);
-  const uint64_t expected = (elements * static_cast<uint64_t>(bits) + 7) / 8 + groups * 2 * element;
-  if (packed.getBytes() < expected)
-    return op->emitOpError() << "packs " << elements << " elements in " << groups << " groups into "
-                             << packed.getBytes() << " bytes, but they take " << expected;
-  return success();
-}
-LogicalResult QuantiseOp::verify() {
-  return verifyPacked(*this, getBits(), getGroup(), bufferType(getX()), bufferType(getY()));
-}
-LogicalResult DequantiseOp::verify() {
-  return verifyPacked(*this, getBits(), getGroup(), bufferType(getY()), bufferType(getX()));
-}
 
 LogicalResult ActivateOp::verify() {
   const uint64_t in = bufferType(getX()).getBytes(), out = bufferType(getY()).getBytes();

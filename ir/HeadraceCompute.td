@@ -191,43 +191,6 @@ def Headrace_RecomputeKvOp : Headrace_ComputeOp<"recompute_kv",
   let hasVerifier = 1;
 }
 
-def Headrace_EmptyKvOp : Headrace_ComputeOp<"empty_kv",
-    [Headrace_Reads<"Meta">, Headrace_Writes<"Empty", "Y">], ["resultAddress"], [Headrace_NameResults]> {
-  let summary = "a range for K and V of tokens that nothing is kept of, and that the iteration recomputes";
-  let description = [{
-    Stands where recompute_kv would and makes no rows: rope_append takes it behind the cache and fills it with those of
-    the iteration's rows that lie in its blocks.
-  }];
-  let arguments = (ins Headrace_DeviceBuffer:$meta, Headrace_StepProp:$step,
-                       DefaultValuedProp<Headrace_AddressProp, Headrace_NoAddress>:$at);
-  let results = (outs Headrace_DeviceBuffer:$empty);
-  let assemblyFormat = [{
-    `tokens` `(` $meta `)` custom<StepAt>($step, $at) attr-dict `:` custom<Types>(type($meta)) `->` custom<Types>(type($empty))
-  }];
-}
-
-class Headrace_QuantiseBase<string mnemonic>
-    : Headrace_ComputeOp<mnemonic, [Headrace_Reads<"X">, Headrace_Writes<"Y">], ["resultAddress"]> {
-  let arguments = (ins I32Prop:$bits, I32Prop:$group, Headrace_DeviceBuffer:$x, Headrace_StepProp:$step,
-                       DefaultValuedProp<Headrace_AddressProp, Headrace_NoAddress>:$at);
-  let results = (outs Headrace_DeviceBuffer:$y);
-  let assemblyFormat = [{
-    `bits` `(` $bits `)` `group` `(` $group `)` $x custom<StepAt>($step, $at)
-    attr-dict `:` custom<Types>(type($x)) `->` custom<Types>(type($y))
-  }];
-  let hasVerifier = 1;
-}
-def Headrace_QuantiseOp : Headrace_QuantiseBase<"quantise"> {
-  let summary = "group-wise min-max quantisation of f32, f16 or bf16 elements to 4 or 8 bits";
-  let description = [{
-    Packed: the elements' bits first, then the minimum and the maximum of each group of `group` elements, in the
-    encoding that the elements had.
-  }];
-}
-def Headrace_DequantiseOp : Headrace_QuantiseBase<"dequantise"> {
-  let summary = "the inverse of quantise";
-}
-
 def Headrace_ActivateOp : Headrace_ComputeOp<"activate",
     [Headrace_Reads<"Meta">, Headrace_Reads<"X">, Headrace_Writes<"Y">], ["resultAddress"], [Headrace_NameResults]> {
   let summary = "silu(gate) * up of each row";

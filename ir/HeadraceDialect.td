@@ -32,7 +32,7 @@ class Headrace_Enum<string name, string summary, list<EnumCase> cases> : I32Enum
 }
 
 def Headrace_MemorySpace : Headrace_Enum<"MemorySpace", "where a buffer lies", [
-  I32EnumCase<"Device", 0, "device">, I32EnumCase<"Host", 1, "host">, I32EnumCase<"Disk", 2, "disk">]>;
+  I32EnumCase<"Device", 0, "device">, I32EnumCase<"Host", 1, "host">]>;
 
 def Headrace_Encoding : Headrace_Enum<"Encoding", "element encoding of a buffer", [
   I32EnumCase<"F32", 0, "f32">, I32EnumCase<"F16", 1, "f16">, I32EnumCase<"BF16", 2, "bf16">,
@@ -51,7 +51,7 @@ def Headrace_MovableKind : Headrace_Enum<"MovableKind", "what a buffer is whose 
 
 def Headrace_Lane : Headrace_Enum<"Lane", "an in-order queue of work on a device", [
   I32EnumCase<"Compute", 0, "compute">, I32EnumCase<"H2D", 1, "h2d">, I32EnumCase<"D2H", 2, "d2h">,
-  I32EnumCase<"P2P", 3, "p2p">, I32EnumCase<"Cpu", 4, "cpu">, I32EnumCase<"Disk", 5, "disk">]>;
+  I32EnumCase<"Cpu", 3, "cpu">]>;
 
 def Headrace_Part : Headrace_Enum<"Part", "part of the model that a step belongs to", [
   I32EnumCase<"Embedding", 0, "embedding">, I32EnumCase<"Attention", 1, "attention">, I32EnumCase<"Mlp", 2, "mlp">,

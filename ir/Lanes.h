@@ -23,9 +23,6 @@ constexpr LaneWork workOf(Lane lane) {
     return {false, true, false};
   case Lane::D2H:
     return {false, false, true};
-  case Lane::P2P:
-  case Lane::Disk:
-    return {false, true, true};
   }
   return {};
 }

@@ -10,8 +10,7 @@ bool StepInfo::unpack(const Fields &f, StepInfo &out) {
   const std::optional<Part> part = symbolizePart(static_cast<uint32_t>(f[1]));
   const std::optional<Lane> lane = f[3] < 0 ? std::nullopt : symbolizeLane(static_cast<uint32_t>(f[3]));
   if (f[0] < -1 || f[0] > std::numeric_limits<int32_t>::max() || !part || f[2] < 0 || f[2] > 255 ||
-      (f[3] >= 0 && !lane) || f[6] < 0 || f[6] > std::numeric_limits<uint32_t>::max() || f[7] < 0 || f[8] < 0 ||
-      f[9] < 0)
+      (f[3] >= 0 && !lane) || f[6] < 0 || f[7] < 0 || f[8] < 0)
     return false;
   out = {static_cast<int32_t>(f[0]),
          *part,
@@ -19,10 +18,9 @@ bool StepInfo::unpack(const Fields &f, StepInfo &out) {
          lane,
          f[4] != 0,
          f[5] != 0,
-         static_cast<uint32_t>(f[6]),
+         static_cast<uint64_t>(f[6]),
          static_cast<uint64_t>(f[7]),
-         static_cast<uint64_t>(f[8]),
-         static_cast<uint64_t>(f[9])};
+         static_cast<uint64_t>(f[8])};
   return true;
 }
 

@@ -33,12 +33,11 @@ struct StepInfo {
   std::optional<Lane> lane; // set by AssignLanes
   bool direct = false;      // its kernel reads a host buffer over the link
   bool resizable = false;   // a copy whose size may be changed at launch
-  uint32_t threads = 0;     // cpu lane: threads it occupies
   uint64_t flops = 0;
   uint64_t deviceBytes = 0; // device memory read and written
   uint64_t linkBytes = 0;   // over the link: host to device, but for steps of the d2h lane
 
-  using Fields = std::array<int64_t, 10>;
+  using Fields = std::array<int64_t, 9>;
   Fields pack() const {
     return {layer,
             static_cast<int64_t>(part),
@@ -46,7 +45,6 @@ struct StepInfo {
             lane ? static_cast<int64_t>(*lane) : -1,
             direct,
             resizable,
-            threads,
             static_cast<int64_t>(flops),
             static_cast<int64_t>(deviceBytes),
             static_cast<int64_t>(linkBytes)};

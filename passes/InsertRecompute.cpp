@@ -6,9 +6,6 @@
 //   before   norm | qkv | rope_append | attention | ...
 //   after    recompute_kv | norm | act_append | qkv | rope_append | attention | ...
 //
-// Where nothing is kept and tokens are recomputed, there are no activation blocks: empty_kv in place
-// of recompute_kv, and no act_append.
-//
 // recompute_kv stands before all other steps of its layer: it needs nothing of this iteration but the layer's qkv
 // weights and activations, so that it may start as soon as both are on the device, beside whatever is copied then.
 #include "passes/InsertRecompute.h"
@@ -59,12 +56,10 @@ llvm::DenseMap<Turn, LayerSteps> findLayers(ir::IterationOp iteration) {
 
 class Insertion {
 public:
-  Insertion(ir::ActOp act, LayerSteps &layer, const RecomputeAmounts &amounts) // null: nothing is kept
+  Insertion(ir::ActOp act, LayerSteps &layer, const RecomputeAmounts &amounts)
       : act_(act), layer_(layer), amounts_(amounts), builder_(layer.append.getContext()) {}
 
   void run() {
-    if (!act_)
-      return takeBehindTheCache(empty());
     const Value recomputed = recompute();
     keep();
     takeBehindTheCache(recomputed);
@@ -81,12 +76,6 @@ private:
   ir::BufferType recomputedType() {
     return ir::BufferType::get(builder_.getContext(), ir::MemorySpace::Device, amounts_.recomputedBytes,
                                ir::bufferType(layer_.append.getKv().front()).getEncoding());
-  }
-
-  Value empty() {
-    builder_.setInsertionPoint(layer_.first);
-    return ir::EmptyKvOp::create(builder_, layer_.qkv.getLoc(), recomputedType(), layer_.qkv.getMeta(), step(0, 0),
-                                 ir::Address());
   }
 
   Value recompute() {
@@ -140,8 +129,7 @@ struct InsertRecompute : impl::InsertRecomputeBase<InsertRecompute> {
                                  << stringifyPhase(getOperation().getPhase());
       return signalPassFailure();
     }
-    if (failed(insertRecompute(
-            getOperation(), {recomputedBytes, workspaceBytes, flops, deviceBytes, keepDeviceBytes, recomputesTokens})))
+    if (failed(insertRecompute(getOperation(), {recomputedBytes, workspaceBytes, flops, deviceBytes, keepDeviceBytes})))
       signalPassFailure();
   }
 };
@@ -150,13 +138,6 @@ struct InsertRecompute : impl::InsertRecomputeBase<InsertRecompute> {
 
 mlir::LogicalResult insertRecompute(ir::IterationOp iteration, const RecomputeAmounts &amounts) {
   llvm::DenseMap<Turn, LayerSteps> layers = findLayers(iteration);
-  if (amounts.recomputesTokens)
-    for (ir::KvOp cache : iteration.block().getOps<ir::KvOp>()) {
-      LayerSteps &layer = layers[{cache.getLayer(), cache.getMiniBatch()}];
-      if (!layer.complete())
-        return cache.emitOpError() << kNoLayer;
-      Insertion({}, layer, amounts).run();
-    }
   llvm::SmallVector<ir::ActOp> acts(iteration.block().getOps<ir::ActOp>());
   for (ir::ActOp act : acts) {
     LayerSteps &layer = layers[{act.getLayer(), act.getMiniBatch()}];

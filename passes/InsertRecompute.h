@@ -15,7 +15,6 @@ struct RecomputeAmounts {
   uint64_t workspaceBytes = 0;         // of recompute_kv
   uint64_t flops = 0, deviceBytes = 0; // of recompute_kv
   uint64_t keepDeviceBytes = 0;        // of act_append
-  bool recomputesTokens = false;       // nothing is kept, all layers and mini-batches have an empty_kv
 };
 
 // Each layer and mini-batch that has activation blocks (`act`) keeps the rows of its first norm there, and recomputes

@@ -26,8 +26,7 @@ def InsertRecompute : Headrace_IterationPass<"insert-recompute"> {
     Option<"workspaceBytes", "workspace-bytes", "uint64_t", "0", "of recompute_kv">,
     Option<"flops", "flops", "uint64_t", "0", "of recompute_kv">,
     Option<"deviceBytes", "device-bytes", "uint64_t", "0", "of recompute_kv: in device memory">,
-    Option<"keepDeviceBytes", "keep-device-bytes", "uint64_t", "0", "of act_append: in device memory">,
-    Option<"recomputesTokens", "token-recomputation", "bool", "false", "nothing is kept: empty_kv in every layer, which rope_append fills">];
+    Option<"keepDeviceBytes", "keep-device-bytes", "uint64_t", "0", "of act_append: in device memory">];
 }
 
 def SpillResiduals : Headrace_IterationPass<"spill-residuals"> {

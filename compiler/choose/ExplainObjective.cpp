@@ -154,7 +154,7 @@ std::vector<std::string> missesOf(const plan::Plan &plan) {
     if (miss->choice == nullptr)
       continue;
     const plan::Variant &variant = plan.variants[miss->choice->variant];
-    const Objective bucket{.bucket = {variant.newTokens, plan::runningSequences(plan, variant), variant.context},
+    const Objective bucket{.bucket = {variant.newTokens, variant.sequences, variant.context},
                            .decode = miss == &decode};
     misses.push_back(
         absl::StrCat(bucketText(bucket, plan.miniBatches), " takes ", model::durationText(variant.predictedNs),

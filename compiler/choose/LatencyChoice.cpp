@@ -177,8 +177,7 @@ absl::Status LatencyChoice::setBuckets() {
   for (size_t i = 0; i < resident.variants.size(); ++i) {
     const plan::Variant &v = resident.variants[i];
     Objective objective;
-    objective.bucket = {v.newTokens, v.sequences, v.context, plan::actRows(resident, v),
-                        plan::recomputedRows(resident, v)};
+    objective.bucket = {v.newTokens, v.sequences, v.context, plan::actRows(resident, v)};
     objective.decode = resident.schedules[v.schedule].iterationClass == plan::IterationClass::Decode;
     objective.residentNs = none->predictedNs[i];
     objective.sloNs = objectiveNs(in_.request->goal, objective.decode, objective.residentNs);

@@ -280,7 +280,7 @@ PlanEmitter::PlanEmitter(const model::WeightLayout &layout, const Target &target
     for (uint32_t i = 0; i < plan.miniBatches; ++i)
       plan.buffers.push_back(
           {plan::kvName(layer, i, plan.miniBatches), plan::BufferKind::Kv, layer, target.kvBytes, i});
-  for (int32_t layer = 0; layer < plan.model->layers && target.keepsActivations(); ++layer)
+  for (int32_t layer = 0; layer < plan.model->layers && target.actBlocks > 0; ++layer)
     for (uint32_t i = 0; i < plan.miniBatches; ++i)
       plan.buffers.push_back(
           {plan::actName(layer, i, plan.miniBatches), plan::BufferKind::Act, layer, target.actBytes, i});

@@ -40,8 +40,7 @@ std::string explainChoice(const model::ModelSpec &spec, const Target &target, co
     absl::StrAppend(&text, ", ", describe(*before, spec),
                     describe(*before, spec) == describe(chosen, spec) ? " with wrap-around" : "", " would take ",
                     beforeBytes);
-  absl::StrAppend(&text, ". Decode of ", decode.sequences / (target.recomputesTokens ? 2 : 1), " at context ",
-                  decode.context,
+  absl::StrAppend(&text, ". Decode of ", decode.sequences, " at context ", decode.context,
                   target.miniBatches == 1 ? "" : absl::StrCat(" in each of ", target.miniBatches, " mini-batches"),
                   ": ", msText(decode.predictedNs), " an iteration, compute alone ", msText(decode.computeAloneNs),
                   ", link alone ", msText(decode.linkAloneNs));

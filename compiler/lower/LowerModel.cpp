@@ -76,7 +76,7 @@ private:
         batches_[i].kv.push_back(ir::KvOp::create(builder_, loc_, type(target_.kvBytes, toIr(target_.kv)),
                                                   static_cast<int32_t>(layer), static_cast<int32_t>(i),
                                                   ir::KvPart::Cache, ir::Address()));
-    for (int64_t layer = 0; layer < spec_.layers && target_.keepsActivations(); ++layer)
+    for (int64_t layer = 0; layer < spec_.layers && target_.actBlocks > 0; ++layer)
       for (size_t i = 0; i < batches_.size(); ++i)
         ir::ActOp::create(builder_, loc_, type(target_.actBytes, toIr(target_.activation)), static_cast<int32_t>(layer),
                           static_cast<int32_t>(i), ir::Address());
@@ -278,9 +278,6 @@ Form formOf(ir::PrefetchOp) { return StepForm{plan::StepKind::Copy, std::nullopt
 Form formOf(ir::EvictOp) { return StepForm{plan::StepKind::Copy, std::nullopt, nullptr}; }
 Form formOf(ir::ActAppendOp) { return compute(Op::ActAppend, model::UnitRole::Qkv, nullptr); }
 Form formOf(ir::RecomputeKvOp) { return compute(Op::RecomputeKv, model::UnitRole::Qkv, "recomputed"); }
-Form formOf(ir::EmptyKvOp) { return compute(Op::RecomputeKv, model::UnitRole::Qkv, "recomputed"); }
-Form formOf(ir::QuantiseOp) { return std::nullopt; }
-Form formOf(ir::DequantiseOp) { return std::nullopt; }
 
 template <typename StepOp, typename... Rest> Form formAmong(mlir::Operation *op) {
   if constexpr (StepOp::template hasTrait<ir::StepInterface::Trait>())
@@ -311,8 +308,6 @@ passes::RecomputeAmounts recomputeAmounts(const LowerOptions &options) {
                         /*direct=*/false);
   };
   const uint64_t recomputed = model::alignUp(static_cast<uint64_t>(target.actBlocks) * target.kvBlockBytes);
-  if (target.recomputesTokens)
-    return {.recomputedBytes = recomputed, .recomputesTokens = true};
   const cost::Work work = workOf(kernels::Op::RecomputeKv);
   const int64_t columns = 2 * spec.kvRows() + spec.qRows() % model::kPanelRows;
   return {.recomputedBytes = recomputed,

@@ -107,10 +107,9 @@ absl::Status schedule(ir::IterationOp iteration, const PipelineOptions &options,
   // Where blocks keep activations: the steps that keep them and recompute keys and values, as any that compute.
   if (options.recompute) {
     const passes::RecomputeAmounts of = options.recompute(iteration);
-    RETURN_IF_ERROR(
-        runner.run(iteration, "model",
-                   passes::createInsertRecompute({of.recomputedBytes, of.workspaceBytes, of.flops, of.deviceBytes,
-                                                  of.keepDeviceBytes, of.recomputesTokens})));
+    RETURN_IF_ERROR(runner.run(iteration, "model",
+                               passes::createInsertRecompute({of.recomputedBytes, of.workspaceBytes, of.flops,
+                                                              of.deviceBytes, of.keepDeviceBytes})));
   }
 
   // model: what is computed, every weight at home on the device

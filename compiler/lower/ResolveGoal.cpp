@@ -159,9 +159,6 @@ absl::Status resolveAct(const CompileRequest &request, Target &target) {
   target.kvBlocks = blocks.kv + 1;
   target.actBlocks = blocks.act;
   target.meta.firstActBlock = target.kvBlocks;
-  target.recomputesTokens = request.policy.actHome == model::ActHome::None;
-  if (target.recomputesTokens)
-    return absl::OkStatus();
   target.meta.maxActBlocks = target.actBlocks;
   const __int128 bytes = __int128{target.actBlocks} * target.blockTokens * request.model->hidden *
                          static_cast<int64_t>(model::dtypeBytes(target.activation));
@@ -240,22 +237,6 @@ void resolveGrowth(const CompileRequest &request, Target &target) {
   target.historyBytes = target.historyOf(target.mostKvBlocks);
 }
 
-// Of so many sequences each decodes one row, beside those that are recomputed, which are sequences of their own.
-cost::Bucket recomputingBucket(const Target &target, int64_t sequences, int64_t context) {
-  const int64_t recomputed = std::min(model::actRows(target.actShare, target.blockTokens, context), context - 1);
-  return {sequences * (recomputed + 1), 2 * sequences, context, 0, sequences * recomputed};
-}
-
-// Where tokens are recomputed, decoding may have a bucket of the same size; then that serves both.
-void addMixed(const cost::Bucket &bucket, Target &target) {
-  const auto same = [&](const cost::Bucket &other) {
-    return std::tie(bucket.tokens, bucket.sequences, bucket.context) ==
-           std::tie(other.tokens, other.sequences, other.context);
-  };
-  if (std::none_of(target.decode.begin(), target.decode.end(), same))
-    target.mixed.push_back(bucket);
-}
-
 // The buckets that the plan has variants for.
 absl::Status resolveBuckets(const model::Buckets &buckets, Target &target) {
   const int64_t mostTokens = std::min({target.kvTokens, target.batch * target.context, kLargestMixedBucket});
@@ -271,14 +252,11 @@ absl::Status resolveBuckets(const model::Buckets &buckets, Target &target) {
                   absl::StrCat("at most the ", target.kvTokens, " tokens that the KV cache holds"));
 
   const auto actRows = [&](int64_t s, int64_t c) {
-    if (!target.keepsActivations())
-      return int64_t{0};
     return std::min(target.actBlocks * target.blockTokens, s * model::actRows(target.actShare, target.blockTokens, c));
   };
   for (int64_t s : sequences)
     for (int64_t c : contexts)
-      target.decode.push_back(target.recomputesTokens ? recomputingBucket(target, s, c)
-                                                      : cost::Bucket{s, s, c, actRows(s, c)});
+      target.decode.push_back({s, s, c, actRows(s, c)});
   std::vector<int64_t> mixedSequences{sequences.front()};
   if (sequences.size() > 1)
     mixedSequences.push_back(sequences.back());
@@ -286,10 +264,10 @@ absl::Status resolveBuckets(const model::Buckets &buckets, Target &target) {
     for (int64_t s : mixedSequences)
       for (int64_t c : contexts)
         if (t > s && t <= __int128{s} * c)
-          addMixed({t, target.recomputesTokens ? 2 * s : s, c, actRows(s, c)}, target);
+          target.mixed.push_back({t, s, c, actRows(s, c)});
 
   target.meta.maxTokens = std::max(Target::limits(target.decode).tokens, tokens.back());
-  target.meta.maxSequences = target.batch * (target.recomputesTokens ? 2 : 1);
+  target.meta.maxSequences = target.batch;
   const int64_t blocks = target.meta.maxBlocksPerSequence;
   if (__int128{target.batch} * blocks > (int64_t{1} << 28))
     return refuse("goal.batch", target.batch,
@@ -307,7 +285,6 @@ cost::Bucket Target::limits(const std::vector<cost::Bucket> &buckets) {
     most.sequences = std::max(most.sequences, bucket.sequences);
     most.context = std::max(most.context, bucket.context);
     most.actRows = std::max(most.actRows, bucket.actRows);
-    most.recomputedRows = std::max(most.recomputedRows, bucket.recomputedRows);
   }
   return most;
 }

@@ -38,8 +38,6 @@ struct Target {
   // use; and a layer's bytes of them. 0: none.
   int64_t actBlocks = 0, contextBlocks = 0;
   model::ActShare actShare;
-  bool recomputesTokens = false; // nothing is kept in these blocks (plan::Plan::recomputesTokens)
-  bool keepsActivations() const { return actBlocks > 0 && !recomputesTokens; }
   uint64_t actBytes = 0;
   int64_t actLayersAway = 0; // so many layers' are at home on the host, evenly spread
   // Where memory for KV is stated: the blocks that are on the device, the scratch block included; all where unset.

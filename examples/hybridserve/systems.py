@@ -6,7 +6,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from figures import MODELS, PROMPTS, Plan, share_text, token_ms
+from figures import MODELS, PROMPTS, Plan, recomputed_prompts, recomputing, share_text, token_ms
 
 OUTPUT = 128  # new tokens of each request (section 5.2)
 
@@ -140,8 +140,8 @@ class World:
         """Half of 64 sequences' tokens recomputed, by none of them (Figure 4): FlexGen's link, all compute beside it."""
         link = "" if self.efficiency == 1 else f"--link-efficiency {self.efficiency:g}"
         none = self.plan(model, 64, context, 4, link)
-        half = self.plan(model, 64, context, 4, f"{link} --act-ratio 1/2 --act-home none".strip(), tokens=256)
-        return half.decode_s() / none.decode_s()
+        prompts = recomputed_prompts(self.plan, model, context, 1 / 2, link)
+        return max(recomputing(none, prompts, 1 / 2)) / none.decode["predicted_iteration_ms"]
 
     def act_by_ids(self):
         """A decode iteration's compute, recomputation from activations in it, by the same with token recomputation (Figure 6)."""

@@ -70,19 +70,16 @@ struct Movable {
   bool operator<(const Movable &other) const { return std::tie(kind, index) < std::tie(other.kind, other.index); }
 };
 
-enum class Space : uint8_t { Device = 0, Host = 1, Disk = 2 };
-enum class Encoding : uint8_t { AsRead = 0 }; // as kernels read it on the device
+enum class Space : uint8_t { Device = 0, Host = 1 };
 
 struct Extent {
   static constexpr uint64_t kEnd = std::numeric_limits<uint64_t>::max(); // of the movable, whatever its size
   Movable of;
   Space space = Space::Host;
-  Encoding encoding = Encoding::AsRead;
   uint64_t begin = 0, end = kEnd; // bytes of a weight; blocks of KV and of activations
   bool isWhole() const { return begin == 0 && end == kEnd; }
   bool operator==(const Extent &other) const {
-    return of == other.of && space == other.space && encoding == other.encoding && begin == other.begin &&
-           end == other.end;
+    return of == other.of && space == other.space && begin == other.begin && end == other.end;
   }
 };
 

@@ -69,8 +69,6 @@ public:
       return refuse("its operands are outside the schedule's list");
     for (uint32_t i = 0; i < step_.operandCount; ++i) {
       const Operand &operand = schedule_.operands[step_.firstOperand + i];
-      if (operand.space == Space::Disk)
-        return refuse(absl::StrCat("operand ", argName(operand.arg), " is on disk"));
       if (operand.space == Space::Host && !step_.direct)
         return refuse(absl::StrCat("operand ", argName(operand.arg), " is in host memory and the step is not direct"));
       const uint64_t limit = operand.space == Space::Host ? plan_.hostBytes : plan_.arenaBytes;
@@ -429,8 +427,6 @@ private:
   absl::StatusOr<KernelArgs> recomputeKv() const {
     RETURN_IF_ERROR(refuseWithoutAct());
     ASSIGN_OR_RETURN(meta, operands_.meta());
-    if (plan_.recomputesTokens()) // no rows: what fills its result is rope_append
-      return kernels::RecomputeKvArgs{.meta = meta};
     ASSIGN_OR_RETURN(act, operands_.require(Arg::Act, actBytes()));
     ASSIGN_OR_RETURN(unit, operands_.unit(Arg::Weight, layout_));
     const model::Tensor *matrix = unit->find(TensorRole::Matrix), *bias = unit->find(TensorRole::Bias);

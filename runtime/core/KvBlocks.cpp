@@ -40,17 +40,15 @@ absl::Status KvBlocks::grow(std::vector<int32_t> &table, int64_t tokens) {
     return absl::ResourceExhaustedError(
         absl::StrCat("KV cache: ", wanted, " more blocks wanted, ", std::max<int64_t>(0, freeBlocks()), " are free"));
   if (act_.blocks > 0) {
-    const int64_t act = act_.share.of(has + wanted) - (act_.first ? actOf(table) : act_.share.of(has));
+    const int64_t act = act_.share.of(has + wanted) - act_.share.of(has);
     if (act > static_cast<int64_t>(actHeap_.size()) || wanted - act > static_cast<int64_t>(heap_.size()))
       return absl::ResourceExhaustedError(absl::StrCat("KV cache: ", act, " activation blocks and ", wanted - act,
                                                        " KV blocks wanted, ", actHeap_.size(), " and ", heap_.size(),
                                                        " are free"));
   }
   tables_ += has == 0;
-  if (act_.first)
-    giveUpFirst(table, act_.share.of(has + wanted));
   for (int64_t i = has; i < has + wanted; ++i) {
-    const bool act = act_.first ? i < act_.share.of(has + wanted) : act_.share.isAct(i);
+    const bool act = act_.share.isAct(i);
     const int32_t block = popLowest(act ? actHeap_ : heap_);
     table.push_back(block);
     used_[static_cast<size_t>(block)] = 1;
@@ -62,25 +60,6 @@ absl::Status KvBlocks::grow(std::vector<int32_t> &table, int64_t tokens) {
     ++inUse_;
   }
   return absl::OkStatus();
-}
-
-int64_t KvBlocks::actOf(absl::Span<const int32_t> table) const {
-  return std::partition_point(table.begin(), table.end(), [&](int32_t block) { return block >= kvBlocks_; }) -
-         table.begin();
-}
-
-// The first blocks of `table`, up to `count` of those that it has, become activation blocks.
-void KvBlocks::giveUpFirst(std::vector<int32_t> &table, int64_t count) {
-  const int64_t end = std::min(count, static_cast<int64_t>(table.size()));
-  for (int64_t i = actOf(table); i < end; ++i) {
-    int32_t &block = table[static_cast<size_t>(i)];
-    push(heap_, block);
-    used_[static_cast<size_t>(block)] = 0;
-    block = popLowest(actHeap_);
-    used_[static_cast<size_t>(block)] = 1;
-    actEnd_ = std::max(actEnd_, block + 1 - kvBlocks_);
-  }
-  trimEnds();
 }
 
 void KvBlocks::release(std::vector<int32_t> &table) { shrink(table, 0); }

@@ -28,9 +28,6 @@ struct ActBlocks {
   int64_t context = 0;
   model::ActShare share;
   int64_t sequences = 0; // the most that `blocks` are enough for, whatever they have of the context's
-  // Nothing outlives an iteration in them: they are the first blocks of a table, and as it grows, blocks of keys and
-  // values are given up for them.
-  bool first = false;
 };
 
 class KvBlocks {
@@ -57,8 +54,6 @@ public:
   absl::Status grow(std::vector<int32_t> &table, int64_t tokens);
   // Takes back the blocks of `table` behind those that hold its first `tokens` tokens.
   void shrink(std::vector<int32_t> &table, int64_t tokens);
-  // How many of a table's first blocks are activation blocks, where those come first.
-  int64_t actOf(absl::Span<const int32_t> table) const;
   // Takes back all blocks of `table` and empties it.
   void release(std::vector<int32_t> &table);
 
@@ -84,8 +79,6 @@ public:
 private:
   void trimEnds(); // down to the highest in use
   static int64_t ofKind(const std::vector<int32_t> &heap) { return static_cast<int64_t>(heap.size()); }
-
-  void giveUpFirst(std::vector<int32_t> &table, int64_t count);
 
   int64_t blockTokens_;
   int64_t limit_;

@@ -74,8 +74,6 @@ private:
       for (const plan::Extent &extent : plan_.placements[p].extents) {
         if (extent.buffer != buffer || extent.space == plan::Space::Device)
           continue;
-        if (extent.space == plan::Space::Disk)
-          return absl::InvalidArgumentError(absl::StrCat("plan: unit ", unit.name, " has its home on disk"));
         if (filled.insert({extent.bufferOffset, extent.address}).second)
           RETURN_IF_ERROR(bringToHost(unit, extent, bytes));
         if (p == options_.placement)
@@ -143,7 +141,6 @@ absl::Status compareManifest(const Manifest &manifest, const plan::Plan &plan) {
   };
   for (const absl::Status &status : {check("weights on the device", manifest.loaded.device, manifest.planned.device),
                                      check("weights in host memory", manifest.loaded.host, manifest.planned.host),
-                                     check("weights on disk", manifest.loaded.disk, manifest.planned.disk),
                                      check("device arena", manifest.deviceArenaBytes, plan.arenaBytes),
                                      check("host slab", manifest.hostSlabBytes, plan.hostBytes)})
     if (!status.ok())

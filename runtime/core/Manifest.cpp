@@ -11,8 +11,6 @@ std::string Manifest::toString() const {
   };
   row("device", planned.device, loaded.device);
   row("host", planned.host, loaded.host);
-  if (planned.disk != 0 || loaded.disk != 0)
-    row("disk", planned.disk, loaded.disk);
   if (kv.host > 0)
     absl::StrAppendFormat(&out, "KV by home\n  %-13s %18d\n  %-13s %18d\n", "device", kv.device, "host", kv.host);
   absl::StrAppendFormat(&out, "device arena %d bytes, host slab %d bytes\n", deviceArenaBytes, hostSlabBytes);

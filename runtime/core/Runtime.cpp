@@ -21,9 +21,9 @@ using plan::kNone;
 struct Runtime::Impl {
   Impl(const plan::Plan &planIn, Device &deviceIn, uint32_t placement)
       : plan(planIn), device(deviceIn), paths(planIn), now(paths.config(placement, 0)), tellsRows(copiesByRows(planIn)),
-        blocks(planIn.miniBatches, KvBlocks(planIn.kvBlocks, planIn.blockTokens,
-                                            {planIn.actBlocks, planIn.contextBlocks, planIn.actShare,
-                                             planIn.mostSequences(), planIn.recomputesTokens()})) {}
+        blocks(planIn.miniBatches,
+               KvBlocks(planIn.kvBlocks, planIn.blockTokens,
+                        {planIn.actBlocks, planIn.contextBlocks, planIn.actShare, planIn.mostSequences()})) {}
 
   const plan::Plan &plan;
   Device &device;

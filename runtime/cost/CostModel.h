@@ -28,9 +28,6 @@ struct Bucket {
   int64_t sequences = 1;
   int64_t context = 1; // tokens in the cache of each sequence once this iteration's are appended
   int64_t actRows = 0; // rows of activation blocks, at most: 0 where there are none
-  // Of the rows those of token recomputation (plan::Plan::recomputesTokens): evenly those of the first half of the
-  // sequences, which are as long as these, sample nothing and append to no cache at home on the host.
-  int64_t recomputedRows = 0;
 };
 
 // What runs in an iteration, as far as the work of its ops depends on it.

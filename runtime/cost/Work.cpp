@@ -103,15 +103,6 @@ uint64_t attentionPairs(const Bucket &bucket) {
 
 Rows rowsOf(const Bucket &bucket) {
   const uint64_t tokens = Amount(bucket.tokens).get();
-  if (bucket.recomputedRows > 0) {
-    const int64_t half = std::max<int64_t>(1, bucket.sequences / 2);
-    const Bucket recomputed{bucket.recomputedRows, half, (bucket.recomputedRows + half - 1) / half};
-    Rows rows = rowsOf(Bucket{bucket.tokens - bucket.recomputedRows, half, bucket.context, bucket.actRows});
-    rows.tokens = tokens;
-    rows.contexts = (Amount(rows.contexts) + Amount(bucket.recomputedRows)).get();
-    rows.pairs = (Amount(rows.pairs) + Amount(attentionPairs(recomputed))).get();
-    return rows;
-  }
   return {.tokens = tokens,
           .sampled = Amount(bucket.sequences).get(),
           .contexts = (Amount(std::min(bucket.sequences, bucket.tokens)) * Amount(bucket.context)).get(),

@@ -96,10 +96,6 @@ absl::Status CudaDevice::open(const plan::Plan &plan, const core::DeviceOptions 
     return absl::FailedPreconditionError(absl::StrCat(
         "cuda device: the plan is for ", std::string(model::deviceKindName(plan.hardware.kind)), " hardware (",
         plan.hardware.name, "): compile it for hardware of kind cuda, or run it on the host device"));
-  if (plan.recomputesTokens())
-    return absl::FailedPreconditionError(
-        "cuda device: policy.act_home = \"none\": plans with token recomputation run on the "
-        "host and the simulated device");
   if (options.linkBandwidth != 0)
     return absl::InvalidArgumentError("cuda device: copies run at the link's speed: pacing is the host device's");
   auto opened = std::make_unique<OpenedDevice>(plan, options);

@@ -161,14 +161,12 @@ std::string_view actHomeName(ActHome home) {
   case ActHome::Device:
     return "device";
   case ActHome::Host:
-    return "host";
-  case ActHome::None:
     break;
   }
-  return "none";
+  return "host";
 }
 std::optional<ActHome> actHomeFromName(std::string_view name) {
-  for (ActHome home : {ActHome::Auto, ActHome::Device, ActHome::Host, ActHome::None})
+  for (ActHome home : {ActHome::Auto, ActHome::Device, ActHome::Host})
     if (actHomeName(home) == name)
       return home;
   return std::nullopt;

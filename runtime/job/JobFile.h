@@ -14,7 +14,7 @@
 //              instances = "together" | "apart"  bus_devices = 2  record = "record.toml"
 //   [policy]   name = "headrace"  placements = 8  interval = 4 | "none"  offload_layers = 10  start_rule = "eager"
 //              kv_write_back = "auto" | "mirror" | "all" | "dirty"  kv_places = 6  residuals = "device" | "host"
-//              act_ratio = 0.25 | "1/3" | "auto"  act_home = "auto" | "device" | "host" | "none"
+//              act_ratio = 0.25 | "1/3" | "auto"  act_home = "auto" | "device" | "host"
 //              slots = 2  offload_embedding = "auto" | true | false  offload_head = "auto" | true | false
 //   [buckets]  new_tokens = [1, 8, 512]  sequences = [1, 8]  contexts = [256, 2048]
 //
@@ -54,13 +54,13 @@ enum class Residuals : uint8_t { Device = 0, Host = 1 };
 // are written there by the step that keeps them. Auto: as many layers' on the host as make it fastest.
 // None: nowhere. Nothing is kept of these tokens, and each iteration passes them from their ids through all layers:
 // token recomputation, which HybridServe compares itself with.
-enum class ActHome : uint8_t { Auto = 0, Device = 1, Host = 2, None = 3 };
+enum class ActHome : uint8_t { Auto = 0, Device = 1, Host = 2 };
 enum class Instances : uint8_t { Together = 0, Apart = 1 };
 std::string_view startRuleName(StartRule rule);       // "paper", "eager", "ahead"
 std::string_view autoOnOffName(AutoOnOff choice);     // "auto", "on", "off"
 std::string_view kvWriteBackName(KvWriteBack choice); // "auto", "mirror", "all", "dirty"
 std::string_view residualsName(Residuals residuals);  // "device", "host"
-std::string_view actHomeName(ActHome home);           // "auto", "device", "host", "none"
+std::string_view actHomeName(ActHome home);           // "auto", "device", "host"
 std::string_view instancesName(Instances instances);  // "together", "apart"
 std::optional<StartRule> startRuleFromName(std::string_view name);
 std::optional<AutoOnOff> autoOnOffFromName(std::string_view name);

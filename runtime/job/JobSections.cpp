@@ -146,7 +146,7 @@ absl::Status readPolicy(TomlReader &table, Policy &policy) {
   lay(table.integer("kv_places", kLeastKvPlaces, kMaxLayers), policy.kvPlaces);
   lay(table.oneOf("residuals", residualsFromName, "device or host"), policy.residuals);
   readActShare(table, policy);
-  lay(table.oneOf("act_home", actHomeFromName, "auto, device, host or none"), policy.actHome);
+  lay(table.oneOf("act_home", actHomeFromName, "auto, device or host"), policy.actHome);
   return table.finish();
 }
 

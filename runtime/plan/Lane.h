@@ -11,11 +11,11 @@
 namespace headrace::plan {
 
 // An in-order queue of work on a device.
-enum class Lane : uint8_t { Compute = 0, H2D = 1, D2H = 2, P2P = 3, Cpu = 4, Disk = 5 };
+enum class Lane : uint8_t { Compute = 0, H2D = 1, D2H = 2, Cpu = 3 };
 inline constexpr int kLanes = model::enumCount<Lane>();
 
 // What does a lane's work.
-enum class Engine : uint8_t { Kernels, CopyIn, CopyOut, PeerCopy, HostThreads, Storage };
+enum class Engine : uint8_t { Kernels, CopyIn, CopyOut, HostThreads };
 // Which way a lane's copies cross the link between host and device.
 enum class LinkDirection : uint8_t { None, ToDevice, ToHost };
 
@@ -32,9 +32,7 @@ inline constexpr LaneTraits kLaneTraits[] = {
     {Lane::Compute, "compute", Engine::Kernels, true, false, false, LinkDirection::None},
     {Lane::H2D, "h2d", Engine::CopyIn, false, true, false, LinkDirection::ToDevice},
     {Lane::D2H, "d2h", Engine::CopyOut, false, false, true, LinkDirection::ToHost},
-    {Lane::P2P, "p2p", Engine::PeerCopy, false, true, true, LinkDirection::None},
     {Lane::Cpu, "cpu", Engine::HostThreads, true, false, false, LinkDirection::None},
-    {Lane::Disk, "disk", Engine::Storage, false, true, true, LinkDirection::None},
 };
 constexpr const LaneTraits &traitsOf(Lane lane) { return kLaneTraits[static_cast<int>(lane)]; }
 constexpr bool everyLaneHasTraits() {

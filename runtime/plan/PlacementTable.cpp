@@ -24,7 +24,7 @@ bool sameCycle(const Plan &plan, size_t a, size_t b) {
 
 int64_t freedBytes(const Plan &plan, uint32_t placement) {
   const HomeBytes homes = weightBytesByHome(plan, placement), kv = kvBytesByHome(plan, placement);
-  auto freed = static_cast<int64_t>(homes.host + homes.disk + kv.host);
+  auto freed = static_cast<int64_t>(homes.host + kv.host);
   for (const Slot &slot : plan.placements[placement].slots)
     freed -= static_cast<int64_t>(slot.bytes);
   return freed;
@@ -46,7 +46,7 @@ uint64_t predictedWithin(uint64_t sloNs, uint32_t permille) {
 
 uint32_t slowestPermille(const Plan &plan, uint32_t placement) {
   const HomeBytes homes = weightBytesByHome(plan, placement);
-  const bool moves = homes.host + homes.disk + kvBytesByHome(plan, placement).host > 0;
+  const bool moves = homes.host + kvBytesByHome(plan, placement).host > 0;
   return moves ? plan.slowestPermille : kPredicted;
 }
 
@@ -54,8 +54,7 @@ std::optional<uint32_t> chosenPlacement(const Plan &plan, const IterationSize &s
   std::optional<uint32_t> largest;
   for (const BucketChoice &choice : plan.choices) { // by bucket, ascending
     const Variant &v = plan.variants[choice.variant];
-    const bool decode = plan.schedules[v.schedule].iterationClass == IterationClass::Decode;
-    if (size.oneRowEach ? !decode : bringsOneRowEach(plan, v))
+    if (size.oneRowEach != bringsOneRowEach(plan, v))
       continue;
     largest = v.placement;
     if (v.newTokens >= size.tokens && v.sequences >= size.sequences && v.context >= size.context)

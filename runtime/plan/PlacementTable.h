@@ -20,14 +20,13 @@ int64_t freedBytes(const Plan &plan, uint32_t placement);
 // An iteration's size, as buckets count it.
 struct IterationSize {
   int64_t tokens = 1, sequences = 1, context = 1;
-  // Decode: each sequence that runs brings one new row. Where tokens are recomputed it has more rows than that.
+  // Decode: each sequence that runs brings one new row.
   bool oneRowEach = tokens == sequences;
 };
 
 // The placement that the compiler chose for an iteration of this size (Plan::choices): of the smallest bucket of the
 // iteration's class that holds it; of the class' largest where none does. None where nothing was chosen by latency, or
-// only for the other class. Where tokens are recomputed prompts are brought in buckets of either class. Allocates
-// nothing.
+// only for the other class. Allocates nothing.
 std::optional<uint32_t> chosenPlacement(const Plan &plan, const IterationSize &size);
 
 // What is held against an objective: what the slowest of iterations that are predicted to take `ns` do

@@ -86,7 +86,7 @@ uint64_t Plan::kvBlockBytes() const {
 }
 
 uint64_t Plan::actBlockBytes() const {
-  if (recomputesTokens())
+  if (actBlocks == 0)
     return 0;
   return static_cast<uint64_t>(model->hidden) * static_cast<uint64_t>(blockTokens) * model::dtypeBytes(activationDtype);
 }
@@ -103,23 +103,12 @@ std::string kvName(int64_t layer, uint32_t miniBatch, uint32_t miniBatches) {
 }
 
 bool bringsOneRowEach(const Plan &plan, const Variant &variant) {
-  return plan.schedules[variant.schedule].iterationClass == IterationClass::Decode && !plan.recomputesTokens();
+  return plan.schedules[variant.schedule].iterationClass == IterationClass::Decode;
 }
 
 int64_t actRows(const Plan &plan, const Variant &variant) {
-  if (!plan.keepsActivations())
-    return 0;
   return std::min(plan.actBlocks * plan.blockTokens,
                   variant.sequences * model::actRows(plan.actShare, plan.blockTokens, variant.context));
-}
-
-int64_t runningSequences(const Plan &plan, const Variant &variant) {
-  return plan.recomputesTokens() ? variant.sequences / 2 : variant.sequences;
-}
-
-int64_t recomputedRows(const Plan &plan, const Variant &variant) {
-  const bool decodes = plan.schedules[variant.schedule].iterationClass == IterationClass::Decode;
-  return plan.recomputesTokens() && decodes ? variant.newTokens - runningSequences(plan, variant) : 0;
 }
 
 std::string actName(int64_t layer, uint32_t miniBatch, uint32_t miniBatches) {
@@ -222,17 +211,7 @@ HomeBytes bytesByHome(const Plan &plan, uint32_t placement, BufferKind kind) {
   for (const Extent &extent : plan.placements[placement].extents) {
     if (plan.buffers[extent.buffer].kind != kind)
       continue;
-    switch (extent.space) {
-    case Space::Device:
-      out.device += extent.bytes;
-      break;
-    case Space::Host:
-      out.host += extent.bytes;
-      break;
-    case Space::Disk:
-      out.disk += extent.bytes;
-      break;
-    }
+    (extent.space == Space::Device ? out.device : out.host) += extent.bytes;
   }
   return out;
 }

@@ -41,7 +41,7 @@ namespace headrace::plan {
 inline constexpr uint32_t kFormatVersion = 5;
 inline constexpr uint32_t kNone = 0xffffffffu;
 
-enum class Space : uint8_t { Device = 0, Host = 1, Disk = 2 };
+enum class Space : uint8_t { Device = 0, Host = 1 };
 
 enum class BufferKind : uint8_t {
   Weight = 0,     // one unit of placement
@@ -338,15 +338,8 @@ struct Plan {
   //
   // Their home is the device, or of some or all layers the host, direct: then such a layer's are brought to a slot for
   // recompute_kv, and act_append, which is direct, writes its rows to the home.
-  //
-  // Token recomputation: where policy.actHome is None nothing is kept, and there are no buffers of kind Act. The share
-  // is that of the first blocks of a sequence, ceil(share n) of n, and each iteration brings their tokens as new rows
-  // of a sequence of its own that has the same table, in front of the rows that are new. The transient begins empty
-  // (recompute_kv makes no rows) and rope_append fills it. The meta buffer holds twice as many sequences as may run.
   int64_t actBlocks = 0, contextBlocks = 0;
   model::ActShare actShare;
-  bool keepsActivations() const { return actBlocks > 0 && policy.actHome != model::ActHome::None; }
-  bool recomputesTokens() const { return actBlocks > 0 && !keepsActivations(); }
   kernels::MetaLayout metaLayout; // the limits over all variants
   int64_t maxContext = 0;
 
@@ -378,7 +371,7 @@ struct Plan {
   uint64_t kvCaches() const; // one a layer and mini-batch
   // Blocks that sequences of a mini-batch may have at a time, the scratch block left out.
   int64_t mostContextBlocks() const { return actBlocks > 0 ? contextBlocks : kvBlocks - 1; }
-  uint64_t actBlockBytes() const; // of one layer and mini-batch; 0 where nothing is kept
+  uint64_t actBlockBytes() const; // of one layer and mini-batch; 0 where there are none
   // Whether the residual stream leaves the device between layers: there are buffers of kind Residual.
   //
   //   compute  | layer 0 of 0 | layer 0 of 1 | layer 1 of 0 | layer 1 of 1 |
@@ -402,22 +395,17 @@ struct Plan {
   // Where there are several, a multiple of model::kAlign.
   uint64_t ioRangeBytes(const Buffer &io) const { return io.bytes / (miniBatches == 0 ? 1 : miniBatches); }
   // Sequences of a mini-batch that may run.
-  int64_t mostSequences() const { return metaLayout.maxSequences / (recomputesTokens() ? 2 : 1); }
+  int64_t mostSequences() const { return metaLayout.maxSequences; }
   // Of all mini-batches together: rows that an iteration may sample.
   int64_t mostSampled() const { return static_cast<int64_t>(miniBatches) * metaLayout.maxSequences; }
 };
 
 // "kv.3", or "kv.3.1" where a plan has several mini-batches.
 std::string kvName(int64_t layer, uint32_t miniBatch, uint32_t miniBatches);
-// Whether the sequences of an iteration may bring one row each, and no more: decoding, but where tokens are recomputed
-// beside it.
+// Whether the sequences of an iteration may bring one row each, and no more: decoding.
 bool bringsOneRowEach(const Plan &plan, const Variant &variant);
 // Rows that recompute_kv makes at most in an iteration of a variant: of a layer and mini-batch, whole blocks.
 int64_t actRows(const Plan &plan, const Variant &variant);
-// Sequences of a variant that run, without those that stand for recomputed rows.
-int64_t runningSequences(const Plan &plan, const Variant &variant);
-// Of the rows of a variant of decoding those that are recomputed, 0 where none are.
-int64_t recomputedRows(const Plan &plan, const Variant &variant);
 // "act.3", or "act.3.1".
 std::string actName(int64_t layer, uint32_t miniBatch, uint32_t miniBatches);
 // "residual", or "residual.1" where a plan has several mini-batches.
@@ -449,7 +437,7 @@ LinkBytes linkBytes(const Schedule &schedule);
 
 // Bytes of weights by home: what the manifest says.
 struct HomeBytes {
-  uint64_t device = 0, host = 0, disk = 0;
+  uint64_t device = 0, host = 0;
 };
 HomeBytes weightBytesByHome(const Plan &plan, uint32_t placement);
 // The same of KV caches, all layers.

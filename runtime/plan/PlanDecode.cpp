@@ -353,7 +353,7 @@ Plan Decoder::plan(const fb::Plan &p) {
   out.metaLayout = {p.max_tokens(), p.max_sequences(), p.max_blocks_per_sequence()};
   if (out.actBlocks > 0) {
     out.metaLayout.firstActBlock = out.kvBlocks;
-    out.metaLayout.maxActBlocks = out.keepsActivations() ? out.actBlocks : 0;
+    out.metaLayout.maxActBlocks = out.actBlocks;
   }
   out.maxContext = p.max_context();
   out.deviceMemory = p.budget_bytes();

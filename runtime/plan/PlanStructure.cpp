@@ -110,13 +110,10 @@ void StructureCheck::checkActBlocks() {
   if (!ok())
     return;
   const bool any = plan_.actBlocks > 0;
-  if (plan_.recomputesTokens() && meta.maxSequences % 2 != 0)
-    fail("max_sequences is ", meta.maxSequences,
-         ", expected an even number: of those that run and of their recomputed rows");
-  const int64_t kept = plan_.keepsActivations() ? plan_.actBlocks : 0;
-  if (meta.firstActBlock != (any ? plan_.kvBlocks : kernels::MetaLayout().firstActBlock) || meta.maxActBlocks != kept)
+  if (meta.firstActBlock != (any ? plan_.kvBlocks : kernels::MetaLayout().firstActBlock) ||
+      meta.maxActBlocks != plan_.actBlocks)
     fail("the meta buffer is for ", meta.maxActBlocks, " activation blocks from number ", meta.firstActBlock,
-         " on, the plan has ", kept, " from ", plan_.kvBlocks, " on");
+         " on, the plan has ", plan_.actBlocks, " from ", plan_.kvBlocks, " on");
   if (!any) {
     if (plan_.contextBlocks != 0 || plan_.actShare != model::ActShare())
       fail("act_num is ", plan_.actShare.num, " of ", plan_.actShare.den, " and context_blocks ", plan_.contextBlocks,

@@ -80,7 +80,7 @@ void StructureCheck::checkBuffers() {
   for (const Io io : {Io::Meta, Io::Sampled, Io::Output, Io::History})
     if (index.io(io) == kNone)
       fail("buffers has no io ", value(io));
-  for (int64_t layer = 0; layer < layers && plan_.keepsActivations() && ok(); ++layer)
+  for (int64_t layer = 0; layer < layers && plan_.actBlocks > 0 && ok(); ++layer)
     for (uint32_t miniBatch = 0; miniBatch < plan_.miniBatches && ok(); ++miniBatch)
       if (index.act(layer, miniBatch) == kNone)
         fail("buffers has no act of layer ", layer,

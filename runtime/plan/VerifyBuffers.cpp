@@ -48,7 +48,7 @@ void verifyBuffers(const Plan &plan, const model::WeightLayout &layout, const Bu
   uint64_t act = product({static_cast<uint64_t>(plan.actBlocks), static_cast<uint64_t>(plan.blockTokens),
                           static_cast<uint64_t>(plan.model->hidden), model::dtypeBytes(plan.activationDtype)});
   act = act > UINT64_MAX - model::kAlign ? UINT64_MAX : model::alignUp(act);
-  for (int32_t layer = 0; layer < plan.model->layers && plan.keepsActivations(); ++layer)
+  for (int32_t layer = 0; layer < plan.model->layers && plan.actBlocks > 0; ++layer)
     for (uint32_t miniBatch = 0; miniBatch < plan.miniBatches; ++miniBatch)
       expect(buffers.act(layer, miniBatch), actName(layer, miniBatch, plan.miniBatches), layer, act, true);
   const uint64_t metas = product({plan.miniBatches, kernels::metaBytes(plan.metaLayout)});

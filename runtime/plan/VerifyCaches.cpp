@@ -73,7 +73,7 @@ void verifyRowsAppended(const Plan &plan, uint32_t index, Report &report) {
       }
       if (!of.appended)
         fail("no step before it appends the iteration's rows to the cache");
-      if (plan.keepsActivations() && !of.kept)
+      if (plan.actBlocks > 0 && !of.kept)
         fail("no step before it keeps the iteration's rows in activation blocks");
       break;
     default:

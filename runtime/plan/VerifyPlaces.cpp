@@ -317,9 +317,8 @@ private:
         written(number, operand);
       if (operand.space == Space::Device)
         continue;
-      if (operand.space == Space::Disk || !step.direct)
-        add(Rule::WrongSpace, number, describe(operand), " is in ", spaceName(operand.space), " memory",
-            step.direct ? "" : " and the step is not direct");
+      if (!step.direct)
+        add(Rule::WrongSpace, number, describe(operand), " is in host memory and the step is not direct");
       else if (operand.arg == Arg::KvHome)
         continue; // written() has seen to it
       else if (!atHome(operand))
@@ -349,9 +348,7 @@ private:
       }
   }
 
-  static const char *spaceName(Space space) {
-    return space == Space::Device ? "device" : space == Space::Host ? "host" : "disk";
-  }
+  static const char *spaceName(Space space) { return space == Space::Device ? "device" : "host"; }
 
   const Plan &plan_;
   const uint32_t index_;

@@ -351,10 +351,6 @@ void OperandCheck::linear() {
 void OperandCheck::recomputeKv() {
   if (!needsAct())
     return;
-  if (plan_.recomputesTokens()) { // it has nothing to make rows of
-    local(Arg::Y, kW, recomputedBytes());
-    return;
-  }
   act(kR);
   if (const Operand *operand = find(Arg::Act); operand && operand->space != Space::Device)
     fail("operand ", argName(Arg::Act), " is in space ", static_cast<int>(operand->space), ", expected on the device");
@@ -428,10 +424,6 @@ void OperandCheck::check(uint32_t number) {
     case kernels::Op::ActAppend:
       if (!needsAct())
         break;
-      if (!plan_.keepsActivations()) {
-        fail("the plan keeps no activations");
-        break;
-      }
       rows(Arg::X, kR, tokens_, spec_.hidden);
       act(kW | kRW);
       break;

@@ -20,8 +20,7 @@ public:
     for (const Placement &placement : plan_.placements) {
       for (const Extent &e : placement.extents) {
         uint64_t &end = e.space == Space::Device ? arena : host;
-        if (e.space != Space::Disk)
-          end = std::max(end, addressEnd(plan_, e));
+        end = std::max(end, addressEnd(plan_, e));
       }
       for (const Slot &slot : placement.slots)
         arena = std::max(arena, slot.address + slot.bytes);

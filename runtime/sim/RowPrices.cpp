@@ -74,8 +74,7 @@ RowPrices::RowPrices(const plan::Plan &plan, const model::WeightLayout &layout, 
                      const plan::Variant &variant, absl::Span<const uint64_t> durationsNs)
     : counter_(plan, plan.schedules[variant.schedule]), rows_(plan.miniBatches) {
   const plan::Schedule &schedule = plan.schedules[variant.schedule];
-  const cost::Bucket bucket{variant.newTokens, variant.sequences, variant.context, plan::actRows(plan, variant),
-                            plan::recomputedRows(plan, variant)};
+  const cost::Bucket bucket{variant.newTokens, variant.sequences, variant.context, plan::actRows(plan, variant)};
   size_t untilPublish = schedule.steps.size();
   for (size_t i = 0; i < schedule.steps.size(); ++i)
     if (schedule.steps[i].kind == plan::StepKind::Publish)

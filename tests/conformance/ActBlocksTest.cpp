@@ -30,13 +30,11 @@ struct Kept {
   int64_t onHost = 0;    // of so many layers activation blocks are on the host between iterations
   int64_t resident = -1; // KV blocks on the device, the scratch block included; -1: all
   algorithms::WriteBack writeBack = algorithms::WriteBack::Mirror;
-  bool recomputesTokens = false; // nothing is kept
 };
 std::ostream &operator<<(std::ostream &out, const Kept &k) {
   return out << "share " << model::actShareText(k.share) << ", " << k.miniBatches << " mini-batches, interval "
              << k.interval << ", activations of " << k.onHost << " layers on the host, " << k.resident
-             << " KV blocks, written back " << static_cast<int>(k.writeBack)
-             << (k.recomputesTokens ? ", token recomputation" : "");
+             << " KV blocks, written back " << static_cast<int>(k.writeBack);
 }
 
 compiler::CompileRequest ask(model::DeviceKind kind, const model::ModelSpec &spec, const Kept &kept) {
@@ -52,9 +50,7 @@ compiler::CompileRequest ask(model::DeviceKind kind, const model::ModelSpec &spe
   request.buckets = {.newTokens = {1, kSequences, 8}, .sequences = {1, kSequences}, .contexts = {16, kContext}};
   if (kept.share.any())
     request.policy.actShare = kept.share;
-  request.policy.actHome = kept.recomputesTokens    ? model::ActHome::None
-                           : kept.onHost == kLayers ? model::ActHome::Host
-                                                    : model::ActHome::Auto;
+  request.policy.actHome = kept.onHost == kLayers ? model::ActHome::Host : model::ActHome::Auto;
   request.actLayersAway = kept.onHost;
   compiler::Candidate candidate =
       compiler::stated(request.model, {kept.interval > 0 ? compiler::interval(kept.interval) : compiler::none()})
@@ -122,7 +118,6 @@ protected:
         const auto loaded = load(spec, kept);
         ASSERT_NE(loaded, nullptr);
         EXPECT_GT(loaded->plan.actBlocks, 0);
-        EXPECT_EQ(loaded->plan.recomputesTokens(), kept.recomputesTokens);
         const int64_t requests = kept.miniBatches * kSequences;
         const auto result =
             serve::generate(*loaded->runtime, {.prompts = prompts(requests), .maxNewTokens = newTokens()});
@@ -185,97 +180,6 @@ INSTANTIATE_TEST_SUITE_P(Devices, ActBlocks, testing::ValuesIn(core::devicesWith
                          [](const auto &info) { return std::string(info.param.name); });
 
 #ifndef HEADRACE_EMULATED_TESTS
-// Plans that keep nothing run on the host and simulated.
-class TokenRecomputation : public ActBlocks {};
-
-// Nothing is kept of the first blocks of each sequence: their tokens are recomputed in each iteration.
-TEST_P(TokenRecomputation, TokensAreThoseOfKeysAndValuesKept) {
-  std::vector<Kept> some;
-  for (Kept kept : cases())
-    if (kept.onHost == 0) { // nothing has a home
-      kept.recomputesTokens = true;
-      some.push_back(kept);
-    }
-  expectTokensAlone(some);
-}
-
-// Of 3 blocks of 4 tokens 1 of 2, the first two; a fourth changes nothing, with a fifth the third is given up.
-TEST_P(TokenRecomputation, TablesGiveUpTheirFirstBlocks) {
-  Kept kept{{1, 2}};
-  kept.recomputesTokens = true;
-  const auto loaded = load(core::tinyOpt(kLayers), kept);
-  ASSERT_NE(loaded, nullptr);
-  // As where activations are kept: 2 sequences of 16 blocks, 8 of each kind.
-  EXPECT_EQ(loaded->plan.kvBlocks, 17);
-  EXPECT_EQ(loaded->plan.actBlocks, 16);
-  EXPECT_EQ(loaded->plan.mostSequences(), 2);
-  std::vector<int32_t> table;
-  core::KvBlocks &pool = loaded->runtime->kvBlocks();
-  ASSERT_TRUE(pool.grow(table, 12).ok());
-  EXPECT_EQ(table, (std::vector<int32_t>{17, 18, 1}));
-  ASSERT_TRUE(pool.grow(table, 16).ok());
-  EXPECT_EQ(table, (std::vector<int32_t>{17, 18, 1, 2}));
-  ASSERT_TRUE(pool.grow(table, 20).ok());
-  EXPECT_EQ(table, (std::vector<int32_t>{17, 18, 19, 2, 1})); // block 1 is the lowest that is free then
-  EXPECT_EQ(pool.actOf(table), 3);
-  EXPECT_EQ(pool.freeBlocks(), 27);
-  pool.release(table);
-  EXPECT_EQ(pool.freeBlocks(), 32);
-}
-
-// max_num_batched_tokens counts new rows. Of a prompt of 32 tokens 8 an iteration come beside 0, 8, 12 and 16 of those
-// before them: of 4, 6 and 8 blocks of 4 tokens half keep nothing.
-TEST_P(TokenRecomputation, TheBudgetCountsNewRows) {
-  Kept kept{{1, 2}};
-  kept.recomputesTokens = true;
-  const auto loaded = load(core::tinyLlama(kLayers), kept);
-  ASSERT_NE(loaded, nullptr);
-  std::vector<int32_t> prompt;
-  for (int32_t i = 0; i < 32; ++i)
-    prompt.push_back((5 * i + 2) % 150);
-  std::vector<std::pair<int64_t, bool>> composed; // rows, and whether it is one of decode
-  serve::GenerateRequest request{.prompts = {prompt}, .maxNewTokens = 4, .maxNumBatchedTokens = 8};
-  request.placementOf = [&](const serve::ComposedIteration &next) {
-    EXPECT_EQ(next.sequences, next.tokens == 8 ? 1 : 2);
-    composed.emplace_back(next.tokens, next.oneRowEach);
-    return 0;
-  };
-  const auto result = serve::generate(*loaded->runtime, request);
-  ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_EQ(result->prefillIterations, 4u);
-  EXPECT_EQ(result->iterations, 4u + 3u); // the last of the four sampled the first token
-  // What the placement is chosen by has all rows; of 9 blocks 5 keep nothing.
-  EXPECT_THAT(composed, testing::ElementsAre(std::pair(8, false), std::pair(16, false), std::pair(20, false),
-                                             std::pair(24, false), std::pair(21, true), std::pair(21, true),
-                                             std::pair(21, true)));
-}
-
-// The largest bucket is that of 2 sequences at 64 tokens that decode: 2 x (32 + 1) rows.
-TEST_P(TokenRecomputation, TheBucketHoldsNewAndRecomputedRows) {
-  Kept kept{{1, 2}};
-  kept.recomputesTokens = true;
-  const auto loaded = load(core::tinyLlama(kLayers), kept);
-  ASSERT_NE(loaded, nullptr);
-  std::vector<std::pair<int64_t, int64_t>> rows; // new, recomputed
-  EngineOptions options;
-  options.onIteration = [&](const serve::EngineIteration &seen) {
-    EXPECT_EQ(seen.sequences, 2);
-    rows.emplace_back(seen.tokens, seen.recomputedRows);
-  };
-  auto engine = serve::Engine::create(*loaded->runtime, options);
-  ASSERT_TRUE(engine.ok()) << engine.status();
-  for (int32_t p = 0; p < 2; ++p)
-    ASSERT_TRUE((*engine)->submit({.prompt = std::vector<int32_t>(60, p), .maxNewTokens = 4}).ok());
-  for (int step = 0; step < 8 && rows.size() < 3; ++step)
-    ASSERT_TRUE((*engine)->step().ok());
-  // The first prompt, and 6 tokens of the second. Then the first decodes, with 32 of 61 tokens recomputed, in 8 of 16
-  // blocks: 33 rows are left, 27 and 6 of the second's; then 9 and 24, as of 11 blocks 6 keep nothing.
-  EXPECT_THAT(rows, testing::ElementsAre(std::pair(66, 0), std::pair(1 + 27, 32 + 6), std::pair(1 + 9, 32 + 24)));
-}
-
-INSTANTIATE_TEST_SUITE_P(Devices, TokenRecomputation, testing::ValuesIn(core::devicesWithData()),
-                         [](const auto &info) { return std::string(info.param.name); });
-
 // Keys and values of all tokens of a layer that recompute_kv has made, against those of a plan that has cached them.
 TEST(ActBlocksOnTheHost, RecomputedBitsAreTheCachedOnes) {
   // Done where the kernels are tested (RecomputeKvTest.cpp) for every type and order; here logits stand for them.
@@ -302,64 +206,6 @@ TEST(ActBlocksOnTheHost, RecomputedBitsAreTheCachedOnes) {
   }
 }
 
-// The second pass over a prompt of 50 tokens has 33 rows an iteration, those that are recomputed included; at position
-// 40 stands the only token 7.
-TEST(ActBlocksOnTheHost, TheStepThatMadeWrongNumbersIsFoundWhereTokensAreRecomputed) {
-  Kept kept{{1, 2}};
-  kept.recomputesTokens = true;
-  compiler::CompileRequest asked = ask(model::DeviceKind::Host, core::tinyLlama(kLayers), kept);
-  asked.goal.batch = 1;
-  asked.buckets.newTokens = {1, 8};
-  asked.buckets.sequences = {1};
-  const auto plan = compiler::compile(asked);
-  ASSERT_TRUE(plan.ok()) << plan.status();
-  const auto device = core::devicesWithData().front().make();
-  const core::WrongWeights weights(
-      1, {{"embedding", model::TensorRole::TokenTable, 7, 3, std::numeric_limits<float>::quiet_NaN()}});
-  const auto runtime = core::Runtime::load(*plan, *device, {}, &weights, {});
-  ASSERT_TRUE(runtime.ok()) << runtime.status();
-  std::vector<int32_t> prompt(50, 5);
-  prompt[40] = 7;
-  EXPECT_THAT(std::string(serve::generate(**runtime, {.prompts = {prompt}, .maxNewTokens = 2}).status().message()),
-              testing::HasSubstr("embed embedding, at position 40, column 3"));
-}
-
-// The plan that is compiled, and the same with one thing changed: what the verifier says of it.
-TEST(ActBlocksOnTheHost, PlansThatKeepNothingAreHeldToIt) {
-  Kept kept{{1, 2}};
-  kept.recomputesTokens = true;
-  const auto compiled = [&](const Kept &of) {
-    return *compiler::compile(ask(model::DeviceKind::Host, core::tinyLlama(kLayers), of));
-  };
-  const plan::Plan plan = compiled(kept);
-  ASSERT_TRUE(plan::verifyPlan(plan, "plan").ok()) << plan::verifyPlan(plan, "plan");
-  const auto said = [](plan::Plan changed, auto change) {
-    change(changed);
-    return std::string(plan::verifyPlan(changed, "plan").message());
-  };
-  const auto firstStep = [](plan::Plan &of, kernels::Op op) {
-    std::vector<plan::Step> &steps = of.schedules[0].steps;
-    return std::find_if(steps.begin(), steps.end(), [&](const plan::Step &step) { return step.op == op; });
-  };
-  using ::testing::HasSubstr;
-  // Half of 2 x 16 blocks of 4 tokens, and a block's keys and values: 2 x 2 heads x 16 x 4 tokens of 4 bytes are 1024.
-  const uint64_t bytes = 16 * plan.kvBlockBytes();
-  EXPECT_THAT(said(plan, [](plan::Plan &of) { of.policy.actHome = model::ActHome::Device; }),
-              HasSubstr("the meta buffer is for 0 activation blocks from number 17 on, the plan has 16"));
-  EXPECT_THAT(said(compiled({{1, 2}}), [](plan::Plan &of) { of.policy.actHome = model::ActHome::None; }),
-              HasSubstr("the meta buffer is for 16 activation blocks from number 17 on, the plan has 0"));
-  EXPECT_THAT(said(plan, [&](plan::Plan &of) { firstStep(of, kernels::Op::RecomputeKv)->op = kernels::Op::ActAppend; }),
-              HasSubstr("the plan keeps no activations"));
-  EXPECT_THAT(said(plan,
-                   [&](plan::Plan &of) {
-                     plan::Schedule &schedule = of.schedules[0];
-                     schedule.operands[firstStep(of, kernels::Op::RecomputeKv)->firstOperand + 1].bytes = bytes - 256;
-                   }),
-              HasSubstr("recompute_kv: operand y has 16128 bytes, the op touches 16384"));
-  EXPECT_THAT(said(plan, [](plan::Plan &of) { of.metaLayout.maxSequences = 64; }), HasSubstr("act_blocks"));
-  EXPECT_THAT(said(plan, [](plan::Plan &of) { of.metaLayout.maxSequences = 5; }),
-              HasSubstr("max_sequences is 5, expected an even number"));
-}
 #endif
 
 } // namespace

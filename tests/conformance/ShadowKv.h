@@ -5,9 +5,6 @@
 // writer; a later row continues the writer of the rows before it, and each of those must still be where the block table
 // says. So a block with two owners, a row that was lost and a table in the wrong order are found at the next launch
 // that reads them. So is a launch that is not told, or not exactly, which blocks its rows are written to.
-//
-// Where nothing is kept in some blocks (plan::Plan::recomputesTokens) those are empty at each launch: a sequence that
-// begins at position 0 right before one with the same table recomputes their rows, as the same writer.
 #pragma once
 
 #include <memory>
@@ -41,7 +38,6 @@ public:
     cellsOfOne_ = plan.ioRangeBytes(history) / sizeof(int32_t);
     usersOfOne_ = static_cast<size_t>(plan.kvBlocks + plan.actBlocks);
     kvBlocks_ = plan.kvBlocks;
-    recomputes_ = plan.recomputesTokens();
     cells_.assign(miniBatches_ * cellsOfOne_, {});
     users_.assign(miniBatches_ * usersOfOne_, 0);
     for (const plan::Extent &extent : plan.placements[0].extents) // as in all placements
@@ -132,9 +128,6 @@ private:
   }
 
   void enter(const kernels::IterationMeta &meta, uint32_t miniBatch, const InUse &inUse) {
-    if (recomputes_)
-      std::fill(cells_.begin() + static_cast<std::ptrdiff_t>(miniBatch * cellsOfOne_ + kept()),
-                cells_.begin() + static_cast<std::ptrdiff_t>((miniBatch + 1) * cellsOfOne_), Cell{0, -1});
     for (int32_t s = 0; s < meta.numSequences; ++s)
       enter(meta, miniBatch, s, inUse);
     checkWritten(meta, inUse);
@@ -146,20 +139,9 @@ private:
     return block < kvBlocks_ ? block >= 1 && block < inUse.kvBlocks : block - kvBlocks_ < inUse.actBlocks;
   }
 
-  size_t kept() const { return static_cast<size_t>(kvBlocks_ * blockTokens_); } // cells of blocks that keep something
   const int32_t *tableOf(const kernels::IterationMeta &meta, int32_t s) const {
     return meta.array<int32_t>(meta.blockTable) + int64_t{s} * meta.maxBlocksPerSequence;
   }
-  // Whether a sequence recomputes rows of the one behind it: those before the ones that are new there.
-  bool recomputesNext(const kernels::IterationMeta &meta, int32_t s, int64_t context) const {
-    if (!recomputes_ || s + 1 >= meta.numSequences)
-      return false;
-    const int32_t *queryStart = meta.array<int32_t>(meta.queryStart);
-    const int64_t next = meta.array<int32_t>(meta.contextLength)[s + 1] - (queryStart[s + 2] - queryStart[s + 1]);
-    const int64_t blocks = (context + blockTokens_ - 1) / blockTokens_;
-    return context <= next && std::equal(tableOf(meta, s), tableOf(meta, s) + blocks, tableOf(meta, s + 1));
-  }
-
   void enter(const kernels::IterationMeta &meta, uint32_t miniBatch, int32_t s, const InUse &inUse) {
     Cell *const cells = cells_.data() + miniBatch * cellsOfOne_;
     uint64_t *const users = users_.data() + miniBatch * usersOfOne_;
@@ -167,8 +149,7 @@ private:
     const int64_t context = meta.array<int32_t>(meta.contextLength)[s];
     const int64_t first = context - (queryStart[s + 1] - queryStart[s]);
     const int32_t *table = tableOf(meta, s);
-    const bool recomputed = first == 0 && recomputesNext(meta, s, context);
-    const uint64_t user = stamp_ + static_cast<uint64_t>(recomputed ? s + 1 : s) + 1;
+    const uint64_t user = stamp_ + static_cast<uint64_t>(s) + 1;
     for (int64_t b = 0; b * blockTokens_ < context; ++b) {
       if (!mayUse(table[b], inUse))
         return wrong(
@@ -179,13 +160,7 @@ private:
       lastUser = user;
     }
     const auto slot = [&](int64_t p) { return table[p / blockTokens_] * blockTokens_ + p % blockTokens_; };
-    uint64_t writer = first == 0 ? ++writers_ : cells[slot(0)].writer;
-    if (recomputed) { // the one whose rows are kept behind these, if any are
-      const int32_t *const behind = tableOf(meta, s + 1);
-      const int64_t next = meta.array<int32_t>(meta.contextLength)[s + 1] - (queryStart[s + 2] - queryStart[s + 1]);
-      if (next > context)
-        writer = cells[behind[(next - 1) / blockTokens_] * blockTokens_ + (next - 1) % blockTokens_].writer;
-    }
+    const uint64_t writer = first == 0 ? ++writers_ : cells[slot(0)].writer;
     for (int64_t p = 0; p < context; ++p, ++rowsChecked_) {
       Cell &cell = cells[slot(p)];
       if (p >= first) {
@@ -225,7 +200,6 @@ private:
   uint32_t miniBatches_ = 1;
   size_t cellsOfOne_ = 0, usersOfOne_ = 0; // of a mini-batch
   int64_t kvBlocks_ = 0;
-  bool recomputes_ = false;
   std::vector<Cell> cells_;     // mini-batch by mini-batch: block * blockTokens + row, as their ids lie
   std::vector<Cell> away_;      // in swap memory, where their ids are
   std::vector<Cell> read_;      // last, by readDevice()

@@ -574,39 +574,6 @@ headrace.iteration @recomputed_before_the_cache decode phase(model) limits(8, 8,
 
 // -----
 
-headrace.iteration @quantise_bits decode phase(model) limits(8, 8, 2048) {
-  %x = headrace.weight 0 "embedding" embedding : <1000, bf16>
-  // expected-error@+1 {{packs 4 or 8 bits an element, not 3}}
-  %y = headrace.quantise bits(3) group(64) %x step<attention 0> : <1000, bf16> -> <282, bytes>
-}
-
-// -----
-
-headrace.iteration @quantise_group decode phase(model) limits(8, 8, 2048) {
-  %x = headrace.weight 0 "embedding" embedding : <1000, bf16>
-  // expected-error@+1 {{needs groups of at least one element, not of 0}}
-  %y = headrace.quantise bits(4) group(0) %x step<attention 0> : <1000, bf16> -> <282, bytes>
-}
-
-// -----
-
-headrace.iteration @quantise_size decode phase(model) limits(8, 8, 2048) {
-  %x = headrace.weight 0 "embedding" embedding : <1000, bf16>
-  // 500 bytes, and 8 groups x 2 bounds x 2 bytes
-  // expected-error@+1 {{packs 500 elements in 8 groups into 500 bytes, but they take 532}}
-  %y = headrace.quantise bits(8) group(64) %x step<attention 0> : <1000, bf16> -> <500, bytes>
-}
-
-// -----
-
-headrace.iteration @dequantise_encoding decode phase(model) limits(8, 8, 2048) {
-  %x = headrace.weight 0 "embedding" embedding : <282, bf16>
-  // expected-error@+1 {{is between f32, f16 or bf16 elements and packed bytes}}
-  %y = headrace.dequantise bits(4) group(64) %x step<attention 0> : <282, bf16> -> <1000, bf16>
-}
-
-// -----
-
 headrace.iteration @rope_norms decode phase(model) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
   %unit = headrace.weight 1 "layers.0.qkv" qkv layer 0 : <1000, f16>

@@ -19,7 +19,7 @@ headrace.iteration @layer decode phase(model) limits(8, 8, 2048) {
 
 headrace.iteration @lane decode phase(model) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
-  // expected-error@+1 {{expected compute, h2d, d2h, p2p, cpu or disk, got 'gpu'}}
+  // expected-error@+1 {{expected compute, h2d, d2h or cpu, got 'gpu'}}
   headrace.publish sampled(%meta) %meta step<head on gpu> : <512, bytes>, <512, bytes>
 }
 
@@ -114,7 +114,7 @@ headrace.iteration @wait decode phase(movement) limits(8, 8, 2048) {
   %unit = headrace.weight 0 "head" head : <host, 1000, bf16>
   %slot = headrace.slot 0 : slot<1000>
   %w, %t = headrace.prefetch %unit[0 for 1000] into %slot[0] step<movement> : <host, 1000, bf16>, slot<1000> -> <1000, bf16>
-  // expected-error@+1 {{expected compute, h2d, d2h, p2p, cpu or disk, got 'gpu'}}
+  // expected-error@+1 {{expected compute, h2d, d2h or cpu, got 'gpu'}}
   headrace.wait raw %t on gpu : token
 }
 

@@ -39,11 +39,6 @@ headrace.iteration @compute decode phase(model) limits(8, 8, 2048) {
   %r1, %k1 = headrace.rope_append tokens(%meta) %r, %k norms %qkv_unit[900 for 64] step<attention 0> : <512, bytes>, <800, f32>, <4096, bf16>, <1000, f16>
   // CHECK-NEXT: %attended = headrace.attention tokens(%meta) %rotated_0, %appended_1 step<attention 0> scratch 256 : <512, bytes>, <800, f32>, <4096, bf16> -> <400, f32>
   %a = headrace.attention tokens(%meta) %r1, %k1 step<attention 0> scratch 256 : <512, bytes>, <800, f32>, <4096, bf16> -> <400, f32>
-  // 500 f16 elements in 4 bits, 250 bytes, and 8 groups with two bounds of 2 bytes each.
-  // CHECK-NEXT: %[[PACKED:.*]] = headrace.quantise bits(4) group(64) %layers.0.qkv step<attention 0> : <1000, f16> -> <282, bytes>
-  %packed = headrace.quantise bits(4) group(64) %qkv_unit step<attention 0> : <1000, f16> -> <282, bytes>
-  // CHECK-NEXT: %[[UNPACKED:.*]] = headrace.dequantise bits(4) group(64) %[[PACKED]] step<attention 0> : <282, bytes> -> <1000, f16>
-  %unpacked = headrace.dequantise bits(4) group(64) %packed step<attention 0> : <282, bytes> -> <1000, f16>
   // Activation blocks: what was kept is recomputed, and stands behind the cache where keys and values are used.
   // CHECK-NEXT: %act.0 = headrace.act 0 : <512, f32>
   %act = headrace.act 0 : <512, f32>
@@ -51,10 +46,8 @@ headrace.iteration @compute decode phase(model) limits(8, 8, 2048) {
   %act1 = headrace.act 0 mini_batch(1) : <512, f32>
   // CHECK-NEXT: %[[KEPT:.*]] = headrace.act_append tokens(%meta) %normed, %act.0 step<attention 0> : <512, bytes>, <400, f32>, <512, f32>
   %kept = headrace.act_append tokens(%meta) %n, %act step<attention 0> : <512, bytes>, <400, f32>, <512, f32>
-  // CHECK-NEXT: %empty = headrace.empty_kv tokens(%meta) step<attention 0> : <512, bytes> -> <1024, bf16>
-  %empty = headrace.empty_kv tokens(%meta) step<attention 0> : <512, bytes> -> <1024, bf16>
-  // CHECK-NEXT: %recomputed = headrace.recompute_kv tokens(%meta) %[[KEPT]], %[[UNPACKED]][120 for 380, 500 for 20] norms[900 for 64] step<attention 0> scratch 64 : <512, bytes>, <512, f32>, <1000, f16> -> <1024, bf16>
-  %rec = headrace.recompute_kv tokens(%meta) %kept, %unpacked[120 for 380, 500 for 20] norms[900 for 64] step<attention 0> scratch 64 : <512, bytes>, <512, f32>, <1000, f16> -> <1024, bf16>
+  // CHECK-NEXT: %recomputed = headrace.recompute_kv tokens(%meta) %[[KEPT]], %layers.0.qkv[120 for 380, 500 for 20] norms[900 for 64] step<attention 0> scratch 64 : <512, bytes>, <512, f32>, <1000, f16> -> <1024, bf16>
+  %rec = headrace.recompute_kv tokens(%meta) %kept, %qkv_unit[120 for 380, 500 for 20] norms[900 for 64] step<attention 0> scratch 64 : <512, bytes>, <512, f32>, <1000, f16> -> <1024, bf16>
   // CHECK-NEXT: %[[ROT:.*]], %[[APP:.*]]:2 = headrace.rope_append tokens(%meta) %rotated_0, %appended_1, %recomputed step<attention 0> : <512, bytes>, <800, f32>, <4096, bf16>, <1024, bf16>
   %r2, %k2:2 = headrace.rope_append tokens(%meta) %r1, %k1, %rec step<attention 0> : <512, bytes>, <800, f32>, <4096, bf16>, <1024, bf16>
   // CHECK-NEXT: headrace.attention tokens(%meta) %[[ROT]], %[[APP]]#0, %[[APP]]#1 step<attention 0> scratch 256 : <512, bytes>, <800, f32>, <4096, bf16>, <1024, bf16> -> <400, f32>
@@ -129,8 +122,8 @@ headrace.iteration @movement decode phase(movement) limits(8, 8, 2048) {
   %part = headrace.carry %unit[0 for 400] in %slot[256] : <host, 1000, bf16>, slot<2000> -> <400 of 1000, bf16>
   // CHECK-NEXT: %d.layers.0.out_0, %t.layers.0.out = headrace.prefetch %layers.0.out[400 for 200] onto %d.layers.0.out step<movement 0> : <host, 1000, bf16>, <400 of 1000, bf16> -> <600 of 1000, bf16>
   %more, %t0 = headrace.prefetch %unit[400 for 200] onto %part step<movement 0> : <host, 1000, bf16>, <400 of 1000, bf16> -> <600 of 1000, bf16>
-  // CHECK-NEXT: headrace.prefetch %layers.0.out[600 for 400] onto %d.layers.0.out_0 step<movement 0 on p2p, mini_batch 2, threads 3, device_bytes 400, link_bytes 400> : <host, 1000, bf16>, <600 of 1000, bf16> -> <1000, bf16>
-  %whole, %t1 = headrace.prefetch %unit[600 for 400] onto %more step<movement 0 on p2p, mini_batch 2, threads 3, device_bytes 400, link_bytes 400> : <host, 1000, bf16>, <600 of 1000, bf16> -> <1000, bf16>
+  // CHECK-NEXT: headrace.prefetch %layers.0.out[600 for 400] onto %d.layers.0.out_0 step<movement 0 on h2d, mini_batch 2, device_bytes 400, link_bytes 400> : <host, 1000, bf16>, <600 of 1000, bf16> -> <1000, bf16>
+  %whole, %t1 = headrace.prefetch %unit[600 for 400] onto %more step<movement 0 on h2d, mini_batch 2, device_bytes 400, link_bytes 400> : <host, 1000, bf16>, <600 of 1000, bf16> -> <1000, bf16>
   // CHECK-NEXT: headrace.prefetch %kv.0[0 for 4096] into %slot.1[0] step<movement 0, resizable> : <host, 4096, bf16>, slot<4096> -> <4096, bf16>
   %cache, %t2 = headrace.prefetch %kv[0 for 4096] into %slot1[0] step<movement 0, resizable> : <host, 4096, bf16>, slot<4096> -> <4096, bf16>
   // CHECK-NEXT: headrace.wait %{{.*}} : token

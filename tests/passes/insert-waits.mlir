@@ -85,7 +85,7 @@ headrace.iteration @other_lanes decode phase(movement) limits(8, 8, 2048) {
   %kv = headrace.kv 0 : <host, 4096, bf16>
   %slot = headrace.slot 0 : slot<4096>
   // CHECK: %{{.*}}, %[[TA:.*]] = headrace.prefetch %a
-  %da, %ta = headrace.prefetch %a[0 for 1000] into %slot[0] step<movement 0 on p2p> : <host, 1000, bf16>, slot<4096> -> <1000, bf16>
+  %da, %ta = headrace.prefetch %a[0 for 1000] into %slot[0] step<movement 0 on d2h> : <host, 1000, bf16>, slot<4096> -> <1000, bf16>
   headrace.release %da : <1000, bf16>
   // CHECK-NEXT: headrace.release
   // CHECK-NEXT: headrace.wait waw %[[TA]] on h2d : token
@@ -98,7 +98,7 @@ headrace.iteration @other_lanes decode phase(movement) limits(8, 8, 2048) {
   // CHECK-NEXT: headrace.wait raw %[[R]] on cpu
   // CHECK-NEXT: %[[OUT:.*]] = headrace.attention
   %r, %appended = headrace.rope_append tokens(%meta) %q, %k step<attention 0 on compute> : <512, bytes>, <400, f32>, <4096, bf16>
-  %o = headrace.attention tokens(%meta) %r, %appended step<attention 0 on cpu, threads 4> : <512, bytes>, <400, f32>, <4096, bf16> -> <400, f32>
+  %o = headrace.attention tokens(%meta) %r, %appended step<attention 0 on cpu> : <512, bytes>, <400, f32>, <4096, bf16> -> <400, f32>
   // CHECK-NEXT: headrace.wait raw %[[R]] on d2h
   // CHECK-NEXT: headrace.wait war %[[TK]] on d2h
   // CHECK-NEXT: %[[HE:.*]], %[[TE:.*]] = headrace.evict

@@ -146,7 +146,7 @@ headrace.iteration @waw decode phase(lanes) limits(8, 8, 2048) {
   %b = headrace.weight 1 "b" qkv layer 1 : <host, 1000, bf16>
   %slot = headrace.slot 0 : slot<1024>
   // expected-note@+1 {{first used here}}
-  %d, %t = headrace.prefetch %a[0 for 1000] into %slot[0] step<movement 0 on p2p> : <host, 1000, bf16>, slot<1024> -> <1000, bf16>
+  %d, %t = headrace.prefetch %a[0 for 1000] into %slot[0] step<movement 0 on d2h> : <host, 1000, bf16>, slot<1024> -> <1000, bf16>
   headrace.release %d : <1000, bf16>
   // expected-error@+1 {{overwrites bytes that an earlier step may still be using: no wait orders them}}
   %e, %u = headrace.prefetch %b[0 for 1000] into %slot[0] step<movement 1 on h2d> : <host, 1000, bf16>, slot<1024> -> <1000, bf16>

@@ -49,7 +49,6 @@ TEST_F(ActBlocks, ThePlanHasThemAndSaysSo) {
   EXPECT_EQ(half["kv_blocks"], 9);
   EXPECT_EQ(half["act_blocks"], 8);
   EXPECT_EQ(half["act_ratio"], "1/2");
-  EXPECT_EQ(half["act_kept"], true);
   EXPECT_EQ(half["act_layers_on_host"], 0);
   // In a job file, and on the host.
   writeText(path("job.toml"),
@@ -144,8 +143,7 @@ TEST_F(ActBlocks, WhatCannotBeIsRefused) {
                 std::string("--act-ratio = \"") + ratio +
                     "\": expected \"auto\", or a share from 0 to 1 of at most six decimals or in "
                     "millionths at the finest: 0.25, or 1/3");
-  expectUsage({"--act-ratio", "1/2", "--act-home", "disk"},
-              "--act-home = \"disk\": expected auto, device, host or none");
+  expectUsage({"--act-ratio", "1/2", "--act-home", "disk"}, "--act-home = \"disk\": expected auto, device or host");
   expectUsage({"--act-home", "host"}, "--act-home = \"host\": expected policy.act_ratio beside it");
   expectUsage({"--policy", "hybridserve", "--start-rule", "paper"},
               "--start-rule = \"paper\": expected \"eager\": policy hybridserve moves caches under it");

@@ -56,7 +56,7 @@ uint32_t largestMixed(const plan::Plan &plan) { return largest(plan, plan::Itera
 
 // Of decode: a token a sequence an iteration.
 double tokensPerSecond(const plan::Plan &plan, const VariantReport &decode) {
-  return static_cast<double>(decode.running) * plan.miniBatches * 1e9 / static_cast<double>(decode.predictedNs);
+  return static_cast<double>(decode.sequences) * plan.miniBatches * 1e9 / static_cast<double>(decode.predictedNs);
 }
 
 void printText(const CompileOptions &options, const model::Job &job, const plan::Plan &plan) {
@@ -85,15 +85,15 @@ void printText(const CompileOptions &options, const model::Job &job, const plan:
   for (const VariantReport &r : reportVariants(plan)) {
     if (r.index == largestDecode(plan))
       line("throughput", absl::StrFormat("%s tokens/s of decode: %d sequences at context %d in %s",
-                                         formatRate(tokensPerSecond(plan, r)), r.running * plan.miniBatches, r.context,
-                                         formatNs(r.predictedNs)));
+                                         formatRate(tokensPerSecond(plan, r)), r.sequences * plan.miniBatches,
+                                         r.context, formatNs(r.predictedNs)));
     if (!plan.choices.empty())
       continue; // a line a bucket below
     if (r.index == largestDecode(plan) || r.index == largestMixed(plan))
       line(r.index == largestDecode(plan) ? "decode" : "prefill, mixed",
            absl::StrFormat(
                "%d tokens of %d sequences at context %d%s: %s predicted, compute %s, link %s (%s h2d%s)", r.newTokens,
-               r.running, r.context,
+               r.sequences, r.context,
                plan.miniBatches == 1 ? "" : absl::StrFormat(" in each of %d mini-batches", plan.miniBatches),
                formatNs(r.predictedNs), formatNs(r.computeAloneNs), formatNs(r.linkAloneNs),
                formatBytes(r.linkBytes.h2d), r.linkBytes.d2h > 0 ? ", " + formatBytes(r.linkBytes.d2h) + " d2h" : ""));

@@ -112,11 +112,8 @@ void addScheduler(CLI::App &app, SchedulerFlags &flags) {
                       "sequences with rows in one iteration, at most; of a job without a batch its batch", 1,
                       int64_t{1} << 20)
       ->group(kGroup);
-  addInteger<int64_t>(
-      app, "--max-num-batched-tokens", flags.maxNumBatchedTokens,
-      "new rows of an iteration that has rows of prompts, at most; those that --act-home none recomputes "
-      "come beside them",
-      1, int64_t{1} << 24)
+  addInteger<int64_t>(app, "--max-num-batched-tokens", flags.maxNumBatchedTokens,
+                      "new rows of an iteration that has rows of prompts, at most", 1, int64_t{1} << 24)
       ->group(kGroup);
   app.add_flag("!--no-chunked-prefill", flags.chunkedPrefill, "prompts whole, and decodes wait for them")
       ->group(kGroup);

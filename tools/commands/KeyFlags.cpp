@@ -72,9 +72,8 @@ constexpr KeyFlag kKeyFlags[] = {
      "or "
      "auto (what the largest decode bucket is fastest with)"},
     {"policy", "act_home", "--act-home", kText,
-     "where activation blocks are between iterations: device, host, auto (on the host as many layers' as is fastest), "
-     "or none: nothing is kept, and each iteration recomputes their tokens from their ids (to compare with, on the "
-     "host and simulated)"},
+     "where activation blocks are between iterations: device, host or auto (on the host as many layers' as is "
+     "fastest)"},
     {"policy", "offload_embedding", "--offload-embedding", kChoice, "auto, on or off"},
     {"policy", "offload_head", "--offload-head", kChoice, "auto, on or off"},
     {"buckets", "new_tokens", "--new-tokens", kList, "sizes of new tokens per iteration, such as 1,8,512"},

@@ -79,12 +79,6 @@ uint32_t actLayersOnHost(const plan::Plan &plan) {
 }
 
 std::string actText(const plan::Plan &plan) {
-  if (plan.recomputesTokens())
-    return absl::StrFormat("kept of nothing: %d blocks of %d tokens a layer%s, the first %s of each sequence's; their "
-                           "tokens are recomputed in each iteration, in place of %s of keys and values",
-                           plan.actBlocks, plan.blockTokens, plan.miniBatches == 1 ? "" : " and mini-batch",
-                           model::actShareText(plan.actShare),
-                           formatBytes(static_cast<uint64_t>(plan.actBlocks) * plan.kvCaches() * plan.kvBlockBytes()));
   const uint32_t away = actLayersOnHost(plan);
   const std::string home = away == 0                    ? std::string("on the device")
                            : away == plan.model->layers ? std::string("on the host")
@@ -209,7 +203,6 @@ std::vector<VariantReport> reportVariants(const plan::Plan &plan) {
     r.index = i;
     r.newTokens = variant.newTokens;
     r.sequences = variant.sequences;
-    r.running = plan::runningSequences(plan, variant);
     r.context = variant.context;
     r.placement = placement.name;
     if (plan.schedules[variant.schedule].kvBlocks > 0)
@@ -288,7 +281,7 @@ std::string inspectText(const plan::Plan &plan, const std::string &path, bool al
   for (const VariantReport &r : reportVariants(plan))
     table.push_back({model::cat(r.index),
                      model::cat(r.newTokens),
-                     model::cat(r.running),
+                     model::cat(r.sequences),
                      model::cat(r.context),
                      r.placement,
                      model::cat(r.offloadedLayers),
@@ -355,7 +348,6 @@ std::string inspectJson(const plan::Plan &plan, const std::string &path) {
                {"kv_blocks", plan.kvBlocks},
                {"act_blocks", plan.actBlocks},
                {"act_ratio", model::actShareText(plan.actShare)},
-               {"act_kept", plan.keepsActivations()},
                {"act_layers_on_host", actLayersOnHost(plan)},
                {"max_context", plan.maxContext},
                {"policy", plan.policy.name},
@@ -381,7 +373,7 @@ std::string inspectJson(const plan::Plan &plan, const std::string &path) {
          {"kv_bytes_by_home",
           {{"device", plan::kvBytesByHome(plan, p).device}, {"host", plan::kvBytesByHome(plan, p).host}}},
          {"kv_write_back", kvWriteBackJson(plan, p)},
-         {"weight_bytes_by_home", {{"device", homes.device}, {"host", homes.host}, {"disk", homes.disk}}}});
+         {"weight_bytes_by_home", {{"device", homes.device}, {"host", homes.host}}}});
   }
   json["placements"] = std::move(placements);
   json["choices"] = choicesJson(plan);

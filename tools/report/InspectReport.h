@@ -15,8 +15,7 @@ namespace headrace::tools {
 // One variant, as `headrace inspect` shows it.
 struct VariantReport {
   uint32_t index = 0;
-  int64_t newTokens = 0, sequences = 0, context = 0; // the key, with
-  int64_t running = 0;                               // sequences, but those that stand for recomputed rows
+  int64_t newTokens = 0, sequences = 0, context = 0; // the key
   std::string placement;                             // the placement's name, and whether it is without tails of KV
   std::string interval;                              // "none", "4", or "" for layers that are no interval
   int32_t offloadedLayers = 0;

@@ -29,9 +29,7 @@ Json comparedJson(const Compared &c) {
           {"ratio", c.ratio()}};
 }
 
-Json homesJson(const plan::HomeBytes &homes) {
-  return {{"device", homes.device}, {"host", homes.host}, {"disk", homes.disk}};
-}
+Json homesJson(const plan::HomeBytes &homes) { return {{"device", homes.device}, {"host", homes.host}}; }
 
 // Tokens a second of all prompts, from the start to the last token: new ones, and with those of the prompts.
 struct Throughput {

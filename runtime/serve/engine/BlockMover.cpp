@@ -13,7 +13,7 @@ BlockMover::BlockMover(const plan::Plan &plan)
     : plan_(plan), layers_(plan.model->layers), row_(static_cast<uint64_t>(plan.blockTokens) * sizeof(int32_t)) {
   for (uint32_t p = 0; p < plan.placements.size(); ++p)
     layouts_.emplace_back(plan, p);
-  if (!plan.keepsActivations())
+  if (plan.actBlocks == 0)
     return;
   acts_.resize(plan.kvCaches());
   for (const plan::Extent &extent : plan.placements[0].extents) // as in all placements

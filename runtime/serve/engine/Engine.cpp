@@ -64,7 +64,6 @@ bool mayCompact(const plan::Plan &plan, uint32_t placement) {
 // The largest bucket for prompts of each placement that takes so many sequences.
 std::vector<int64_t> mixedBuckets(const plan::Plan &plan, int64_t sequences) {
   std::vector<int64_t> tokens(plan.placements.size(), 0);
-  sequences *= plan.recomputesTokens() ? 2 : 1;
   for (const plan::Variant &variant : plan.variants)
     if (!plan::bringsOneRowEach(plan, variant) && variant.sequences >= sequences)
       tokens[variant.placement] = std::max(tokens[variant.placement], variant.newTokens);
@@ -76,7 +75,7 @@ std::vector<int64_t> mixedBuckets(const plan::Plan &plan, int64_t sequences) {
 EngineBounds engineBounds(const plan::Plan &plan) {
   EngineBounds bounds;
   for (const plan::Variant &variant : plan.variants)
-    bounds.maxNumSeqs = std::max(bounds.maxNumSeqs, plan::runningSequences(plan, variant));
+    bounds.maxNumSeqs = std::max(bounds.maxNumSeqs, variant.sequences);
   bounds.maxNumSeqs = std::min(bounds.maxNumSeqs, plan.mostSequences());
   for (const int64_t tokens : mixedBuckets(plan, bounds.maxNumSeqs))
     bounds.maxNumBatchedTokens = std::max(bounds.maxNumBatchedTokens, tokens);
@@ -96,8 +95,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::create(core::Runtime &runtime, E
                                .watermarkBlocks = watermark,
                                .prefill = options.prefill,
                                .batching = options.batching,
-                               .context = plan.maxContext,
-                               .recomputed = plan.recomputesTokens() ? plan.actShare : model::ActShare()};
+                               .context = plan.maxContext};
   // Swap space takes keys and values.
   const bool swaps =
       options.preemption != Preemption::Recompute && options.batching == Batching::Continuous && plan.actBlocks == 0;
@@ -136,7 +134,7 @@ Engine::Engine(core::Runtime &runtime, EngineOptions options, int64_t maxNumSeqs
       one.freeSlots.push_back(static_cast<int32_t>(slot));
     one.views.reserve(ofOne);
     one.composition.clear(ofOne); // takes the room that iterations need
-    one.rows.reserve(plan_.recomputesTokens() ? 2 * ofOne : ofOne);
+    one.rows.reserve(ofOne);
   }
   cancelled_.reserve(seqs); // the two take turns
   cancels_.reserve(seqs);

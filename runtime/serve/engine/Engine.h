@@ -109,7 +109,6 @@ struct EngineIteration {
   uint32_t variant = 0, placement = 0;
   int64_t launchNs = 0, visibleNs = 0;
   int64_t tokens = 0, sequences = 0; // new rows, and whose
-  int64_t recomputedRows = 0;        // beside them, of tokens whose blocks keep nothing
   bool prefill = false;              // it has rows of prompts
   absl::Span<const EngineRows> rows; // with EngineOptions::tellRows; valid in the callback
 };
@@ -123,8 +122,7 @@ struct EngineEdge {
 
 struct EngineOptions {
   int64_t maxNumSeqs = 0; // with rows in one iteration; 0: the plan's batch
-  // New rows of a mini-batch that has rows of prompts; 0: the largest mixed bucket, which in any case holds them and
-  // those that are recomputed.
+  // New rows of a mini-batch that has rows of prompts; 0: the largest mixed bucket, which in any case holds them.
   int64_t maxNumBatchedTokens = 0;
   double watermark = 0.01; // share of the KV blocks that a joining sequence leaves free
   Prefill prefill = Prefill::Chunked;
@@ -357,7 +355,6 @@ private:
   void failOldest(MiniBatch &of);
   absl::Status launchIn(uint32_t placement);
   void addRows(MiniBatch &of, Sequence &sequence, int64_t count, InFlight &iteration);
-  void addRecomputedRows(MiniBatch &of, const Sequence &sequence, int64_t rows);
 
   // Swapping (EngineSwap.cpp).
   absl::StatusOr<bool> swapOut(Sequence &sequence);

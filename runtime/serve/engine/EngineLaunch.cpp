@@ -102,7 +102,6 @@ void Engine::padBatch(MiniBatch &of) {
 bool Engine::composed(const EngineEdge &edge) {
   SchedulerLimits limits = limits_;
   limits.prefill = edge.prefill;
-  limits.mostRows = mostRows_[edge.placement];
   const int64_t most = budgets_[edge.placement], budget = edge.budget == 0 ? most : std::min(edge.budget, most);
   bool wants = false; // blocks that it has not got
   for (MiniBatch &one : miniBatches_) {
@@ -177,10 +176,9 @@ absl::StatusOr<bool> Engine::launchNext() {
   return launchComposed(edge);
 }
 
-// Not where a prompt's rows would be recomputed for it in the next iteration.
 void Engine::cutToBucket(EngineEdge edge) {
   const ComposedTogether all = composedTogether();
-  if (!all.prefill || edge.prefill != Prefill::Chunked || isStatic() || plan_.recomputesTokens())
+  if (!all.prefill || edge.prefill != Prefill::Chunked || isStatic())
     return;
   edge.budget = padded_.cut(edge.placement, all);
   if (edge.budget < all.tokens)
@@ -298,7 +296,7 @@ absl::Status Engine::launchIn(uint32_t placement) {
   InFlight &next = inFlight_[newest_ % kInFlight];
   next.rows.clear();
   next.keepsLogits = false;
-  int64_t tokens = 0, sequences = 0, recomputed = 0;
+  int64_t tokens = 0, sequences = 0;
   for (MiniBatch &one : miniBatches_) {
     const Composition &made = one.composition;
     one.rows.clear();
@@ -307,20 +305,16 @@ absl::Status Engine::launchIn(uint32_t placement) {
       for (Sequence &sequence : one.running) {
         if (i == made.rows.size())
           break;
-        const int64_t rows = made.rows[i], before = made.recomputed[i];
-        ++i;
+        const int64_t rows = made.rows[i++];
         if (rows == 0 || prompts == sequence.view().decodes())
           continue;
         RETURN_IF_ERROR(one.blocks->grow(sequence.blocks, sequence.rows + rows));
-        if (before > 0)
-          addRecomputedRows(one, sequence, before);
         addRows(one, sequence, rows, next);
       }
     }
     rows_[one.number] = one.rows;
-    tokens += made.newTokens;
-    sequences += made.running;
-    recomputed += made.tokens - made.newTokens;
+    tokens += made.tokens;
+    sequences += made.sequences;
   }
   const ComposedTogether all = composedTogether();
   ASSIGN_OR_RETURN(variant, runtime_.chooseIn(placement, all.tokens, all.sequences, all.context));
@@ -336,7 +330,6 @@ absl::Status Engine::launchIn(uint32_t placement) {
                    .launchNs = launchNs,
                    .tokens = tokens,
                    .sequences = sequences,
-                   .recomputedRows = recomputed,
                    .prefill = all.prefill};
   ++newest_;
   if (compacts_[placement]) // each brings all of its tails

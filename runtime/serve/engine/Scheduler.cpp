@@ -12,14 +12,11 @@ struct Scheduler::Pass {
   Composition &out;
   int64_t coming = 0; // blocks
 
-  void add(size_t i, int64_t rows, int64_t recomputed, int64_t blocks) {
+  void add(size_t i, int64_t rows, int64_t blocks) {
     free -= blocks;
     out.rows[i] = rows;
-    out.recomputed[i] = recomputed;
-    out.tokens += rows + recomputed;
-    out.newTokens += rows;
-    out.sequences += recomputed > 0 ? 2 : 1;
-    ++out.running;
+    out.tokens += rows;
+    ++out.sequences;
     out.context = std::max(out.context, running[i].rows + rows);
   }
   void preemptYoungest() { // which has no rows yet: rows are given from the oldest on
@@ -31,8 +28,7 @@ struct Scheduler::Pass {
 
 void Composition::clear(size_t ofSequences) {
   rows.assign(ofSequences, 0);
-  recomputed.assign(ofSequences, 0);
-  tokens = sequences = context = newTokens = running = 0;
+  tokens = sequences = context = 0;
   prefill = false;
   preempted = 0;
 }
@@ -73,24 +69,6 @@ bool Scheduler::decodesWait(absl::Span<const SequenceView> running) const {
                      [&](const SequenceView &s) { return !s.moving && s.prefill - s.rows > (inStep ? 0 : 1); });
 }
 
-// Of the tokens of earlier iterations those that lie in blocks that keep nothing, once the sequence has blocks for its
-// new rows.
-int64_t Scheduler::recomputedRows(const SequenceView &one, int64_t newRows) const {
-  const int64_t blocks = std::max(one.blocks, blocksFor(one.rows + newRows));
-  return std::min(one.rows, limits_.recomputed.of(blocks) * limits_.blockTokens);
-}
-
-// At most `most`, so that they and the recomputed ones are no more than `room`: the more are new, the more blocks keep
-// nothing.
-int64_t Scheduler::mostNewRows(const SequenceView &one, int64_t most, int64_t room) const {
-  int64_t fits = 0;
-  for (int64_t beyond = std::max<int64_t>(most, 0) + 1; beyond - fits > 1;) {
-    const int64_t rows = fits + (beyond - fits) / 2;
-    (rows + recomputedRows(one, rows) <= room ? fits : beyond) = rows;
-  }
-  return fits;
-}
-
 void Scheduler::addDecodes(Pass &pass) const {
   for (size_t i = 0; i < pass.running.size(); ++i) {
     const SequenceView &one = pass.running[i];
@@ -100,7 +78,7 @@ void Scheduler::addDecodes(Pass &pass) const {
     while (blocks > 0 && blocks > pass.free && blocks > pass.coming && pass.running.size() > i + 1)
       pass.preemptYoungest();
     if (blocks == 0 || blocks <= pass.free) {
-      pass.add(i, 1, recomputedRows(one, 1), blocks);
+      pass.add(i, 1, blocks);
       continue;
     }
     if (blocks <= pass.coming) { // it waits for them
@@ -119,15 +97,13 @@ void Scheduler::addPrompts(Pass &pass) const {
     if (one.decodes() || one.moving)
       continue;
     const int64_t left = one.prefill - one.rows;
-    int64_t rows = pass.budget == 0 ? 1 : std::min(left, pass.budget - pass.out.newTokens);
-    if (limits_.mostRows > 0)
-      rows = mostNewRows(one, rows, limits_.mostRows - pass.out.tokens);
+    int64_t rows = pass.budget == 0 ? 1 : std::min(left, pass.budget - pass.out.tokens);
     if (limits_.prefill == Prefill::Whole && rows < left && pass.out.tokens > 0 && pass.budget > 0)
       return;
     rows = std::min(rows, (one.blocks + std::max<int64_t>(0, pass.free)) * limits_.blockTokens - one.rows);
     if (rows <= 0)
       return;
-    pass.add(i, rows, recomputedRows(one, rows), std::max<int64_t>(0, blocksFor(one.rows + rows) - one.blocks));
+    pass.add(i, rows, std::max<int64_t>(0, blocksFor(one.rows + rows) - one.blocks));
     pass.out.prefill = true;
   }
 }

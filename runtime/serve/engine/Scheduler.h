@@ -9,12 +9,6 @@
 //
 // First come, first served: those that run are older than those that wait, and who loses its blocks is the youngest.
 //
-// Where a sequence's first blocks keep nothing (plan::Plan::recomputesTokens), the rows of their earlier tokens are
-// recomputed in each iteration that has rows of it. The budget counts new rows, the bucket holds both:
-//
-//   share 1/2, blocks of 4     | decode: 8 + 1    prompt, 8 of its tokens are there: 8 + 8 |    a budget of 12 new rows
-//   a bucket of 25 rows        | recomputed, new  recomputed, new                          |    is not used up
-//
 // Static batching, for comparison: those that wait form a batch when nothing runs, nobody joins it, and all leave
 // together. KV blocks are kept for every sequence up to the longest prompt and the longest output of its batch.
 #pragma once
@@ -24,7 +18,6 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "runtime/job/ActShare.h"
 
 namespace headrace::serve {
 
@@ -53,9 +46,7 @@ struct SchedulerLimits {
   int64_t watermarkBlocks = 0; // kept free when a sequence joins others
   Prefill prefill = Prefill::Chunked;
   Batching batching = Batching::Continuous;
-  int64_t context = 0;        // of the longest sequence that a static batch may hold
-  model::ActShare recomputed; // of a sequence's blocks the first ones, which keep nothing; none, where all keep
-  int64_t mostRows = 0;       // that an iteration with rows of prompts has, new and recomputed; 0: any number
+  int64_t context = 0; // of the longest sequence that a static batch may hold
 };
 
 // What there is to know of a sequence.
@@ -72,15 +63,12 @@ struct SequenceView {
 
 // The next iteration.
 struct Composition {
-  // One a running sequence: its new rows, 0: it waits; and the rows before them, of its first tokens, that are
-  // recomputed, as rows of another sequence that has the same blocks.
-  std::vector<int64_t> rows, recomputed;
-  int64_t tokens = 0, sequences = 0, context = 0; // new and recomputed
-  int64_t newTokens = 0, running = 0;             // of these the new rows, and whose
+  std::vector<int64_t> rows;                      // one a running sequence: its new rows, 0: it waits
+  int64_t tokens = 0, sequences = 0, context = 0; // the new rows, whose, and the longest of these
   bool prefill = false;                           // it has rows of prompts
   size_t preempted = 0;                           // so many of the running ones, the last, give their blocks up first
 
-  bool oneRowEach() const { return newTokens == running; }
+  bool oneRowEach() const { return tokens == sequences; }
   void clear(size_t sequences); // nobody has rows; allocates nothing where there is capacity
 };
 
@@ -113,8 +101,6 @@ private:
   bool decodesWait(absl::Span<const SequenceView> running) const;
   void addDecodes(Pass &pass) const;
   void addPrompts(Pass &pass) const;
-  int64_t recomputedRows(const SequenceView &one, int64_t newRows) const;
-  int64_t mostNewRows(const SequenceView &one, int64_t most, int64_t room) const;
 
   const SchedulerLimits limits_;
 };

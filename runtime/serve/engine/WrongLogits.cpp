@@ -44,19 +44,13 @@ std::string firstWrongStep(core::Runtime &runtime, absl::Span<const int32_t> ids
                               .firstPosition = first,
                               .blocks = blocks};
   };
-  const int64_t keepNothing = // of the sequence's first tokens
-      plan.recomputesTokens() ? plan.blockTokens * runtime.kvBlocks(miniBatch).actOf(blocks) : 0;
   std::vector<core::SequenceRows> rows;
   for (int64_t at = 0; at < end;) {
-    const int64_t recomputed = std::min(at, keepNothing), count = std::clamp<int64_t>(most - recomputed, 1, end - at),
-                  next = at + count;
+    const int64_t count = std::clamp<int64_t>(most, 1, end - at), next = at + count;
     rows.clear();
-    if (recomputed > 0)
-      rows.push_back(rowsOf(0, recomputed));
     rows.push_back(rowsOf(at, count));
     rows.back().sample = true;
-    const absl::StatusOr<uint32_t> variant =
-        runtime.chooseIn(placement, recomputed + count, static_cast<int64_t>(rows.size()), next);
+    const absl::StatusOr<uint32_t> variant = runtime.chooseIn(placement, count, 1, next);
     if (!variant.ok())
       return unknown(variant.status());
     std::vector<absl::Span<const core::SequenceRows>> miniBatches(plan.miniBatches); // the others are empty
@@ -70,11 +64,10 @@ std::string firstWrongStep(core::Runtime &runtime, absl::Span<const int32_t> ids
     if (*found) {
       const plan::Schedule &schedule = plan.schedules[plan.variants[*variant].schedule];
       const plan::Step &step = schedule.steps[(*found)->step];
-      const int64_t row = (*found)->row, position = row < recomputed ? row : at + row - recomputed;
       const bool sampledRow = step.part == plan::Part::Head;
       return absl::StrCat("the first step that made such numbers: ", describeStep(plan, schedule, step),
-                          ", at position ", sampledRow ? next - 1 : position, ", column ", (*found)->column, " (",
-                          (*found)->value, ")");
+                          ", at position ", sampledRow ? next - 1 : at + (*found)->row, ", column ", (*found)->column,
+                          " (", (*found)->value, ")");
     }
     at = next;
   }

@@ -18,7 +18,7 @@ namespace headrace::serve {
 std::string wrongLogitsMessage(int64_t position, size_t others, const std::string &step);
 
 // The step, row and number, or why they were not found, of a sequence with these tokens and KV blocks of a mini-batch;
-// `most`: rows of an iteration, recomputed ones included. For when nothing is in flight.
+// `most`: rows of an iteration. For when nothing is in flight.
 std::string firstWrongStep(core::Runtime &runtime, absl::Span<const int32_t> ids, uint32_t miniBatch,
                            absl::Span<const int32_t> blocks, uint32_t placement, int64_t most);
 

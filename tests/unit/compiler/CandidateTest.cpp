@@ -63,7 +63,7 @@ TEST(CheckCandidate, RefusesWhatCannotBeCompiled) {
       {"from 0 to 25, got 1 behind 1", [](Candidate &c) { c.residency.away[1].of.index = 1; }},
       {"from 0 to 25, got 1 behind 2", [](Candidate &c) { std::swap(c.residency.away[0], c.residency.away[1]); }},
       {"only whole weights", [](Candidate &c) { c.residency.away[0].end = 256; }},
-      {"only whole weights", [](Candidate &c) { c.residency.away[0].space = algorithms::Space::Disk; }},
+      {"only whole weights", [](Candidate &c) { c.residency.away[0].space = algorithms::Space::Device; }},
       {"caches are split in all 6 layers or in none",
        [](Candidate &c) { c.residency.away[0].of.kind = algorithms::MovableKind::Kv; }},
       {"a ring of 4096 bytes cannot hold a unit of", [](Candidate &c) { c.residency.ringBytes = 4096; }},

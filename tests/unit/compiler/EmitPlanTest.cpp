@@ -41,14 +41,6 @@ protected:
     mlir::OpBuilder builder(op);
     return builder;
   }
-  ir::BufferType type(uint64_t bytes, ir::Encoding encoding) {
-    return ir::BufferType::get(&context_, ir::MemorySpace::Device, bytes, encoding);
-  }
-  static ir::StepInfo onComputeLane() {
-    ir::StepInfo info;
-    info.lane = ir::Lane::Compute;
-    return info;
-  }
 
   mlir::MLIRContext context_;
   CompileRequest request_;
@@ -65,28 +57,6 @@ TEST_F(EmitPlan, EveryStepOfALoweredModelHasAForm) {
     EXPECT_EQ(form->kind == plan::StepKind::Compute, form->site.has_value());
     EXPECT_EQ(step.resultAddress() != nullptr, form->result != nullptr) << step->getName().getStringRef().str();
   }
-  EXPECT_TRUE(emit(iteration).ok());
-}
-
-TEST_F(EmitPlan, RefusesOpsThatNoPlanCanSayByTheirNames) {
-  ir::IterationOp iteration = placed();
-  auto rope = *iteration.block().getOps<ir::RopeAppendOp>().begin();
-  mlir::OpBuilder builder = builderBefore(rope);
-  const mlir::Location loc = rope.getLoc();
-  const auto refused = [&](mlir::Operation *op) {
-    const absl::Status status = emit(iteration);
-    op->erase();
-    EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
-    return std::string(status.message());
-  };
-  const mlir::Value x = rope.getQkv();
-  const mlir::Value packed =
-      ir::QuantiseOp::create(builder, loc, type(1 << 20, ir::Encoding::Bytes), 8, 64, x, onComputeLane(), {256});
-  EXPECT_THAT(refused(packed.getDefiningOp()),
-              HasSubstr("schedule 'decode': no plan can say the op 'headrace.quantise'"));
-  const mlir::Value plain = ir::DequantiseOp::create(builder, loc, type(256, ir::Encoding::F32), 8, 64, rope.getMeta(),
-                                                     onComputeLane(), {256});
-  EXPECT_THAT(refused(plain.getDefiningOp()), HasSubstr("'headrace.dequantise'"));
   EXPECT_TRUE(emit(iteration).ok());
 }
 

@@ -368,8 +368,6 @@ TEST(BindStepRefuses, AddressesOutsideTheirMemory) {
   EXPECT_THAT(b.refusal(step), HasSubstr("are outside its memory of"));
   b.operand(step, Arg::X).address = ~uint64_t{0} - 5; // address + bytes overflows
   EXPECT_THAT(b.refusal(step), HasSubstr("are outside its memory of"));
-  b.operand(step, Arg::X).space = plan::Space::Disk;
-  EXPECT_THAT(b.refusal(step), HasSubstr("operand x is on disk"));
 }
 
 TEST(BindStepRefuses, ABucketWhoseRowsOverflow) {

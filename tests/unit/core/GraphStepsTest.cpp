@@ -76,8 +76,8 @@ TEST(GraphSteps, StepsOfAFormThatNoGraphHasAreRefused) {
   EXPECT_EQ(refusal(scheduleOf("cc")), "schedule 'S': 0 publish steps, expected 1");
   EXPECT_EQ(refusal(scheduleOf("cpp")), "schedule 'S': 2 publish steps, expected 1");
   plan::Schedule schedule = scheduleOf("icp");
-  schedule.steps[1].lane = plan::Lane::Disk;
-  EXPECT_EQ(refusal(schedule), "schedule 'S', step 1: lane 'disk': the device has compute, h2d and d2h");
+  schedule.steps[1].lane = plan::Lane::Cpu;
+  EXPECT_EQ(refusal(schedule), "schedule 'S', step 1: lane 'cpu': the device has compute, h2d and d2h");
   schedule.steps[1].lane = plan::Lane::D2H;
   EXPECT_EQ(refusal(schedule), "schedule 'S', step 1: compute in lane 'd2h'");
   schedule = scheduleOf("icp");

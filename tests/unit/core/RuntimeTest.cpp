@@ -155,9 +155,6 @@ TEST(RuntimeLoadRefuses, ByName) {
   lying = plan;
   lying.placements[0].extents[1].address = plan.hostBytes;
   EXPECT_THAT(loadError(lying, device, &weights), HasSubstr("are outside the slab of"));
-  lying = plan;
-  lying.placements[0].extents[1].space = plan::Space::Disk;
-  EXPECT_THAT(loadError(lying, device, &weights), HasSubstr("unit layers.0.qkv has its home on disk"));
 }
 
 // ---- Choosing

@@ -221,15 +221,6 @@ TEST(Work, RecomputingFollowsTheRowsOfActivationBlocks) {
   EXPECT_EQ(none.flops + none.deviceBytes, 0u); // its matrix is not read
   // A full bucket recomputes all that its contexts have, and keeps all its rows.
   EXPECT_EQ(rowsOf({8, 4, 10, 48}).actRows, 48u);
-  // Two sequences of 10 decode a row each; 3 rows of each are recomputed: 2 x (1 + 2 + 3) pairs more.
-  const Rows recomputing = rowsOf({2 * (3 + 1), 4, 10, 0, 2 * 3});
-  EXPECT_EQ(recomputing.tokens, 8u);
-  EXPECT_EQ(recomputing.sampled, 2u);
-  EXPECT_EQ(recomputing.homeRows, 2u);
-  EXPECT_EQ(recomputing.contexts, 2u * 10 + 6);
-  EXPECT_EQ(recomputing.pairs, 2u * 10 + 2 * (1 + 2 + 3));
-  // 7 rows of the two are 3.5 each, at a context of 4: 7 x 4 - 7 x 5 / 4.
-  EXPECT_EQ(rowsOf({2 + 7, 4, 10, 0, 7}).pairs, 2u * 10 + 20);
   EXPECT_EQ(rowsOf({8, 4, 10, 48}).keptRows, 8u);
   EXPECT_EQ(rowsOf({8, 4, 10}).keptRows, 0u);
 }

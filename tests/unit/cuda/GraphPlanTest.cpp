@@ -136,8 +136,8 @@ TEST(GraphPlan, RefusesOtherLanesAndCopiesInTheWrongOne) {
   std::vector<plan::Step> &steps = tiny.plan.schedules[0].steps;
   const auto copy = std::find_if(steps.begin(), steps.end(),
                                  [](const plan::Step &step) { return step.kind == plan::StepKind::Copy; });
-  copy->lane = plan::Lane::Disk;
-  EXPECT_THAT(refusal(tiny), HasSubstr("lane 'disk': a CUDA graph has compute, h2d and d2h"));
+  copy->lane = plan::Lane::Cpu;
+  EXPECT_THAT(refusal(tiny), HasSubstr("lane 'cpu': a CUDA graph has compute, h2d and d2h"));
   copy->lane = plan::Lane::D2H;
   EXPECT_THAT(refusal(tiny), HasSubstr("whose sides are not those of its direction"));
   copy->lane = plan::Lane::Compute;

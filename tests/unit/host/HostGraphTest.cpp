@@ -117,8 +117,8 @@ TEST(HostGraph, EveryEdgeOfAPlanIsKept) {
 
 TEST(HostGraphRefuses, WhatTheHostHasNot) {
   plan::Plan plan = planOf("cip", {});
-  plan.schedules[0].steps[1].lane = plan::Lane::Disk;
-  EXPECT_THAT(Build(plan).refusal(), HasSubstr("step 1: lane 'disk': the host device has compute, h2d and d2h"));
+  plan.schedules[0].steps[1].lane = plan::Lane::Cpu;
+  EXPECT_THAT(Build(plan).refusal(), HasSubstr("step 1: lane 'cpu': the host device has compute, h2d and d2h"));
   plan = planOf("ccp", {});
   plan.schedules[0].steps[1].lane = plan::Lane::D2H;
   EXPECT_THAT(Build(plan).refusal(), HasSubstr("step 1: compute in lane 'd2h'"));

@@ -186,7 +186,7 @@ private:
         continue;
       if (isCache(o.buffer) && o.space == Space::Host && !inMirror(o))
         rules_.insert(Rule::HostRange);
-      if (o.space == Space::Disk || !step.direct) {
+      if (!step.direct) {
         rules_.insert(Rule::WrongSpace);
         continue;
       }

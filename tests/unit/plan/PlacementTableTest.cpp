@@ -155,19 +155,5 @@ TEST(ChosenPlacement, IsThatOfTheSmallestBucketOfTheClassThatHoldsTheSize) {
   EXPECT_EQ(chosenPlacement(plan, {1, 1, 64}), std::nullopt);
 }
 
-// An iteration of 2 that decode has 4 rows that are recomputed; one with prompts may run in a bucket of decode.
-TEST(ChosenPlacement, WhereTokensAreRecomputedGoesByNewRows) {
-  Plan plan = threePlacements();
-  plan.choices = {{6, 0, 0, 0, 0}, {4, 0, 0, 0, 0}, {2, 0, 0, 0, 0}};
-  const IterationSize decode{.tokens = 6, .sequences = 4, .context = 64, .oneRowEach = true}, prompts{6, 4, 64};
-  EXPECT_EQ(chosenPlacement(plan, decode), 1U);
-  EXPECT_EQ(chosenPlacement(plan, prompts), 0U);
-  plan.actBlocks = 1;
-  plan.policy.actHome = model::ActHome::None;
-  EXPECT_EQ(chosenPlacement(plan, decode), 1U);
-  EXPECT_EQ(chosenPlacement(plan, prompts), 1U);
-  EXPECT_EQ(chosenPlacement(plan, {20, 3, 64}), 0U);
-}
-
 } // namespace
 } // namespace headrace::plan

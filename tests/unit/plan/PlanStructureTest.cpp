@@ -126,7 +126,7 @@ const std::vector<Fault> &faults() {
          p.placements[0].startRule = model::StartRule::Ahead;
          p.placements[0].startItems = -1;
        }},
-      {"placements[0].extents[2].space is 3, expected 0 to 2",
+      {"placements[0].extents[2].space is 3, expected 0 to 1",
        [](Plan &p) { p.placements[0].extents[2].space = Space{3}; }},
       {"placements[0].extents[2].encoding is 4, expected 0 to 3",
        [](Plan &p) { p.placements[0].extents[2].encoding = Encoding{4}; }},
@@ -195,7 +195,7 @@ const std::vector<Fault> &faults() {
 
       // Steps.
       {"schedules[0].steps[2].kind is 3, expected 0 to 2", [](Plan &p) { schedule(p).steps[2].kind = StepKind{3}; }},
-      {"schedules[0].steps[2].lane is 6, expected 0 to 5", [](Plan &p) { schedule(p).steps[2].lane = Lane{6}; }},
+      {"schedules[0].steps[2].lane is 4, expected 0 to 3", [](Plan &p) { schedule(p).steps[2].lane = Lane{4}; }},
       {"schedules[0].steps[2].op is 10, expected 0 to 9", [](Plan &p) { schedule(p).steps[2].op = kernels::Op{10}; }},
       {"schedules[0].steps[2].part is 5, expected 0 to 4", [](Plan &p) { schedule(p).steps[2].part = Part{5}; }},
       {"schedules[0].steps[2].layer is 4, expected -1 to 3", [](Plan &p) { schedule(p).steps[2].layer = 4; }},
@@ -214,7 +214,7 @@ const std::vector<Fault> &faults() {
       {", expected the same", [](Plan &p) { source(p).bytes -= 256; }},
 
       // Operands.
-      {"schedules[0].operands[0].space is 3, expected 0 to 2", [](Plan &p) { schedule(p).operands[0].space = Space{3}; }},
+      {"schedules[0].operands[0].space is 2, expected 0 to 1", [](Plan &p) { schedule(p).operands[0].space = Space{2}; }},
       {"schedules[0].operands[0].access is 3, expected 0 to 2",
        [](Plan &p) { schedule(p).operands[0].access = Access{3}; }},
       {"schedules[0].operands[0].arg is 20, expected 0 to 19", [](Plan &p) { schedule(p).operands[0].arg = Arg{20}; }},

@@ -91,13 +91,12 @@ TEST(Plan, CountsWeightsByHome) {
   const HomeBytes homes = weightBytesByHome(made({0, 1, 3}, 2, 1024, 4), 0);
   EXPECT_EQ(homes.device, kEmbedding + kLayer + kHead);
   EXPECT_EQ(homes.host, 3 * kLayer);
-  EXPECT_EQ(homes.disk, 0u);
 }
 
 TEST(Plan, NamesLanesAndArgs) {
   EXPECT_STREQ(laneName(Lane::Compute), "compute");
   EXPECT_STREQ(laneName(Lane::H2D), "h2d");
-  EXPECT_STREQ(laneName(Lane::Disk), "disk");
+  EXPECT_STREQ(laneName(Lane::Cpu), "cpu");
   EXPECT_STREQ(argName(Arg::Source), "source");
   EXPECT_STREQ(argName(Arg::NormWeights), "norm");
   EXPECT_STREQ(argName(Arg::Workspace), "workspace");

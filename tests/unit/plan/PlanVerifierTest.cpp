@@ -276,8 +276,6 @@ TEST(PlanVerifier, RefusesCopiesFromTheWrongPlace) {
             [](Plan &p) { firstCompute(p).direct = false; }},
            {"a read in place of what is not for it", Rule::WrongSpace, "its extent is not marked direct",
             [](Plan &p) { p.placements[0].extents[0].direct = false; }},
-           {"a read of the disk", Rule::WrongSpace, "is in disk memory",
-            [](Plan &p) { operand(p, kernels::Op::Embed, -1, Arg::Table).space = Space::Disk; }},
            {"a read in place at a wrong offset", Rule::HostRange, "table embedding [0, 12288) is not at 256",
             [](Plan &p) { operand(p, kernels::Op::Embed, -1, Arg::Table).address += 256; }},
        })

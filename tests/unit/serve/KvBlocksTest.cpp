@@ -236,43 +236,6 @@ TEST(KvBlocks, AnActivationBlockIsExchangedForALowerOneOfItsKind) {
   blocks.release(other);
 }
 
-// Blocks 1 to 4 of keys and values, 5 to 8 that keep nothing: 1 of 2 of each table, its first.
-TEST(KvBlocks, FirstBlocksAreGivenUpAsTablesGrow) {
-  KvBlocks blocks(5, 4, {.blocks = 4, .context = 8, .share = {1, 2}, .sequences = 2, .first = true});
-  std::vector<int32_t> one, other;
-  ASSERT_TRUE(blocks.grow(one, 8).ok());
-  EXPECT_EQ(one, (std::vector<int32_t>{5, 1}));
-  ASSERT_TRUE(blocks.grow(other, 16).ok());
-  EXPECT_EQ(other, (std::vector<int32_t>{6, 7, 2, 3}));
-  EXPECT_EQ(blocks.actOf(other), 2);
-  // A third block: of 3 the first 2, so block 1 is given up, and is the lowest that is free.
-  ASSERT_TRUE(blocks.grow(one, 12).ok());
-  EXPECT_EQ(one, (std::vector<int32_t>{5, 8, 1}));
-  EXPECT_EQ(blocks.actUsed(), 4);
-  EXPECT_EQ(blocks.kvUsed(), 3);
-  EXPECT_EQ(blocks.freeBlocks(), 1);
-  blocks.release(one);
-  blocks.release(other);
-  EXPECT_EQ(blocks.freeBlocks(), 8);
-  EXPECT_EQ(blocks.endOfUse(), 1);
-  EXPECT_EQ(blocks.actEndOfUse(), 0);
-}
-
-// The highest block is given up for one that has become free below it: so is the end of use.
-TEST(KvBlocks, TheEndOfUseFallsAsFirstBlocksAreGivenUp) {
-  KvBlocks blocks(5, 4, {.blocks = 4, .context = 8, .share = {1, 2}, .sequences = 2, .first = true});
-  std::vector<int32_t> one, other;
-  ASSERT_TRUE(blocks.grow(one, 8).ok());
-  ASSERT_TRUE(blocks.grow(other, 8).ok());
-  EXPECT_EQ(other, (std::vector<int32_t>{6, 2}));
-  EXPECT_EQ(blocks.endOfUse(), 3);
-  blocks.release(one); // 5 and 1
-  ASSERT_TRUE(blocks.grow(other, 12).ok());
-  EXPECT_EQ(other, (std::vector<int32_t>{6, 5, 1}));
-  EXPECT_EQ(blocks.endOfUse(), 2);
-  EXPECT_EQ(blocks.kvUsed(), 1);
-}
-
 TEST(KvBlocks, ActivationBlocksAreNotLimited) {
   KvBlocks blocks(5, 4, {.blocks = 4, .context = 8, .share = {1, 1}});
   std::vector<int32_t> table;

@@ -79,53 +79,6 @@ TEST(Scheduler, APromptGoesOnWhereItWasAndTheNextTakesWhatItLeaves) {
   EXPECT_EQ(next.context, 40);
 }
 
-// Of each sequence's blocks half keep nothing; an iteration has so many rows at most.
-SchedulerLimits recomputing(int64_t mostRows) {
-  SchedulerLimits out = limits();
-  out.recomputed = {1, 2};
-  out.mostRows = mostRows;
-  return out;
-}
-
-// 26 tokens are 3 blocks, 2 of which keep nothing: 20 rows. Of the prompt's 10 tokens that are there all lie in the
-// first of 3 blocks. The budget of 12 is the new rows'.
-TEST(Scheduler, RecomputedRowsComeBesideTheBudget) {
-  const Composition next = composed(recomputing(100), {at(5, 25), at(40, 10)}, 12, 100);
-  EXPECT_THAT(next.rows, ElementsAre(1, 11));
-  EXPECT_THAT(next.recomputed, ElementsAre(20, 10));
-  EXPECT_EQ(next.newTokens, 12);
-  EXPECT_EQ(next.tokens, 42);
-  EXPECT_EQ(next.running, 2);
-  EXPECT_EQ(next.sequences, 4);
-  EXPECT_EQ(next.context, 26);
-  EXPECT_FALSE(next.oneRowEach());
-  const Composition decode = composed(recomputing(100), {at(5, 25), at(5, 0), at(1, 1)}, 0, 100);
-  EXPECT_THAT(decode.recomputed, ElementsAre(20, 0, 1));
-  EXPECT_EQ(decode.sequences, 5);
-  EXPECT_TRUE(decode.oneRowEach());
-}
-
-TEST(Scheduler, WithThemAnIterationHasNoMoreRowsThanItMay) {
-  // Behind 21 rows of the first there is room for 14, then 10: of these 10 are recomputed.
-  EXPECT_THAT(composed(recomputing(35), {at(5, 25), at(40, 10)}, 12, 100).rows, ElementsAre(1, 4));
-  EXPECT_THAT(composed(recomputing(31), {at(5, 25), at(40, 10)}, 12, 100).rows, ElementsAre(1, 0));
-  // 15 new rows behind 30 take a fifth block, and so a third that keeps nothing: 45; with 10 it would be 10 + 20.
-  const Composition next = composed(recomputing(45), {at(80, 30)}, 50, 100);
-  EXPECT_THAT(next.rows, ElementsAre(15));
-  EXPECT_EQ(next.tokens, 45);
-  EXPECT_THAT(composed(recomputing(40), {at(80, 30)}, 50, 100).rows, ElementsAre(10));
-  // A whole prompt waits for an iteration that holds it.
-  SchedulerLimits whole = recomputing(35);
-  whole.prefill = Prefill::Whole;
-  EXPECT_THAT(composed(whole, {at(30, 0), at(6, 0)}, 50, 100).rows, ElementsAre(30, 0));
-}
-
-// Blocks that a padded prompt has taken keep nothing either.
-TEST(Scheduler, RecomputedRowsFollowTheBlocksThatASequenceHas) {
-  const Composition next = composed(recomputing(100), {{.prefill = 25, .rows = 25, .blocks = 6}}, 12, 100);
-  EXPECT_THAT(next.recomputed, ElementsAre(25)); // of 3 blocks; with 3 blocks in all it would be 20
-}
-
 TEST(Scheduler, WithoutAMixedBucketPromptsComeRowByRow) {
   const Composition next = composed(limits(), {at(5, 7), at(40, 3), at(40, 0)}, 0, 100);
   EXPECT_THAT(next.rows, ElementsAre(1, 1, 1));
