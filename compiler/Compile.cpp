@@ -119,7 +119,7 @@ absl::StatusOr<plan::Plan> compileStated(const CompileRequest &request) {
   model::WeightLayout layout = model::layoutWeights(request.model);
   for (const Candidate &candidate : request.placements) {
     RETURN_IF_ERROR(checkCandidate(candidate, request.model, request.goal.miniBatches, layout));
-    if (candidate.residency.ringBytes > 0 && request.goal.miniBatches > 1)
+    if (candidate.residency.weights().ringBytes() > 0 && request.goal.miniBatches > 1)
       return absl::InvalidArgumentError(
           absl::StrCat("placement '", candidate.name, "': a ring beside ", request.goal.miniBatches,
                        " mini-batches, each of which uses all of a layer: expected slots"));

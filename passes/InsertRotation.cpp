@@ -334,14 +334,14 @@ struct InsertRotation : impl::InsertRotationBase<InsertRotation> {
       return mlir::failure();
     const auto tails = std::count_if(movables->items.begin(), movables->items.end(),
                                      [](const MovedItem &i) { return i.kind == ir::MovableKind::Kv; });
-    if (tails <= residency.kvPlaces)
+    if (tails <= residency.kv().places())
       return iteration.emitError() << "needs fewer places than the " << tails
-                                   << " tails of caches that rotate through them, got " << residency.kvPlaces
+                                   << " tails of caches that rotate through them, got " << residency.kv().places()
                                    << ": nothing would move";
     const std::optional<algorithms::Rotation> rotation = algorithms::rotationOf(residency, tails);
     if (!rotation)
       return iteration.emitError() << "has no cycle: " << tails << " tails that are swapped through "
-                                   << residency.kvPlaces << " places do not come back to where they were";
+                                   << residency.kv().places() << " places do not come back to where they were";
     if (phase >= 0) {
       iteration.setCyclePhase(phase);
       iteration.setPeriod(static_cast<int64_t>(rotation->period()));
@@ -349,7 +349,7 @@ struct InsertRotation : impl::InsertRotationBase<InsertRotation> {
     if (static_cast<uint64_t>(iteration.getPeriod()) != rotation->period() ||
         iteration.getCyclePhase() >= iteration.getPeriod())
       return iteration.emitError() << "is number " << iteration.getCyclePhase() << " of " << iteration.getPeriod()
-                                   << ", but " << tails << " tails in " << residency.kvPlaces
+                                   << ", but " << tails << " tails in " << residency.kv().places()
                                    << " places take a cycle of " << rotation->period();
     if (failed(RotatingMovement(iteration, *movables, *rotation, residency).run()))
       return mlir::failure();

@@ -83,8 +83,8 @@ mlir::LogicalResult assignSlots(const algorithms::Residency &residency, Movables
       bytes.push_back(itemBytes[item]);
     return bytes;
   };
-  if (residency.ringBytes > 0) {
-    if (failed(layOutRing(residency.ringBytes, found)))
+  if (const uint64_t ring = residency.weights().ringBytes(); ring > 0) {
+    if (failed(layOutRing(ring, found)))
       return mlir::failure();
   } else {
     const algorithms::SlotAssignment weights =
@@ -104,7 +104,7 @@ mlir::LogicalResult assignSlots(const algorithms::Residency &residency, Movables
   };
   // Nothing of a residual stream is there when the iteration begins.
   if (!residualItems.empty())
-    follow(residualItems, algorithms::assignSlotsInLine(pick(residualItems), residency.residualSlots));
+    follow(residualItems, algorithms::assignSlotsInLine(pick(residualItems), residency.residuals().slots()));
   if (!actItems.empty()) // nor of activations
     follow(actItems, algorithms::assignSlotsInLine(pick(actItems), algorithms::kActSlots));
   found.firstPlace = static_cast<uint32_t>(found.slots.slotBytes.size());
@@ -112,7 +112,7 @@ mlir::LogicalResult assignSlots(const algorithms::Residency &residency, Movables
     uint64_t largest = 0;
     for (const uint32_t item : tailItems)
       largest = std::max(largest, itemBytes[item]);
-    found.slots.slotBytes.resize(found.firstPlace + static_cast<size_t>(residency.kvPlaces), largest);
+    found.slots.slotBytes.resize(found.firstPlace + static_cast<size_t>(residency.kv().places()), largest);
     found.slots.slotOf.resize(found.items.size(), 0);
     for (const uint32_t item : tailItems)
       found.slots.slotOf[item] = found.firstPlace;
@@ -127,9 +127,9 @@ mlir::LogicalResult assignSlots(const algorithms::Residency &residency, Movables
 algorithms::WriteBack writeBackOf(const algorithms::Residency &residency, ir::IterationClass iterationClass) {
   switch (iterationClass) {
   case ir::IterationClass::Decode:
-    return residency.decodeWriteBack.value_or(algorithms::WriteBack::Mirror);
+    return residency.kv().decodeBack.value_or(algorithms::WriteBack::Mirror);
   case ir::IterationClass::Mixed:
-    return residency.mixedWriteBack.value_or(algorithms::WriteBack::Mirror);
+    return residency.kv().mixedBack.value_or(algorithms::WriteBack::Mirror);
   case ir::IterationClass::Transition:
     break;
   }
@@ -207,7 +207,7 @@ mlir::FailureOr<Movables> findMovables(ir::IterationOp iteration, const algorith
   }
 
   findStreams(found, layerOf);
-  if (residency.residualSlots == 0 &&
+  if (residency.residuals().slots() == 0 &&
       llvm::any_of(found.moved, [](const MovedBuffer &buffer) { return buffer.kind == ir::MovableKind::Residual; }))
     return iteration.emitError() << "has residual streams that leave the device, and no slots for them";
 

@@ -18,8 +18,7 @@ namespace {
 // As if a swap took one layer's compute, the shortest.
 std::optional<uint64_t> periodOf(const model::ModelSpec &model, int64_t places) {
   algorithms::Residency residency;
-  residency.kvPlaces = places;
-  residency.kvFifo = algorithms::SwapVisits();
+  residency.kv().setPlaces(places, algorithms::SwapVisits());
   return algorithms::rotationPeriodOf(residency, model.layers);
 }
 
@@ -57,9 +56,9 @@ std::string planText(const algorithms::KvSwapProblem &problem) {
 
 std::string explainSwap(const model::ModelSpec &model, const algorithms::Residency &residency, const SwapTimes &times,
                         uint64_t placeBytes) {
-  if (!residency.kvFifo)
+  if (!residency.kv().fifo())
     return "";
-  const int64_t n = model.layers, places = residency.kvPlaces, m = n - places;
+  const int64_t n = model.layers, places = residency.kv().places(), m = n - places;
   const algorithms::SwapVisits visits = times.visits();
   // Of the link: t_swap m = t_compute n.
   const double most = static_cast<double>(times.computeNs) * static_cast<double>(n) /
@@ -73,10 +72,10 @@ std::string explainSwap(const model::ModelSpec &model, const algorithms::Residen
                       visits.out, " out (", msText(times.inNs), " and ", msText(times.outNs), " of ",
                       msText(times.computeNs), "): ", protocolText(n, places, times), "; the link alone would do for ",
                       absl::StrFormat("%.1f", std::min(most, static_cast<double>(n))), " away",
-                      *residency.kvFifo == visits
+                      *residency.kv().fifo() == visits
                           ? planText(algorithms::kvSwapProblem(residency, n))
-                          : absl::StrCat(". Swaps begin as if they took ", residency.kvFifo->in, " and ",
-                                         residency.kvFifo->out, ": places come back to where they were in time"));
+                          : absl::StrCat(". Swaps begin as if they took ", residency.kv().fifo()->in, " and ",
+                                         residency.kv().fifo()->out, ": places come back to where they were in time"));
 }
 
 std::string explainExpansions(const std::vector<Candidate> &swaps, int64_t layers) {
@@ -84,11 +83,11 @@ std::string explainExpansions(const std::vector<Candidate> &swaps, int64_t layer
   each.reserve(swaps.size());
   for (const Candidate &swap : swaps) {
     const algorithms::Residency &residency = swap.residency;
-    const int64_t places = residency.kvFifo ? residency.kvPlaces : layers;
-    each.push_back(absl::StrCat(absl::StrFormat("%.2f", static_cast<double>(layers) / static_cast<double>(places)),
-                                " (",
-                                residency.kvFifo ? absl::StrCat(places, " places") : std::string("all on the device"),
-                                ", ", residency.kvBlocks, each.empty() ? " blocks a layer)" : ")"));
+    const int64_t places = residency.kv().fifo() ? residency.kv().places() : layers;
+    each.push_back(
+        absl::StrCat(absl::StrFormat("%.2f", static_cast<double>(layers) / static_cast<double>(places)), " (",
+                     residency.kv().fifo() ? absl::StrCat(places, " places") : std::string("all on the device"), ", ",
+                     residency.kvBlocks, each.empty() ? " blocks a layer)" : ")"));
   }
   return absl::StrCat("Expansion is found while the plan runs, among ", absl::StrJoin(each, ", "));
 }

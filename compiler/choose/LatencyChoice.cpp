@@ -158,7 +158,7 @@ const Objective &LatencyChoice::lookFor(const Objective &objective) {
 // Bytes of each copy of an iteration, in no order. A table that is not the head's operand is read in place.
 std::vector<uint64_t> LatencyChoice::copiesOf(const Candidate &candidate) const {
   std::vector<uint64_t> copies;
-  if (candidate.residency.slots > 0 || candidate.residency.ringBytes > 0)
+  if (candidate.residency.weights().slots() > 0 || candidate.residency.weights().ringBytes() > 0)
     for (const int32_t unit : candidate.residency.weightsAway())
       if (unit != in_.layout->embeddingUnit() || in_.request->model->tiedEmbeddings)
         copies.push_back(in_.layout->units[static_cast<size_t>(unit)].bytes);

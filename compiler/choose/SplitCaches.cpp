@@ -19,16 +19,18 @@ void SplitCaches::setMovement(algorithms::Residency &residency) const {
   const auto unlessMirrored = [](algorithms::WriteBack writeBack) {
     return writeBack == algorithms::WriteBack::Mirror ? std::nullopt : std::optional(writeBack);
   };
-  residency.kvPlaces = in_.request.policy.kvPlaces.value_or(0);
-  residency.kvSlots = residency.kvPlaces > 0 ? 0 : slots_;
-  residency.decodeWriteBack = unlessMirrored(decodeWriteBack_);
-  residency.mixedWriteBack = unlessMirrored(mixedWriteBack_);
+  if (const std::optional<int64_t> places = in_.request.policy.kvPlaces)
+    residency.kv().setPlaces(*places);
+  else
+    residency.kv().setSlots(slots_);
+  residency.kv().decodeBack = unlessMirrored(decodeWriteBack_);
+  residency.kv().mixedBack = unlessMirrored(mixedWriteBack_);
 }
 
 int64_t SplitCaches::leastSlots() const {
   algorithms::Residency residency;
   setMovement(residency);
-  residency.kvSlots = 0;
+  residency.kv().setSlots(0);
   return residency.slotsOfTails();
 }
 

@@ -22,9 +22,8 @@ int64_t ceilOf(uint64_t ns, uint64_t of) {
 // the most with which it does in time. They wait for each other on the link as they would.
 std::optional<algorithms::SwapVisits> shortCycle(int64_t layers, int64_t places, algorithms::SwapVisits visits) {
   algorithms::Residency residency;
-  residency.kvPlaces = places;
   for (;; visits = {std::max<int64_t>(1, visits.in - 1), std::max<int64_t>(1, visits.out - 1)}) {
-    residency.kvFifo = visits;
+    residency.kv().setPlaces(places, visits);
     if (const std::optional<uint64_t> period = algorithms::rotationPeriodOf(residency, layers);
         period && *period <= plan::kMostPhases)
       return visits;
@@ -38,11 +37,9 @@ Candidate swapped(Candidate candidate, int64_t layers, int64_t places, algorithm
   if (candidate.offloadsNothing()) // nothing yet to carry over an edge
     residency.wrap.around = true;
   residency.setKvAway(layers, 0);
-  residency.kvSlots = 0;
-  residency.kvPlaces = places;
-  residency.kvFifo = visits;
+  residency.kv().setPlaces(places, visits);
   // Layers are swapped, in and out.
-  residency.decodeWriteBack = residency.mixedWriteBack = algorithms::WriteBack::All;
+  residency.kv().decodeBack = residency.kv().mixedBack = algorithms::WriteBack::All;
   residency.wrap.decode.reset();
   residency.wrap.mixed.reset();
   return candidate;

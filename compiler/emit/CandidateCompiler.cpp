@@ -101,7 +101,7 @@ absl::StatusOr<Placed> CandidateCompiler::place(const Candidate &candidate, cons
 PipelineOptions CandidateCompiler::optionsOf(const Candidate &candidate, const Where &where) {
   PipelineOptions options;
   options.residency = candidate.residency;
-  options.residency.residualSlots = target_.residualsLeave ? algorithms::kResidualSlots : 0;
+  options.residency.residuals().setSlots(target_.residualsLeave ? algorithms::kResidualSlots : 0);
   options.residency.setActAway(target_.actAway(request_.model->layers));
   options.actAddresses.assign(where.host->act.begin(), where.host->act.end());
   options.kv = where.host->kv;

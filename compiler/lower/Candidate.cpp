@@ -45,7 +45,7 @@ std::string describe(const Candidate &candidate, const model::ModelSpec &spec) {
   const std::optional<int64_t> tails = candidate.residency.firstKvBlockAway();
   std::string caches = !tails ? "" : *tails == 0 ? "all KV blocks" : absl::StrCat("KV blocks from ", *tails, " on");
   if (candidate.residency.rotates())
-    absl::StrAppend(&caches, " in ", candidate.residency.kvPlaces, " places");
+    absl::StrAppend(&caches, " in ", candidate.residency.kv().places(), " places");
   if (tails && away.units == 0 && !away.embedding)
     return caches;
   std::string text;
@@ -58,9 +58,9 @@ std::string describe(const Candidate &candidate, const model::ModelSpec &spec) {
     absl::StrAppend(&text, ", the embedding");
   if (away.head)
     absl::StrAppend(&text, ", the head");
-  if (const uint64_t ring = candidate.residency.ringBytes)
+  if (const uint64_t ring = candidate.residency.weights().ringBytes())
     absl::StrAppend(&text, ", a ring of ", bytesText(ring));
-  else if (const int64_t slots = candidate.residency.slots)
+  else if (const int64_t slots = candidate.residency.weights().slots())
     absl::StrAppend(&text, ", ", slots, slots == 1 ? " slot" : " slots");
   return tails ? absl::StrCat(text, ", ", caches) : text;
 }
@@ -78,7 +78,7 @@ Candidate placementOfUnits(const std::vector<int32_t> &units, uint64_t ringBytes
   Candidate candidate;
   candidate.name = absl::StrCat("units ", units.size());
   candidate.residency.setWeightsAway(units);
-  candidate.residency.ringBytes = ringBytes;
+  candidate.residency.weights().setRing(ringBytes);
   candidate.residency.wrap.around = true;
   return candidate;
 }
@@ -103,12 +103,12 @@ absl::Status checkCandidate(const Candidate &candidate, const model::ModelSpec &
   }
   if (residency.rotates()) {
     const int64_t tails = spec.layers * miniBatches;
-    if (residency.kvPlaces >= tails)
+    if (residency.kv().places() >= tails)
       return refuse("needs fewer places than the ", tails, " tails of caches that rotate through them, got ",
-                    residency.kvPlaces, ": nothing would move");
+                    residency.kv().places(), ": nothing would move");
     const std::optional<uint64_t> period = algorithms::rotationPeriodOf(residency, tails);
     if (!period || *period > plan::kMostPhases)
-      return refuse(residency.kvPlaces, " places take a cycle of ",
+      return refuse(residency.kv().places(), " places take a cycle of ",
                     period ? absl::StrCat(*period) : "more than a hundred", " iterations, a plan has at most ",
                     plan::kMostPhases);
   }
@@ -128,9 +128,9 @@ absl::Status checkCandidate(const Candidate &candidate, const model::ModelSpec &
     if (unit != layout.embeddingUnit() || spec.tiedEmbeddings)
       largest = std::max(largest, layout.units[static_cast<size_t>(unit)].bytes);
   }
-  if (residency.ringBytes && residency.ringBytes < largest)
-    return refuse("a ring of ", residency.ringBytes, " bytes cannot hold a unit of ", largest);
-  if (largest && !residency.ringBytes && !residency.slots)
+  if (const uint64_t ring = residency.weights().ringBytes(); ring > 0 && ring < largest)
+    return refuse("a ring of ", ring, " bytes cannot hold a unit of ", largest);
+  if (largest && !residency.weights().ringBytes() && !residency.weights().slots())
     return refuse("what is offloaded needs slots or a ring");
   return absl::OkStatus();
 }

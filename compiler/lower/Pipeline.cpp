@@ -117,7 +117,7 @@ absl::Status schedule(ir::IterationOp iteration, const PipelineOptions &options,
   close(ir::Phase::Model);
 
   // Where residual streams leave the device between layers: as if each layer read its own from a home of its own.
-  if (residency.residualSlots > 0)
+  if (residency.residuals().slots() > 0)
     RETURN_IF_ERROR(runner.run(iteration, "homes", passes::createSpillResiduals()));
 
   // homes: which weights live on the host. The choice is the policy's; here it becomes types, so that a use of a weight

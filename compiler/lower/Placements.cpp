@@ -116,7 +116,7 @@ uint64_t PlacementFamily::tailsOf(const algorithms::Residency &residency) const 
   const std::vector<uint64_t> tails(static_cast<size_t>(caches_),
                                     model::alignUp(static_cast<uint64_t>(blocksOf(residency) - *away) * kvBlockBytes_));
   if (residency.rotates())
-    return static_cast<uint64_t>(residency.kvPlaces) * tails.front();
+    return static_cast<uint64_t>(residency.kv().places()) * tails.front();
   uint64_t bytes = 0;
   for (const uint64_t slot : algorithms::assignSlotsInCircle(tails, residency.slotsOfTails()).slotBytes)
     bytes += slot;
@@ -161,7 +161,8 @@ PlacementFamily::SlotsUsed PlacementFamily::ringOf(const algorithms::Residency &
       lastUse.push_back(static_cast<uint32_t>(use.units[static_cast<size_t>(unit)].lastUse));
     }
   // A ring that is too small for a unit counts as one that is just large enough.
-  const uint64_t ringBytes = std::max(residency.ringBytes, *std::max_element(unitBytes.begin(), unitBytes.end()));
+  const uint64_t ringBytes =
+      std::max(residency.weights().ringBytes(), *std::max_element(unitBytes.begin(), unitBytes.end()));
   const algorithms::RingAssignment ring = *algorithms::assignRingWithin(unitBytes, ringBytes);
   const algorithms::RingTimes times = algorithms::ringTimes(ring, unitBytes, lastUse);
   SlotsUsed used{{ring.bytes}, {}};
@@ -179,7 +180,7 @@ std::vector<PlacementFamily::SlotsUsed> PlacementFamily::slotsByClass(const Cand
   std::vector<SlotsUsed> slots;
   if (!items.empty())
     for (const MemoryUse &use : uses_)
-      slots.push_back(residency.ringBytes ? ringOf(residency, items, use) : slotsOf(residency, items, use));
+      slots.push_back(residency.weights().ringBytes() ? ringOf(residency, items, use) : slotsOf(residency, items, use));
   return slots;
 }
 

@@ -43,8 +43,8 @@ SlotAssignment assignSlotsInCircle(absl::Span<const uint64_t> itemBytes, int64_t
 }
 
 int64_t slotsAskedFor(const Residency &residency, bool neighbours) {
-  if (residency.slots > 0)
-    return residency.slots;
+  if (const int64_t slots = residency.weights().slots(); slots > 0)
+    return slots;
   switch (residency.start.rule) {
   case StartRule::Paper:
     return neighbours ? 2 : 1;

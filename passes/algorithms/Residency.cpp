@@ -117,29 +117,54 @@ std::string startText(const Start &start) {
   return "";
 }
 
+std::string_view textOf(const std::optional<WriteBack> &writeBack) {
+  return kWriteBacks[static_cast<size_t>(writeBack.value_or(WriteBack::Mirror))];
+}
+
 // Of tails that rotate through fewer places than there are of them.
-std::string contradictionInPlaces(const Residency &residency) {
-  if (residency.kvSlots != 0)
-    return "has either slots or places for tails of caches, got " + std::to_string(residency.kvSlots) + " slots and " +
-           std::to_string(residency.kvPlaces) + " places";
-  if (residency.kvPlaces < 2)
+std::string contradictionInPlaces(const Pool &kv, const Wrap &wrap) {
+  if (kv.places() < 2)
     return "needs at least two places for tails of caches, one is filled while the other is in use, got " +
-           std::to_string(residency.kvPlaces);
-  if (residency.kvFifo && (residency.kvFifo->in < 1 || residency.kvFifo->out < 1))
-    return "swaps tails while one layer computes, or more, got " + std::to_string(residency.kvFifo->in) + " in and " +
-           std::to_string(residency.kvFifo->out) + " out";
-  const bool decodeAll = residency.decodeWriteBack == WriteBack::All,
-             mixedAll = residency.mixedWriteBack == WriteBack::All;
-  if (decodeAll != mixedAll)
+           std::to_string(kv.places());
+  if (kv.fifo() && (kv.fifo()->in < 1 || kv.fifo()->out < 1))
+    return "swaps tails while one layer computes, or more, got " + std::to_string(kv.fifo()->in) + " in and " +
+           std::to_string(kv.fifo()->out) + " out";
+  if ((kv.decodeBack == WriteBack::All) != (kv.mixedBack == WriteBack::All))
     return "writes tails that rotate back as they are given up (all) in iterations of both classes or of none, got "
            "decode-write-back=" +
-           std::string(kWriteBacks[static_cast<size_t>(residency.decodeWriteBack.value_or(WriteBack::Mirror))]) +
-           " and mixed-write-back=" +
-           std::string(kWriteBacks[static_cast<size_t>(residency.mixedWriteBack.value_or(WriteBack::Mirror))]);
-  const std::optional<Cut> &decode = residency.wrap.decode, &mixed = residency.wrap.mixed;
-  if (decode && mixed && (decode->units != mixed->units || decode->bytes != mixed->bytes))
-    return "is cut alike in all iterations of a cycle, got decode-cut=" + cutText(*decode) +
-           " and mixed-cut=" + cutText(*mixed);
+           std::string(textOf(kv.decodeBack)) + " and mixed-write-back=" + std::string(textOf(kv.mixedBack));
+  if (wrap.decode && wrap.mixed && (wrap.decode->units != wrap.mixed->units || wrap.decode->bytes != wrap.mixed->bytes))
+    return "is cut alike in all iterations of a cycle, got decode-cut=" + cutText(*wrap.decode) +
+           " and mixed-cut=" + cutText(*wrap.mixed);
+  return "";
+}
+
+// The pools' entries of a text, until it is known which belong together.
+struct PoolTexts {
+  int64_t slots = 0, kvSlots = 0, kvPlaces = 0, residualSlots = 0;
+  uint64_t ringBytes = 0;
+  std::optional<SwapVisits> fifo;
+};
+
+// What contradicts itself; empty: nothing does.
+std::string setPools(const PoolTexts &said, Residency &residency) {
+  if (said.ringBytes > 0 && said.slots != 0)
+    return "has either item-sized slots or a ring, got " + std::to_string(said.slots) + " slots and a ring of " +
+           std::to_string(said.ringBytes) + " bytes";
+  if (said.kvPlaces != 0 && said.kvSlots != 0)
+    return "has either slots or places for tails of caches, got " + std::to_string(said.kvSlots) + " slots and " +
+           std::to_string(said.kvPlaces) + " places";
+  if (said.fifo && said.kvPlaces == 0)
+    return "swaps tails first in, first out through places, got none";
+  if (said.ringBytes > 0)
+    residency.weights().setRing(said.ringBytes);
+  else
+    residency.weights().setSlots(said.slots);
+  if (said.kvPlaces != 0)
+    residency.kv().setPlaces(said.kvPlaces, said.fifo);
+  else
+    residency.kv().setSlots(said.kvSlots);
+  residency.residuals().setSlots(said.residualSlots);
   return "";
 }
 
@@ -187,12 +212,12 @@ void Residency::setNoKvAway() {
   std::erase_if(away, [](const Extent &extent) { return extent.of.kind == MovableKind::Kv; });
 }
 
-bool Residency::writesBack() const {
-  return decodeWriteBack.value_or(WriteBack::Mirror) != WriteBack::Mirror ||
-         mixedWriteBack.value_or(WriteBack::Mirror) != WriteBack::Mirror;
+bool Pool::writesBack() const {
+  return decodeBack.value_or(WriteBack::Mirror) != WriteBack::Mirror ||
+         mixedBack.value_or(WriteBack::Mirror) != WriteBack::Mirror;
 }
 
-int64_t Residency::slotsOfTails() const { return kvSlots > 0 ? kvSlots : kKvSlots; }
+int64_t Residency::slotsOfTails() const { return kv().slots() > 0 ? kv().slots() : kKvSlots; }
 
 void Residency::setKvAway(int64_t layers, int64_t firstBlock) {
   setNoKvAway();
@@ -212,13 +237,6 @@ void Residency::setActAway(const std::vector<int32_t> &layers) {
   std::stable_sort(away.begin(), away.end(), [](const Extent &a, const Extent &b) { return a.of < b.of; });
 }
 
-bool Residency::operator==(const Residency &other) const {
-  return start == other.start && slots == other.slots && ringBytes == other.ringBytes && kvSlots == other.kvSlots &&
-         kvPlaces == other.kvPlaces && kvBlocks == other.kvBlocks && kvFifo == other.kvFifo &&
-         residualSlots == other.residualSlots && decodeWriteBack == other.decodeWriteBack &&
-         mixedWriteBack == other.mixedWriteBack && wrap == other.wrap && away == other.away;
-}
-
 std::string toText(const Residency &residency) {
   std::string text;
   const auto add = [&](std::string_view key, const std::string &value) {
@@ -230,24 +248,25 @@ std::string toText(const Residency &residency) {
     if (const std::string list = listText(residency.away, kind); !list.empty())
       add(kKinds[static_cast<size_t>(kind)], list);
   add("start", startText(residency.start));
-  if (residency.slots != 0)
-    add("slots", std::to_string(residency.slots));
-  if (residency.ringBytes != 0)
-    add("ring", std::to_string(residency.ringBytes));
-  if (residency.kvSlots != 0)
-    add("kv-slots", std::to_string(residency.kvSlots));
-  if (residency.kvPlaces != 0)
-    add("kv-places", std::to_string(residency.kvPlaces));
+  const Pool &weights = residency.weights(), &kv = residency.kv();
+  if (weights.slots() != 0)
+    add("slots", std::to_string(weights.slots()));
+  if (weights.ringBytes() != 0)
+    add("ring", std::to_string(weights.ringBytes()));
+  if (kv.slots() != 0)
+    add("kv-slots", std::to_string(kv.slots()));
+  if (kv.places() != 0)
+    add("kv-places", std::to_string(kv.places()));
   if (residency.kvBlocks != 0)
     add("kv-blocks", std::to_string(residency.kvBlocks));
-  if (residency.kvFifo)
-    add("kv-fifo", std::to_string(residency.kvFifo->in) + "/" + std::to_string(residency.kvFifo->out));
-  if (residency.residualSlots != 0)
-    add("residual-slots", std::to_string(residency.residualSlots));
-  for (const auto &[key, writeBack] : {std::pair("decode-write-back", residency.decodeWriteBack),
-                                       std::pair("mixed-write-back", residency.mixedWriteBack)})
+  if (kv.fifo())
+    add("kv-fifo", std::to_string(kv.fifo()->in) + "/" + std::to_string(kv.fifo()->out));
+  if (const int64_t slots = residency.residuals().slots(); slots != 0)
+    add("residual-slots", std::to_string(slots));
+  for (const auto &[key, writeBack] :
+       {std::pair("decode-write-back", kv.decodeBack), std::pair("mixed-write-back", kv.mixedBack)})
     if (writeBack)
-      add(key, std::string(kWriteBacks[static_cast<size_t>(*writeBack)]));
+      add(key, std::string(textOf(writeBack)));
   const Wrap &wrap = residency.wrap;
   if (wrap.decode)
     add("decode-cut", cutText(*wrap.decode));
@@ -262,6 +281,7 @@ std::string toText(const Residency &residency) {
 
 std::optional<Residency> residencyFromText(std::string_view text, std::string &error) {
   Residency residency;
+  PoolTexts pools;
   std::set<std::string_view> seen;
   while (!text.empty()) {
     const std::string_view entry = text.substr(0, text.find(' '));
@@ -282,23 +302,23 @@ std::optional<Residency> residencyFromText(std::string_view text, std::string &e
     else if (key == "start")
       good = parseStart(value, residency.start);
     else if (key == "slots")
-      good = parseNumber(value, residency.slots);
+      good = parseNumber(value, pools.slots);
     else if (key == "ring")
-      good = parseNumber(value, residency.ringBytes);
+      good = parseNumber(value, pools.ringBytes);
     else if (key == "kv-slots")
-      good = parseNumber(value, residency.kvSlots);
+      good = parseNumber(value, pools.kvSlots);
     else if (key == "kv-places")
-      good = parseNumber(value, residency.kvPlaces);
+      good = parseNumber(value, pools.kvPlaces);
     else if (key == "kv-blocks")
       good = parseNumber(value, residency.kvBlocks);
     else if (key == "kv-fifo")
-      good = parseVisits(value, residency.kvFifo);
+      good = parseVisits(value, pools.fifo);
     else if (key == "residual-slots")
-      good = parseNumber(value, residency.residualSlots);
+      good = parseNumber(value, pools.residualSlots);
     else if (key == "decode-write-back")
-      good = parseWriteBack(value, residency.decodeWriteBack);
+      good = parseWriteBack(value, residency.kv().decodeBack);
     else if (key == "mixed-write-back")
-      good = parseWriteBack(value, residency.mixedWriteBack);
+      good = parseWriteBack(value, residency.kv().mixedBack);
     else if (key == "decode-cut")
       good = parseCut(value, residency.wrap.decode);
     else if (key == "mixed-cut")
@@ -320,6 +340,9 @@ std::optional<Residency> residencyFromText(std::string_view text, std::string &e
       return std::nullopt;
     }
   }
+  error = setPools(pools, residency);
+  if (!error.empty())
+    return std::nullopt;
   residency.wrap.around |= residency.wrap.decode || residency.wrap.mixed;
   std::sort(residency.away.begin(), residency.away.end(), [](const Extent &a, const Extent &b) { return a.of < b.of; });
   return residency;
@@ -329,9 +352,9 @@ std::string contradictionIn(const Residency &residency) {
   if (const std::optional<int64_t> block = residency.firstKvBlockAway()) {
     if (residency.start != kEager)
       return "moves caches under the rule eager only, not under " + startText(residency.start);
-    if (residency.kvSlots < 0)
+    if (residency.kv().slots() < 0)
       return "needs a number of slots for tails of caches that is not negative, got " +
-             std::to_string(residency.kvSlots);
+             std::to_string(residency.kv().slots());
     for (const Extent &extent : residency.away)
       if (extent.of.kind == MovableKind::Kv && static_cast<int64_t>(extent.begin) != *block)
         return "splits all caches at one block, got " + std::to_string(*block) + " and " + std::to_string(extent.begin);
@@ -339,25 +362,20 @@ std::string contradictionIn(const Residency &residency) {
   if (const int64_t blocks = residency.kvBlocks; blocks < 0 || (blocks > 0 && residency.firstKvBlockAway() >= blocks))
     return "has more blocks of a cache than are away from one on, got " + std::to_string(blocks) + " and block " +
            std::to_string(residency.firstKvBlockAway().value_or(0));
-  if (residency.kvPlaces != 0)
-    if (std::string wrong = contradictionInPlaces(residency); !wrong.empty())
+  if (residency.kv().how() == How::Places)
+    if (std::string wrong = contradictionInPlaces(residency.kv(), residency.wrap); !wrong.empty())
       return wrong;
-  if (residency.kvFifo && residency.kvPlaces == 0)
-    return "swaps tails first in, first out through places, got none";
-  if (residency.residualSlots < 0)
-    return "needs a number of slots for residual streams that is not negative, got " +
-           std::to_string(residency.residualSlots);
-  if (residency.residualSlots > 0 && residency.start != kEager)
+  const int64_t residualSlots = residency.residuals().slots();
+  if (residualSlots < 0)
+    return "needs a number of slots for residual streams that is not negative, got " + std::to_string(residualSlots);
+  if (residualSlots > 0 && residency.start != kEager)
     return "moves residual streams under the rule eager only, not under " + startText(residency.start);
-  if (residency.residualSlots > 0 && residency.kvPlaces != 0)
+  if (residualSlots > 0 && residency.kv().how() == How::Places)
     return "keeps residual streams on the device where tails of caches rotate through places";
-  if (residency.slots < 0)
-    return "needs a number of slots that is not negative, got " + std::to_string(residency.slots);
+  if (residency.weights().slots() < 0)
+    return "needs a number of slots that is not negative, got " + std::to_string(residency.weights().slots());
   const bool eager = residency.start.rule == StartRule::Eager;
-  if (residency.ringBytes > 0 && residency.slots > 0)
-    return "has either item-sized slots or a ring, got " + std::to_string(residency.slots) + " slots and a ring of " +
-           std::to_string(residency.ringBytes) + " bytes";
-  if (residency.ringBytes > 0 && !eager)
+  if (residency.weights().ringBytes() > 0 && !eager)
     return "has item-sized slots under the rule " + startText(residency.start) + ", not a ring";
   if (residency.wrap.around && !eager)
     return "states no cut under the rule " + startText(residency.start) +

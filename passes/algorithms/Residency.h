@@ -7,9 +7,11 @@
 //             cache, the activations kept of a layer
 //   extent    a run of a movable with one home and one encoding; what no extent names is at home on the device
 //   item      what is brought together: the movables of one layer, or what the head reads
+//   pool      what movables of a kind are brought through: slots, a ring or places
 //   slot      a range of device memory that items take turns in
 //   ring      one range instead of slots, that movables of any size go through one behind the other, from its start
 //             again where the end is reached (AssignRing.h)
+//   place     of fewer than there are movables: what was brought stays there over iterations, as long as may be
 //   cut       how much of its first movables an iteration finds on the device: its predecessor's tail has copied them
 //   start     when a copy may start
 //
@@ -30,16 +32,14 @@
 //
 //   weights=0,4-7 kv=0-3@33 act=2   movables on the host: units; layers. Whole, or from a block on
 //   start=paper | eager | ahead-1
-//   slots=2 | ring=65536         bytes; neither: as many slots as the start asks for
-//   kv-slots=3                   slots for tails of caches, apart from the others; without: two
-//   kv-places=5                  or places for fewer tails than there are, which stay there over iterations as long as
-//                                may be (RotatePlaces.h)
-//   kv-blocks=150                of each layer's cache there are so many blocks; without: all that the plan has
-//   kv-fifo=3/2                  and are swapped first in, first out, as Pie does, where a swap takes so many layers'
+//   slots=2 | ring=65536         the weights' pool; bytes; neither: as many slots as the start asks for
+//   kv-slots=3 | kv-places=5     that of the tails of caches, apart from the others; neither: two slots. What is in
+//                                places rotates (RotatePlaces.h),
+//   kv-fifo=3/2                  or is swapped first in, first out, as Pie does, where a swap takes so many layers'
 //                                compute in and out (ScheduleKvSwap.h)
-//   residual-slots=3             the residual stream of each mini-batch leaves the device between layers, and goes
-//   through
-//                                so many slots; without: it stays
+//   residual-slots=3             that of residual streams: each mini-batch's leaves the device between layers, and goes
+//                                through so many slots; without: it stays
+//   kv-blocks=150                of each layer's cache there are so many blocks; without: all that the plan has
 //   decode-write-back=mirror | all | dirty, mixed-write-back=...
 //                                how the rows that an iteration appends to a tail get home; without: mirror
 //   decode-cut=1+400 mixed-cut=2 whole movables, and bytes of the one after them; by the class of the iteration
@@ -47,6 +47,8 @@
 //   one-cut                      the mixed cut is to be no shorter than the decode cut
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -62,6 +64,7 @@ namespace headrace::algorithms {
 
 // Residual: the residual stream of a mini-batch. It is not away between iterations: no extent names it.
 enum class MovableKind : uint8_t { Weight = 0, Kv = 1, Act = 2, Residual = 3 };
+inline constexpr size_t kMovableKinds = 4;
 
 struct Movable {
   MovableKind kind = MovableKind::Weight;
@@ -127,19 +130,55 @@ struct SwapVisits {
   bool operator==(const SwapVisits &other) const { return in == other.in && out == other.out; }
 };
 
+enum class How : uint8_t { Slots = 0, Ring = 1, Places = 2 };
+
+// What movables of a kind are brought through, and how what was written there gets home.
+class Pool {
+public:
+  How how() const { return how_; }
+  int64_t slots() const { return how_ == How::Slots ? count_ : 0; }     // 0: as many as the kind or the start asks for
+  uint64_t ringBytes() const { return how_ == How::Ring ? bytes_ : 0; } // at most so many
+  int64_t places() const { return how_ == How::Places ? count_ : 0; }
+  const std::optional<SwapVisits> &fifo() const { return fifo_; } // of places: swapped first in, first out
+
+  void setSlots(int64_t count) { set(How::Slots, count, 0, {}); }
+  void setRing(uint64_t bytes) { set(How::Ring, 0, bytes, {}); }
+  void setPlaces(int64_t count, std::optional<SwapVisits> fifo = {}) { set(How::Places, count, 0, fifo); }
+  bool operator==(const Pool &) const = default;
+
+  // By class of the iteration; unset: Mirror. Who compiles a plan decides what is unset.
+  std::optional<WriteBack> decodeBack, mixedBack;
+  bool writesBack() const; // in some class
+
+private:
+  void set(How how, int64_t count, uint64_t bytes, std::optional<SwapVisits> fifo) {
+    how_ = how;
+    count_ = count;
+    bytes_ = bytes;
+    fifo_ = fifo;
+  }
+
+  How how_ = How::Slots;
+  int64_t count_ = 0;
+  uint64_t bytes_ = 0;
+  std::optional<SwapVisits> fifo_;
+};
+
 struct Residency {
   std::vector<Extent> away; // not on the device; ascending by movable, then begin
   Start start;
-  int64_t slots = 0;                // item-sized; 0: what the start asks for, or a ring
-  uint64_t ringBytes = 0;           // above 0: one ring of at most so many bytes instead of slots; rule eager
-  int64_t kvSlots = 0;              // of the tails of caches, a slot each; 0: kKvSlots
-  int64_t kvPlaces = 0;             // above 0: so many slots for tails of caches, which rotate through them
-  int64_t kvBlocks = 0;             // of each cache, whether away or not; 0: as many as there are
-  std::optional<SwapVisits> kvFifo; // of places: swapped first in, first out
-  int64_t residualSlots = 0;        // above 0: residual streams leave the device between layers, through so many slots
-  // By class of the iteration; unset: Mirror. Who compiles a plan decides what is unset.
-  std::optional<WriteBack> decodeWriteBack, mixedWriteBack;
+  std::array<Pool, kMovableKinds> pools; // by kind; of residual streams without slots: they stay on the device
+  int64_t kvBlocks = 0;                  // of each cache, whether away or not; 0: as many as there are
   Wrap wrap;
+
+  Pool &pool(MovableKind kind) { return pools[static_cast<size_t>(kind)]; }
+  const Pool &pool(MovableKind kind) const { return pools[static_cast<size_t>(kind)]; }
+  Pool &weights() { return pool(MovableKind::Weight); }
+  const Pool &weights() const { return pool(MovableKind::Weight); }
+  Pool &kv() { return pool(MovableKind::Kv); } // the tails of caches
+  const Pool &kv() const { return pool(MovableKind::Kv); }
+  Pool &residuals() { return pool(MovableKind::Residual); }
+  const Pool &residuals() const { return pool(MovableKind::Residual); }
 
   bool nothingAway() const { return away.empty(); }
   bool isAway(Movable movable) const;
@@ -151,15 +190,14 @@ struct Residency {
   void setKvAway(int64_t layers, int64_t firstBlock);
   void setNoKvAway();
   void setActAway(const std::vector<int32_t> &layers); // whose activation blocks are at home on the host
-  bool writesBack() const;                             // tails, in some class
   int64_t slotsOfTails() const;
   // Whether iterations differ by what is where: places rotate.
-  bool rotates() const { return kvPlaces > 0 && firstKvBlockAway().has_value(); }
+  bool rotates() const { return kv().places() > 0 && firstKvBlockAway().has_value(); }
   // Whether anything is there on entry, or may be once cuts are planned.
   bool wrapsAround() const {
     return !away.empty() && (wrap.around || rotates() || (start.rule == StartRule::Ahead && start.items > 0));
   }
-  bool operator==(const Residency &other) const;
+  bool operator==(const Residency &) const = default;
 };
 
 std::string toText(const Residency &residency);

@@ -57,7 +57,7 @@ compiler::CompileRequest ask(model::DeviceKind kind, const model::ModelSpec &spe
           .front();
   if (kept.resident >= 0)
     candidate.residency.setKvAway(kLayers, kept.resident);
-  candidate.residency.decodeWriteBack = candidate.residency.mixedWriteBack = kept.writeBack;
+  candidate.residency.kv().decodeBack = candidate.residency.kv().mixedBack = kept.writeBack;
   request.placements = {candidate};
   return request;
 }

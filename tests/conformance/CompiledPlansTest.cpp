@@ -73,8 +73,7 @@ protected:
         compiler::placementOfUnits(units, static_cast<uint64_t>(largest * static_cast<double>(bytes)));
     if (GetParam().rule == model::StartRule::Paper) {
       placement.residency.start = algorithms::kPaper;
-      placement.residency.ringBytes = 0;
-      placement.residency.slots = 2;
+      placement.residency.weights().setSlots(2);
       placement.residency.wrap = {};
     }
     request.placements = {placement};

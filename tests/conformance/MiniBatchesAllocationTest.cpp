@@ -47,7 +47,7 @@ absl::StatusOr<plan::Plan> planOf(Moves moves) {
   const auto writeBack = static_cast<algorithms::WriteBack>(moves);
   compiler::Candidate candidate = compiler::stated(request.model, {compiler::interval(2)}).front();
   candidate.residency.setKvAway(4, 1);
-  candidate.residency.decodeWriteBack = candidate.residency.mixedWriteBack = writeBack;
+  candidate.residency.kv().decodeBack = candidate.residency.kv().mixedBack = writeBack;
   if (writeBack == algorithms::WriteBack::All)
     request.policy.residuals = model::Residuals::Host;
   request.placements = {candidate};

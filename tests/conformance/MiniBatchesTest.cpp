@@ -60,7 +60,7 @@ protected:
             .front();
     if (placed.resident < kBlocks)
       candidate.residency.setKvAway(kLayers, placed.resident);
-    candidate.residency.decodeWriteBack = candidate.residency.mixedWriteBack = placed.writeBack;
+    candidate.residency.kv().decodeBack = candidate.residency.kv().mixedBack = placed.writeBack;
     if (placed.residualsLeave)
       request.policy.residuals = model::Residuals::Host;
     request.placements = {candidate};
@@ -176,7 +176,7 @@ TEST_P(MiniBatchCopies, HaveTheirMiniBatchsOwnSizeInOneLaunch) {
           compiler::stated(request.model, {interval > 0 ? compiler::interval(interval) : compiler::none()}).front();
       candidate.residency.wrap.around = false;
       candidate.residency.setKvAway(kLayers, 1);
-      candidate.residency.decodeWriteBack = candidate.residency.mixedWriteBack = writeBack;
+      candidate.residency.kv().decodeBack = candidate.residency.kv().mixedBack = writeBack;
       request.placements = {candidate};
       on_ = Loaded::load(request, GetParam().make());
       ASSERT_NE(on_, nullptr);
@@ -251,13 +251,11 @@ compiler::CompileRequest anyPlanOfMiniBatches(Draw &draw, model::DeviceKind kind
   if (eager && *asked.goal.kvTokens / asked.goal.blockTokens % 2 == 0)
     asked.policy.residuals = model::Residuals::Host;
   for (compiler::Candidate &candidate : asked.placements) {
-    if (candidate.residency.ringBytes > 0) { // units of all kinds, in slots
-      candidate.residency.ringBytes = 0;
-      candidate.residency.slots = draw.between(1, 3);
-    }
+    if (candidate.residency.weights().ringBytes() > 0) // units of all kinds, in slots
+      candidate.residency.weights().setSlots(draw.between(1, 3));
     if (candidate.residency.firstKvBlockAway()) {
-      candidate.residency.decodeWriteBack = draw.oneOf({WriteBack::Mirror, WriteBack::All, WriteBack::Dirty});
-      candidate.residency.mixedWriteBack = draw.oneOf({WriteBack::Mirror, WriteBack::All, WriteBack::Dirty});
+      candidate.residency.kv().decodeBack = draw.oneOf({WriteBack::Mirror, WriteBack::All, WriteBack::Dirty});
+      candidate.residency.kv().mixedBack = draw.oneOf({WriteBack::Mirror, WriteBack::All, WriteBack::Dirty});
     }
   }
   return asked;

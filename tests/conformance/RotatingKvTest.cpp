@@ -73,9 +73,8 @@ protected:
             .front();
     candidate.residency.wrap.around = true;
     candidate.residency.setKvAway(r.cycle.layers, r.resident);
-    candidate.residency.kvPlaces = r.cycle.places;
-    candidate.residency.kvFifo = r.cycle.fifo;
-    candidate.residency.decodeWriteBack = candidate.residency.mixedWriteBack = r.writeBack;
+    candidate.residency.kv().setPlaces(r.cycle.places, r.cycle.fifo);
+    candidate.residency.kv().decodeBack = candidate.residency.kv().mixedBack = r.writeBack;
     return candidate;
   }
   static plan::Plan compile(int64_t layers, const std::vector<compiler::Candidate> &placements) {

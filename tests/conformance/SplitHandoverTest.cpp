@@ -53,7 +53,7 @@ protected:
           compiler::stated(request.model, {interval > 0 ? compiler::interval(interval) : compiler::none()}).front();
       candidate.name += " kv " + std::to_string(resident) + " slots " + std::to_string(slots);
       candidate.residency.wrap.around = wrap;
-      candidate.residency.kvSlots = slots;
+      candidate.residency.kv().setSlots(slots);
       if (resident < kBlocks)
         candidate.residency.setKvAway(kLayers, resident);
       request.placements.push_back(candidate);

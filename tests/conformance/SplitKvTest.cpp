@@ -49,7 +49,7 @@ protected:
     candidate.residency.wrap.around = wrap;
     if (resident < kBlocks)
       candidate.residency.setKvAway(kLayers, resident);
-    candidate.residency.kvSlots = kvSlots;
+    candidate.residency.kv().setSlots(kvSlots);
     return candidate;
   }
   static plan::Plan compile(const std::vector<compiler::Candidate> &placements) {

@@ -110,10 +110,8 @@ inline RunSetup withCase(RunSetup setup, const MiniBatchCase &c, int64_t blocks)
   setup.residualsLeave = c.residualsLeave;
   setup.prompts = forMiniBatches(setup.prompts, c.miniBatches);
   setup = withCase(std::move(setup), c.split, blocks);
-  if (c.places > 0) {
-    setup.placement->residency.kvSlots = 0;
-    setup.placement->residency.kvPlaces = c.places;
-  }
+  if (c.places > 0)
+    setup.placement->residency.kv().setPlaces(c.places);
   return setup;
 }
 

@@ -135,13 +135,11 @@ TEST_P(Placement, SingleUnitsAndRingsAreBitIdenticalToTheResidentRun) {
     if (i % 8 == 3) {
       placement.residency.start = algorithms::kPaper;
       placement.residency.wrap = {};
-      placement.residency.ringBytes = 0;
-      placement.residency.slots = 2;
+      placement.residency.weights().setSlots(2);
     } else if (i % 8 == 7) {
       placement.residency.start = algorithms::ahead(i % 3);
-      placement.residency.slots = std::max(1, i % 3);
+      placement.residency.weights().setSlots(std::max(1, i % 3));
       placement.residency.wrap = {};
-      placement.residency.ringBytes = 0;
     } else if (i % 8 == 2) {
       placement.residency.wrap = {};
     }

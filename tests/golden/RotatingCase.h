@@ -32,11 +32,9 @@ inline std::ostream &operator<<(std::ostream &out, const RotatingCase &c) {
 inline RunSetup withCase(RunSetup setup, const RotatingCase &c, int64_t blocks) {
   setup = withCase(std::move(setup), c.split, blocks);
   algorithms::Residency &residency = setup.placement->residency;
-  residency.kvSlots = 0;
-  residency.kvPlaces = c.places;
-  residency.kvFifo = c.fifo;
-  residency.decodeWriteBack = c.decode;
-  residency.mixedWriteBack = c.mixed;
+  residency.kv().setPlaces(c.places, c.fifo);
+  residency.kv().decodeBack = c.decode;
+  residency.kv().mixedBack = c.mixed;
   return setup;
 }
 
@@ -61,8 +59,7 @@ inline std::vector<Fifo> fifosOf(int64_t layers) {
     for (const auto &[in, out] :
          {std::pair(1, 1), std::pair(2, 2), std::pair(3, 3), std::pair(1, 3), std::pair(2, 1)}) {
       algorithms::Residency residency;
-      residency.kvPlaces = places;
-      residency.kvFifo = {in, out};
+      residency.kv().setPlaces(places, algorithms::SwapVisits{in, out});
       if (algorithms::rotationPeriodOf(residency, layers).value_or(plan::kMostPhases + 1) <= plan::kMostPhases)
         fifos.push_back({places, {in, out}});
     }

@@ -44,9 +44,9 @@ inline RunSetup withCase(RunSetup setup, const SplitCase &c, int64_t blocks) {
   placement.residency.wrap.around = c.wrap;
   if (c.resident < blocks) {
     placement.residency.setKvAway(setup.spec.layers, c.resident);
-    placement.residency.kvSlots = c.slots;
-    placement.residency.decodeWriteBack = c.decode;
-    placement.residency.mixedWriteBack = c.mixed;
+    placement.residency.kv().setSlots(c.slots);
+    placement.residency.kv().decodeBack = c.decode;
+    placement.residency.kv().mixedBack = c.mixed;
   }
   setup.placement = placement;
   setup.mixedTokens = c.mixedTokens;

@@ -3,7 +3,7 @@
 // RUN: %python %S/Inputs/model.py --layers 9 > %t.mlir
 // RUN: headrace-opt %t.mlir -headrace-choose-homes="residency={kv=0-8@0 decode-write-back=all} kv-blocks=4 kv-block-bytes=2048" -headrace-insert-rotation="residency={kv=0-8@0 kv-places=7 kv-fifo=2/2 decode-write-back=all mixed-write-back=all} phase=0" -headrace-verify-phase=phase=movement | FileCheck %s
 // RUN: headrace-opt %t.mlir -headrace-choose-homes="residency={kv=0-8@0 decode-write-back=all} kv-blocks=4 kv-block-bytes=2048" -headrace-insert-rotation="residency={kv=0-8@0 kv-places=7 kv-fifo=2/2 decode-write-back=all mixed-write-back=all} phase=1" -headrace-verify-phase=phase=movement | FileCheck %s --check-prefix=NEXT
-// RUN: %not headrace-opt %t.mlir -headrace-choose-homes="residency={kv=0-8@0} kv-blocks=4 kv-block-bytes=2048" -headrace-insert-rotation="residency={kv=0-8@0 kv-fifo=2/2} phase=0" 2>&1 | FileCheck %s --check-prefix=PLACES
+// RUN: %not headrace-opt %t.mlir -headrace-choose-homes="residency={kv=0-8@0} kv-blocks=4 kv-block-bytes=2048" -headrace-insert-rotation="residency={kv=0-8@0} phase=0" 2>&1 | FileCheck %s --check-prefix=PLACES
 // RUN: %not headrace-opt %t.mlir -headrace-choose-homes="residency={kv=0-8@0} kv-blocks=4 kv-block-bytes=2048" -headrace-insert-rotation="residency={kv=0-8@0 kv-places=7 kv-fifo=0/2} phase=0" 2>&1 | FileCheck %s --check-prefix=TIMES
 // RUN: %not headrace-opt %t.mlir -headrace-choose-homes="residency={kv=0-8@0} kv-blocks=4 kv-block-bytes=2048" -headrace-insert-rotation="residency={kv=0-8@0 kv-places=7 kv-fifo=2} phase=0" 2>&1 | FileCheck %s --check-prefix=TEXT
 

@@ -69,7 +69,7 @@ inline compiler::Candidate anySplit(Draw &draw, const model::ModelSpec &spec, in
     candidate = compiler::placementOfUnits(units, largest * static_cast<uint64_t>(draw.between(2, 6)) / 2);
   }
   candidate.residency.wrap.around = draw.oneIn(2);
-  candidate.residency.kvSlots = draw.between(0, 3);
+  candidate.residency.kv().setSlots(draw.between(0, 3));
   candidate.residency.setKvAway(spec.layers, draw.between(1, most));
   return candidate;
 }

@@ -27,7 +27,7 @@ std::vector<Candidate> candidates(const PolicyInputs &in) {
     candidate.name = std::move(name);
     candidate.residency.setWeightsAway(units);
     candidate.residency.start = algorithms::ahead(0);
-    candidate.residency.slots = 1;
+    candidate.residency.weights().setSlots(1);
     found.push_back(std::move(candidate));
   };
   if (!spec.tiedEmbeddings) {

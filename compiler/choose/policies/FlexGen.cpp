@@ -46,7 +46,7 @@ std::vector<Candidate> FlexGen::candidates() const {
     candidate.name += " of every layer";
     candidate.residency.setWeightsAway(units);
     candidate.residency.start = algorithms::kPaper;
-    candidate.residency.slots = 2;
+    candidate.residency.weights().setSlots(2);
     found.emplace_back(bytes, std::move(candidate));
   }
   std::stable_sort(found.begin(), found.end(), [](const auto &a, const auto &b) { return a.first < b.first; });

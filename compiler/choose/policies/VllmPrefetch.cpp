@@ -45,7 +45,7 @@ std::vector<Candidate> candidates(const PolicyInputs &in) {
         candidate.interval = inGroup == 1 ? static_cast<int32_t>(group) : 0;
         candidate.residency.setWeightsAway(unitsOfLayers(in.layout, away));
         candidate.residency.start = algorithms::ahead(step);
-        candidate.residency.slots = step;
+        candidate.residency.weights().setSlots(step);
         appendNew(found, {candidate});
       }
     }

@@ -106,11 +106,10 @@ private:
       return;
     }
     residency.wrap.around = residency.start == algorithms::kEager;
-    residency.slots = policy_.slots.value_or(0);
-    residency.slots = algorithms::slotsAskedFor(residency, haveNeighbours(which));
-    found_.push_back(candidate);
-    while (!policy_.slots && residency.slots > 1) {
-      --residency.slots;
+    residency.weights().setSlots(policy_.slots.value_or(0));
+    const int64_t asked = algorithms::slotsAskedFor(residency, haveNeighbours(which));
+    for (int64_t slots = asked; slots == asked || (!policy_.slots && slots > 0); --slots) {
+      residency.weights().setSlots(slots);
       found_.push_back(candidate);
     }
   }

@@ -33,7 +33,7 @@ TEST(Residency, IsReadFromItsText) {
   EXPECT_FALSE(r.isAway({MovableKind::Kv, 0}));
   EXPECT_FALSE(r.isAway({MovableKind::Act, 1}));
   EXPECT_EQ(r.start, ahead(2));
-  EXPECT_EQ(r.slots, 2);
+  EXPECT_EQ(r.weights().slots(), 2);
   EXPECT_EQ(r.wrap.mixed, (Cut{3, 512}));
   EXPECT_FALSE(r.wrap.decode.has_value());
   EXPECT_TRUE(r.wrap.around);
@@ -44,14 +44,14 @@ TEST(Residency, IsReadFromItsText) {
 
 TEST(Residency, HowTailsGetHomeIsSaidByClass) {
   const Residency none = parsed("kv=0-3@2"), all = parsed("kv=0-3@0 decode-write-back=mirror mixed-write-back=all");
-  EXPECT_FALSE(none.writesBack());
+  EXPECT_FALSE(none.kv().writesBack());
   EXPECT_EQ(none.slotsOfTails(), 2);
-  EXPECT_EQ(all.decodeWriteBack, WriteBack::Mirror);
-  EXPECT_EQ(all.mixedWriteBack, WriteBack::All);
+  EXPECT_EQ(all.kv().decodeBack, WriteBack::Mirror);
+  EXPECT_EQ(all.kv().mixedBack, WriteBack::All);
   EXPECT_EQ(all.firstKvBlockAway(), 0);
-  EXPECT_TRUE(all.writesBack());
+  EXPECT_TRUE(all.kv().writesBack());
   EXPECT_EQ(all.slotsOfTails(), 2);
-  EXPECT_FALSE(parsed("kv=0 decode-write-back=mirror").writesBack());
+  EXPECT_FALSE(parsed("kv=0 decode-write-back=mirror").kv().writesBack());
   EXPECT_EQ(parsed("kv=0 decode-write-back=dirty kv-slots=5").slotsOfTails(), 5);
   EXPECT_EQ(toText(parsed("decode-write-back=dirty mixed-write-back=mirror")),
             "start=eager decode-write-back=dirty mixed-write-back=mirror");
@@ -111,17 +111,22 @@ TEST(Residency, AnyOneIsReadBackFromWhatItPrints) {
           r.away.push_back({{kind, index}});
     std::sort(r.away.begin(), r.away.end(), [](const Extent &a, const Extent &b) { return a.of < b.of; });
     r.start = below(3) == 0 ? kPaper : below(2) == 0 ? kEager : ahead(below(4));
-    r.slots = below(3);
-    r.ringBytes = below(2) == 0 ? 0 : static_cast<uint64_t>(below(100000));
+    if (below(2) == 0)
+      r.weights().setSlots(below(3));
+    else
+      r.weights().setRing(1 + static_cast<uint64_t>(below(100000)));
     r.wrap.around = below(2) == 0;
     if (r.wrap.around && below(2) == 0)
       r.wrap.decode = Cut{static_cast<size_t>(below(5)), static_cast<uint64_t>(below(1000))};
     if (r.wrap.around && below(2) == 0)
       r.wrap.mixed = Cut{static_cast<size_t>(below(5)), static_cast<uint64_t>(below(1000))};
     r.wrap.oneCut = below(4) == 0;
-    r.kvSlots = below(3);
-    r.kvPlaces = below(3);
-    r.residualSlots = below(4);
+    if (below(2) == 0)
+      r.kv().setSlots(below(3));
+    else
+      r.kv().setPlaces(1 + below(3),
+                       below(2) == 0 ? std::nullopt : std::optional(SwapVisits{1 + below(3), 1 + below(3)}));
+    r.residuals().setSlots(below(4));
     ASSERT_EQ(parsed(toText(r)), r) << toText(r);
   }
 }
@@ -142,7 +147,7 @@ TEST(Residency, SaysWhatContradictsItself) {
             "keeps residual streams on the device where tails of caches rotate through places");
   EXPECT_EQ(contradictionIn(parsed("weights=1 slots=2 wrap")), "");
   EXPECT_EQ(contradictionIn(parsed("weights=1 ring=512 decode-cut=1")), "");
-  EXPECT_EQ(contradictionIn(parsed("weights=1 slots=2 ring=512")),
+  EXPECT_EQ(refused("weights=1 slots=2 ring=512"),
             "has either item-sized slots or a ring, got 2 slots and a ring of 512 bytes");
   EXPECT_EQ(contradictionIn(parsed("weights=1 ring=512 start=paper")),
             "has item-sized slots under the rule paper, not a ring");
@@ -155,7 +160,7 @@ TEST(Residency, SaysWhatContradictsItself) {
 TEST(Residency, PlacesAreFewerThanWhatRotatesThroughThem) {
   EXPECT_EQ(contradictionIn(parsed("kv=0-6@3 kv-places=6")), "");
   EXPECT_EQ(contradictionIn(parsed("kv=0-6@3 kv-places=2 weights=1 slots=2 decode-cut=1 mixed-cut=1")), "");
-  EXPECT_EQ(contradictionIn(parsed("kv=0-6@3 kv-places=3 kv-slots=2")),
+  EXPECT_EQ(refused("kv=0-6@3 kv-places=3 kv-slots=2"),
             "has either slots or places for tails of caches, got 2 slots and 3 places");
   EXPECT_EQ(contradictionIn(parsed("kv=0-6@3 kv-places=1")),
             "needs at least two places for tails of caches, one is filled while the other is in use, got 1");
@@ -167,7 +172,7 @@ TEST(Residency, PlacesAreFewerThanWhatRotatesThroughThem) {
             "writes tails that rotate back as they are given up (all) in iterations of both classes or of none, got "
             "decode-write-back=mirror and mixed-write-back=all");
   EXPECT_EQ(contradictionIn(parsed("kv=0-6@0 kv-places=3 kv-fifo=3/2")), "");
-  EXPECT_EQ(contradictionIn(parsed("kv=0-6@0 kv-fifo=3/2")),
+  EXPECT_EQ(refused("kv=0-6@0 kv-fifo=3/2"),
             "swaps tails first in, first out through places, got none");
   EXPECT_EQ(contradictionIn(parsed("kv=0-6@0 kv-places=3 kv-fifo=3/0")),
             "swaps tails while one layer computes, or more, got 3 in and 0 out");

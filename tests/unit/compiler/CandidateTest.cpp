@@ -66,9 +66,8 @@ TEST(CheckCandidate, RefusesWhatCannotBeCompiled) {
       {"only whole weights", [](Candidate &c) { c.residency.away[0].space = algorithms::Space::Device; }},
       {"caches are split in all 6 layers or in none",
        [](Candidate &c) { c.residency.away[0].of.kind = algorithms::MovableKind::Kv; }},
-      {"a ring of 4096 bytes cannot hold a unit of", [](Candidate &c) { c.residency.ringBytes = 4096; }},
-      {"needs slots or a ring", [](Candidate &c) { c.residency.ringBytes = 0; }},
-      {"either item-sized slots or a ring", [](Candidate &c) { c.residency.slots = 2; }},
+      {"a ring of 4096 bytes cannot hold a unit of", [](Candidate &c) { c.residency.weights().setRing(4096); }},
+      {"needs slots or a ring", [](Candidate &c) { c.residency.weights().setSlots(0); }},
       {"item-sized slots under the rule paper, not a ring",
        [](Candidate &c) {
          c.residency.start = algorithms::kPaper;
@@ -77,16 +76,14 @@ TEST(CheckCandidate, RefusesWhatCannotBeCompiled) {
       {"states no cut under the rule paper: nothing wraps around",
        [](Candidate &c) {
          c.residency.start = algorithms::kPaper;
-         c.residency.ringBytes = 0;
-         c.residency.slots = 2;
+         c.residency.weights().setSlots(2);
        }},
       {"states no cut under the rule ahead-1, which says itself",
        [](Candidate &c) {
          c.residency.start = algorithms::ahead(1);
-         c.residency.ringBytes = 0;
-         c.residency.slots = 1;
+         c.residency.weights().setSlots(1);
        }},
-      {"slots that is not negative", [](Candidate &c) { c.residency.slots = -1; }},
+      {"slots that is not negative", [](Candidate &c) { c.residency.weights().setSlots(-1); }},
       {"has interval -1", [](Candidate &c) { c.interval = -1; }},
   };
   for (const Refusal &refusal : refusals) {
@@ -156,7 +153,7 @@ TEST(PlacementFamily, KnowsWhatUnitsAndRingsNeed) {
       SCOPED_TRACE(describe(candidate, spec));
       const MemoryNeed need = family.need(candidate);
       EXPECT_EQ(need.weights, layout.totalBytes() - all);
-      EXPECT_LE(need.slots, candidate.residency.ringBytes);
+      EXPECT_LE(need.slots, candidate.residency.weights().ringBytes());
       r.placements = {candidate};
       const absl::StatusOr<plan::Plan> plan = compile(r);
       ASSERT_TRUE(plan.ok()) << plan.status();

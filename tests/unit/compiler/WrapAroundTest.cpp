@@ -75,7 +75,7 @@ TEST_F(WrapAroundTest, TheRecurrenceAndTheSimulatorAgreeForEveryCut) {
       for (const algorithms::Cut cut : {algorithms::Cut{0, 0}, {0, 4096}, {2, 0}, {3, 1024}, {4, 0}}) {
         algorithms::Residency residency;
         residency.setWeightsAway(unitsOfLayers(layout_, layers));
-        residency.slots = slots;
+        residency.weights().setSlots(slots);
         EXPECT_GE(compare(residency, cut), 4u);
       }
 }
@@ -88,7 +88,7 @@ TEST_F(WrapAroundTest, TheyAgreeForUnitsInRingsOfAnySize) {
       for (const algorithms::Cut cut : {algorithms::Cut{0, 0}, {0, 4096}, {1, 0}}) {
         algorithms::Residency residency;
         residency.setWeightsAway(units);
-        residency.ringBytes = ring;
+        residency.weights().setRing(ring);
         EXPECT_GE(compare(residency, cut), 1u);
       }
 }

@@ -200,8 +200,8 @@ double ratioWith(int64_t slots, double compute) {
   candidate.name = "tails";
   candidate.residency.setKvAway(12, 1);
   candidate.residency.wrap.around = true;
-  candidate.residency.decodeWriteBack = candidate.residency.mixedWriteBack = algorithms::WriteBack::All;
-  candidate.residency.kvSlots = slots;
+  candidate.residency.kv().decodeBack = candidate.residency.kv().mixedBack = algorithms::WriteBack::All;
+  candidate.residency.kv().setSlots(slots);
   r.placements = {candidate};
   double ratio = 0;
   for (double flops = 1e9; ratio == 0; flops /= 1.02) { // slower until compute is as long as asked
