@@ -107,8 +107,8 @@ private:
     }
     residency.wrap.around = residency.start == algorithms::kEager;
     residency.weights().setSlots(policy_.slots.value_or(0));
-    const int64_t asked = algorithms::slotsAskedFor(residency, haveNeighbours(which));
-    for (int64_t slots = asked; slots == asked || (!policy_.slots && slots > 0); --slots) {
+    const int64_t most = algorithms::slotsAskedFor(residency, haveNeighbours(which));
+    for (int64_t slots = most; slots == most || (!policy_.slots && slots > 0); --slots) {
       residency.weights().setSlots(slots);
       found_.push_back(candidate);
     }

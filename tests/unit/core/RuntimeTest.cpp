@@ -69,8 +69,8 @@ TEST(RuntimeLoad, WhatASourceHoldsGoesToTheDeviceAsItIs) {
 
 TEST(Manifest, SaysKvByHomeWhereSomeOfItIsOnTheHost) {
   Manifest manifest;
-  manifest.planned = manifest.loaded = {1000, 200, 0};
-  manifest.kv = {512, 0, 0};
+  manifest.planned = manifest.loaded = {1000, 200};
+  manifest.kv = {512, 0};
   EXPECT_EQ(manifest.toString(), "weights by home      planned bytes       loaded bytes\n"
                                  "  device                      1000               1000\n"
                                  "  host                         200                200\n"

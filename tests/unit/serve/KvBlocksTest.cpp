@@ -259,7 +259,7 @@ TEST(KvBlocks, BlocksOfKindsSuffice) {
     const model::ActShare share{num, den};
     const int64_t context = longest + below(sequences * longest - longest + 1);
     const model::BlocksOfKinds of = model::blocksOfKinds(share, context, sequences, longest);
-    KvBlocks blocks(1 + of.kv, 1, {.blocks = of.act, .context = context, .share = share, .first = trial % 2 == 1});
+    KvBlocks blocks(1 + of.kv, 1, {.blocks = of.act, .context = context, .share = share});
     std::vector<std::vector<int32_t>> tables(static_cast<size_t>(sequences));
     for (int step = 0; step < 60; ++step) {
       std::vector<int32_t> &table = tables[static_cast<size_t>(below(sequences))];

@@ -50,8 +50,8 @@ RunReport made(bool decodes = true) {
 
 TEST(RunReport, JsonHasTheFieldsByName) {
   core::Manifest manifest;
-  manifest.loaded = manifest.planned = {1792, 1024, 0};
-  manifest.kv = {512, 2048, 0};
+  manifest.loaded = manifest.planned = {1792, 1024};
+  manifest.kv = {512, 2048};
   const auto json = nlohmann::json::parse(runJson(slowPlan(), 0, manifest, made()));
   EXPECT_EQ(json["tokens"], nlohmann::json::parse("[[1,2,3],[4,5]]"));
   EXPECT_EQ(json["tokens_made_up"], false);
