@@ -99,7 +99,7 @@ private:
     absl::Span<std::byte> target = slab.subspan(extent.address, extent.bytes);
     const bool held = !bytes.empty() && weights_->held(unit, order()).data() == bytes.data();
     if ((bytes.empty() || held) && extent.bytes == unit.bytes) { // no detour through scratch
-      absl::Status status = weights_->fill(unit, order(), target);
+      absl::Status status = fill(unit, target);
       bytes = target;
       return status;
     }
@@ -117,9 +117,15 @@ private:
     if (scratch_.size() < unit.bytes)
       scratch_.resize(unit.bytes);
     absl::Span<std::byte> target(scratch_.data(), unit.bytes);
-    absl::Status status = weights_->fill(unit, order(), target);
+    absl::Status status = fill(unit, target);
     bytes = target;
     return status;
+  }
+
+  // By all threads of the device.
+  absl::Status fill(const model::Unit &unit, absl::Span<std::byte> target) {
+    const auto each = [this](int64_t count, absl::FunctionRef<void(int64_t)> f) { device_.each(count, f); };
+    return weights_->fillBy(each, unit, order(), target);
   }
 
   model::MatrixOrder order() const { return plan::orderOf(device_.matrixOrder()); }

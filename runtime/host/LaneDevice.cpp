@@ -19,6 +19,8 @@
 namespace headrace::host {
 namespace {
 
+constexpr size_t kWritePiece = 1 << 20; // what a thread copies at a time of what is written to the device
+
 // What copies are paced to: the hardware's link, or `linkBandwidth` in each direction with the hardware's ratio between
 // one direction and both.
 absl::StatusOr<LinkSpeed> linkSpeed(const model::Hardware &hardware, double linkBandwidth) {
@@ -198,7 +200,11 @@ absl::Status LaneDevice::writeDevice(uint64_t address, absl::Span<const std::byt
     return notOpen();
   RETURN_IF_ERROR(checkRange("writing to the device", address, bytes.size()));
   RETURN_IF_ERROR(drain());
-  std::copy(bytes.begin(), bytes.end(), arena_.bytes().data() + address);
+  const auto pieces = static_cast<int64_t>((bytes.size() + kWritePiece - 1) / kWritePiece);
+  pool_.each(index_, pieces, [&](int64_t i) {
+    const absl::Span<const std::byte> piece = bytes.subspan(static_cast<size_t>(i) * kWritePiece, kWritePiece);
+    std::copy(piece.begin(), piece.end(), arena_.bytes().data() + (piece.data() - bytes.data()) + address);
+  });
   return absl::OkStatus();
 }
 

@@ -4,7 +4,9 @@
 #include "runtime/model/WeightSource.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -27,35 +29,35 @@ std::string placeText(const StoredTensor &tensor, size_t index) {
   return cat("[", absl::StrJoin(place, ", "), "]");
 }
 
-// The bytes of a tensor's sources, one behind the other.
-class SourceBytes {
+uint64_t bytesOf(const std::vector<FoundTensor> &sources) {
+  uint64_t bytes = 0;
+  for (const FoundTensor &source : sources)
+    bytes += source.tensor->bytes();
+  return bytes;
+}
+
+// Of the sources' bytes, one source behind the other, those from `at` on; all of `out` is among them.
+absl::Status readStacked(const std::vector<FoundTensor> &sources, uint64_t at, absl::Span<std::byte> out) {
+  for (const FoundTensor &source : sources) {
+    const uint64_t here = source.tensor->bytes(), skipped = std::min(at, here);
+    const uint64_t bytes = std::min<uint64_t>(out.size(), here - skipped);
+    if (bytes > 0)
+      RETURN_IF_ERROR(source.read(skipped, out.first(bytes)));
+    out.remove_prefix(bytes);
+    at -= skipped;
+  }
+  return absl::OkStatus();
+}
+
+// Room of a piece, for what is read over it.
+class Room {
 public:
-  explicit SourceBytes(const std::vector<FoundTensor> &sources) : sources_(sources) {
-    for (const FoundTensor &source : sources)
-      left_ += source.tensor->bytes();
-  }
-  uint64_t left() const { return left_; }
-  // The next ones; out.size() is at most left().
-  absl::Status next(absl::Span<std::byte> out) {
-    left_ -= out.size();
-    while (!out.empty()) {
-      const FoundTensor &source = sources_[source_];
-      const uint64_t bytes = std::min<uint64_t>(out.size(), source.tensor->bytes() - at_);
-      RETURN_IF_ERROR(source.read(at_, out.first(bytes)));
-      out.remove_prefix(bytes);
-      at_ += bytes;
-      if (at_ == source.tensor->bytes()) {
-        ++source_;
-        at_ = 0;
-      }
-    }
-    return absl::OkStatus();
-  }
+  explicit Room(uint64_t bytes) : bytes_(std::make_unique_for_overwrite<std::byte[]>(bytes)), size_(bytes) {}
+  absl::Span<std::byte> bytes() { return {bytes_.get(), size_}; }
 
 private:
-  const std::vector<FoundTensor> &sources_;
-  size_t source_ = 0;
-  uint64_t at_ = 0, left_ = 0; // of sources_[source_], of all
+  const std::unique_ptr<std::byte[]> bytes_;
+  const uint64_t size_;
 };
 
 class Checkpoint final : public WeightSource {
@@ -64,6 +66,10 @@ public:
       : files_(std::move(files)), warn_(std::move(warn)) {}
 
   absl::Status fill(const Unit &unit, MatrixOrder order, absl::Span<std::byte> out) const override {
+    return fillBy(eachInOrder, unit, order, out);
+  }
+
+  absl::Status fillBy(Each each, const Unit &unit, MatrixOrder order, absl::Span<std::byte> out) const override {
     if (out.size() != unit.bytes)
       return absl::InvalidArgumentError(
           cat("unit ", unit.name, ": ", out.size(), " bytes of room: expected ", unit.bytes));
@@ -77,8 +83,8 @@ public:
       std::byte *target = out.data() + tensor.offset;
       const bool panels = tensor.linearOperand && order == MatrixOrder::Panel16;
       ASSIGN_OR_RETURN(finite, !isMatrix(tensor.role) ? fillVector(tensor, sources, target)
-                               : panels               ? fillPanels(tensor, sources, target)
-                                                      : fillRows(tensor, sources, target));
+                               : panels               ? fillPanels(each, tensor, sources, target)
+                                                      : fillRows(each, tensor, sources, target));
       if (!finite && warn_)
         for (const FoundTensor &source : sources)
           RETURN_IF_ERROR(warnOf(source));
@@ -128,39 +134,44 @@ private:
     return finite;
   }
 
-  static absl::StatusOr<bool> fillRows(const Tensor &tensor, const std::vector<FoundTensor> &sources,
+  static absl::StatusOr<bool> fillRows(Each each, const Tensor &tensor, const std::vector<FoundTensor> &sources,
                                        std::byte *target) {
-    SourceBytes bytes(sources);
-    std::vector<std::byte> room(std::min(kPieceBytes, bytes.left()));
-    uint64_t at = 0;
-    bool finite = true;
-    while (bytes.left() > 0) {
-      const absl::Span<std::byte> piece = absl::MakeSpan(room).first(std::min(kPieceBytes, bytes.left()));
-      RETURN_IF_ERROR(bytes.next(piece));
-      finite &= copyElements(piece, tensor.dtype, target + at);
-      at += piece.size();
-    }
-    std::memset(target + at, 0, tensor.bytes - at);
+    const uint64_t all = bytesOf(sources);
+    std::atomic<bool> finite{true};
+    RETURN_IF_ERROR(eachPiece(each, static_cast<int64_t>((all + kPieceBytes - 1) / kPieceBytes), [&](int64_t i) {
+      const uint64_t at = static_cast<uint64_t>(i) * kPieceBytes;
+      Room room(std::min(kPieceBytes, all - at));
+      RETURN_IF_ERROR(readStacked(sources, at, room.bytes()));
+      if (!copyElements(room.bytes(), tensor.dtype, target + at))
+        finite = false;
+      return absl::OkStatus();
+    }));
+    std::memset(target + all, 0, tensor.bytes - all);
     return finite;
   }
 
-  static absl::StatusOr<bool> fillPanels(const Tensor &tensor, const std::vector<FoundTensor> &sources,
+  static absl::StatusOr<bool> fillPanels(Each each, const Tensor &tensor, const std::vector<FoundTensor> &sources,
                                          std::byte *target) {
     const uint64_t rowBytes = static_cast<uint64_t>(tensor.cols) * dtypeBytes(tensor.dtype);
     const uint64_t panelBytes = kPanelRows * rowBytes;
-    SourceBytes bytes(sources);
-    std::vector<std::byte> room(std::max<uint64_t>(1, kPieceBytes / panelBytes) * panelBytes); // whole panels
-    bool finite = true;
-    for (const std::byte *const end = target + tensor.bytes; target < end;) {
-      const absl::Span<std::byte> piece = absl::MakeSpan(room).first(std::min<uint64_t>(room.size(), bytes.left()));
-      RETURN_IF_ERROR(bytes.next(piece));
-      for (uint64_t at = 0; at < room.size() && target < end; at += panelBytes, target += panelBytes) {
-        const std::byte *rows[kPanelRows] = {}; // null: padding
-        for (uint64_t row = 0; row < kPanelRows && at + row * rowBytes < piece.size(); ++row)
-          rows[row] = piece.data() + at + row * rowBytes;
-        finite &= packPanel(rows, tensor.cols, tensor.dtype, target);
-      }
-    }
+    const uint64_t pieceBytes = std::max<uint64_t>(1, kPieceBytes / panelBytes) * panelBytes; // whole panels
+    const uint64_t all = bytesOf(sources);
+    std::atomic<bool> finite{true};
+    RETURN_IF_ERROR(eachPiece(
+        each, static_cast<int64_t>((tensor.bytes + pieceBytes - 1) / pieceBytes), [&](int64_t i) -> absl::Status {
+          const uint64_t first = static_cast<uint64_t>(i) * pieceBytes,
+                         end = std::min(first + pieceBytes, tensor.bytes);
+          Room room(std::min(end, all) - first); // what is beyond `all` is padding of the last panel
+          RETURN_IF_ERROR(readStacked(sources, first, room.bytes()));
+          for (uint64_t at = first; at < end; at += panelBytes) {
+            const std::byte *rows[kPanelRows] = {}; // null: padding
+            for (uint64_t row = 0; row < kPanelRows && at + row * rowBytes < all; ++row)
+              rows[row] = room.bytes().data() + (at - first) + row * rowBytes;
+            if (!packPanel(rows, tensor.cols, tensor.dtype, target + at))
+              finite = false;
+          }
+          return absl::OkStatus();
+        }));
     return finite;
   }
 

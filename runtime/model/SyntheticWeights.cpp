@@ -16,6 +16,7 @@ namespace headrace::model {
 namespace {
 
 constexpr int64_t kColumnsPerHash = 4;
+constexpr int64_t kPieceElements = 64 << 10;
 constexpr int64_t kTileColumns = 256; // a multiple of kColumnsPerHash; 16 rows of F32 are 16 KiB
 
 // The finaliser of splitmix64 (Steele, Lea, Flood, OOPSLA 2014): a bijection whose output bits all depend on all input
@@ -77,12 +78,13 @@ void generate(uint64_t key, uint64_t hashesPerRow, int64_t row, int64_t first, i
     target[i] = convert<Element>(distribution.middle + step * static_cast<float>(raw[i]), kType);
 }
 
+// Rows [firstRow, endRow), both multiples of 16.
 template <class Element, DType kType>
-void fillTensor(uint64_t key, const Tensor &tensor, bool panels, std::byte *target) {
+void fillRows(uint64_t key, const Tensor &tensor, bool panels, int64_t firstRow, int64_t endRow, std::byte *target) {
   const Distribution distribution = distributionOf(tensor);
   const uint64_t hashesPerRow = static_cast<uint64_t>((tensor.cols + kColumnsPerHash - 1) / kColumnsPerHash);
   alignas(64) Element tile[kPanelRows][kTileColumns];
-  for (int64_t panel = 0; panel < tensor.paddedRows; panel += kPanelRows) {
+  for (int64_t panel = firstRow; panel < endRow; panel += kPanelRows) {
     for (int64_t first = 0; first < tensor.cols; first += kTileColumns) {
       const int64_t count = std::min(kTileColumns, tensor.cols - first);
       const std::byte *rows[kPanelRows] = {};
@@ -104,11 +106,24 @@ void fillTensor(uint64_t key, const Tensor &tensor, bool panels, std::byte *targ
   }
 }
 
+template <class Element, DType kType>
+void fillTensor(Each each, uint64_t key, const Tensor &tensor, bool panels, std::byte *target) {
+  const int64_t rows =
+      std::max<int64_t>(1, kPieceElements / (tensor.cols * kPanelRows)) * kPanelRows; // of a piece: whole panels
+  each((tensor.paddedRows + rows - 1) / rows, [&](int64_t i) {
+    fillRows<Element, kType>(key, tensor, panels, i * rows, std::min((i + 1) * rows, tensor.paddedRows), target);
+  });
+}
+
 class SyntheticWeights final : public WeightSource {
 public:
   explicit SyntheticWeights(uint64_t seed) : seed_(seed) {}
 
   absl::Status fill(const Unit &unit, MatrixOrder order, absl::Span<std::byte> out) const override {
+    return fillBy(eachInOrder, unit, order, out);
+  }
+
+  absl::Status fillBy(Each each, const Unit &unit, MatrixOrder order, absl::Span<std::byte> out) const override {
     if (out.size() != unit.bytes)
       return absl::InvalidArgumentError(
           cat("unit ", unit.name, ": ", out.size(), " bytes of room: expected ", unit.bytes));
@@ -119,11 +134,11 @@ public:
       const bool panels = tensor.linearOperand && order == MatrixOrder::Panel16;
       std::byte *target = out.data() + tensor.offset;
       if (tensor.dtype == DType::F32)
-        fillTensor<uint32_t, DType::F32>(key, tensor, panels, target);
+        fillTensor<uint32_t, DType::F32>(each, key, tensor, panels, target);
       else if (tensor.dtype == DType::F16)
-        fillTensor<uint16_t, DType::F16>(key, tensor, panels, target);
+        fillTensor<uint16_t, DType::F16>(each, key, tensor, panels, target);
       else
-        fillTensor<uint16_t, DType::BF16>(key, tensor, panels, target);
+        fillTensor<uint16_t, DType::BF16>(each, key, tensor, panels, target);
       written = tensor.offset + tensor.bytes;
     }
     std::memset(out.data() + written, 0, unit.bytes - written);

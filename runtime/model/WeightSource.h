@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "runtime/model/Pieces.h"
 #include "runtime/model/WeightLayout.h"
 
 namespace headrace::model {
@@ -24,6 +25,11 @@ public:
   // matrices RowMajor, vectors widened to F32, padding rows and gaps between tensors zero. `out` needs no alignment.
   // Thread-safe for different `out`. kInvalidArgument if the unit is not one of the layout the source was opened for.
   virtual absl::Status fill(const Unit &unit, MatrixOrder order, absl::Span<std::byte> out) const = 0;
+  // The same bytes, warnings and error, with whatever threads `each` has: a source that cannot share its work has it
+  // done by the caller's.
+  virtual absl::Status fillBy(Each /*each*/, const Unit &unit, MatrixOrder order, absl::Span<std::byte> out) const {
+    return fill(unit, order, out);
+  }
   // What fill() would write, where the source has it in memory for as long as it lives: whoever copies it to a device
   // need not have it filled first. Empty where it has not.
   virtual absl::Span<const std::byte> held(const Unit & /*unit*/, MatrixOrder /*order*/) const { return {}; }
@@ -37,7 +43,7 @@ class CheckpointFiles; // CheckpointFiles.h: a folder's files, opened once and s
 // for what is missing, kInvalidArgument for a tensor of another shape or type.
 //
 // fill() hands `warn` one line for each tensor that has values which are not finite: the file, the tensor, how many,
-// and where the first stands. It is called on fill()'s thread.
+// and where the first stands. It is called on the thread that calls fill().
 using Warn = std::function<void(const std::string &)>;
 absl::StatusOr<std::unique_ptr<WeightSource>> openCheckpoint(std::shared_ptr<const CheckpointFiles> files,
                                                              const WeightLayout &layout, Warn warn = {});

@@ -30,6 +30,7 @@ absl::Status fillMemory(const plan::Plan &plan, core::Device &device, const mode
   const model::WeightLayout layout = model::layoutWeights(plan.model);
   const std::vector<std::byte> zeros(kZeroBytes);
   std::vector<std::byte> scratch; // a unit
+  const auto each = [&device](int64_t count, absl::FunctionRef<void(int64_t)> f) { device.each(count, f); };
   uint64_t done = 0;
   for (const plan::Extent &extent : plan.placements[0].extents) {
     absl::Status status;
@@ -37,7 +38,7 @@ absl::Status fillMemory(const plan::Plan &plan, core::Device &device, const mode
     if (buffer.kind == plan::BufferKind::Weight) {
       const model::Unit &unit = layout.units[buffer.index];
       scratch.resize(unit.bytes);
-      status = weights->fill(unit, plan::orderOf(device.matrixOrder()), absl::MakeSpan(scratch));
+      status = weights->fillBy(each, unit, plan::orderOf(device.matrixOrder()), absl::MakeSpan(scratch));
       if (status.ok())
         status =
             device.writeDevice(extent.address, absl::MakeConstSpan(scratch).subspan(extent.bufferOffset, extent.bytes));

@@ -9,7 +9,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
+#include <filesystem>
+#include <iterator>
 #include <limits>
 #include <thread>
 
@@ -268,6 +271,42 @@ TEST(HostDeviceThreads, TwoRuntimesInOneProcessHaveTheirOwn) {
   std::thread other([&] { EXPECT_EQ(lastToken(3, 30), expected); });
   EXPECT_EQ(lastToken(2, 30), expected);
   other.join();
+}
+
+// The token table is 1,500 x 512 of F32, 3 MB: several pieces to lay out, and to write to the device. Every other layer
+// is in host memory.
+std::vector<std::byte> loadedWeights(int threads) {
+  model::ModelSpec spec = core::tinyLlama(2);
+  spec.vocab = 1500;
+  spec.hidden = 512;
+  const plan::Plan plan = core::tinyPlan({.spec = spec, .offloaded = {1}});
+  const auto device = makeHostDevice({.threads = threads, .unpaced = true});
+  const auto runtime = load(plan, *device, {});
+  std::vector<std::byte> all;
+  for (const plan::Extent &extent : plan.placements[0].extents) {
+    if (plan.buffers[extent.buffer].kind != plan::BufferKind::Weight)
+      continue;
+    std::vector<std::byte> bytes(extent.bytes);
+    if (extent.space == plan::Space::Device)
+      EXPECT_TRUE(device->readDevice(extent.address, absl::MakeSpan(bytes)).ok());
+    else
+      std::copy_n(device->hostSlab().data() + extent.address, extent.bytes, bytes.data());
+    all.insert(all.end(), bytes.begin(), bytes.end());
+  }
+  return all;
+}
+
+TEST(HostDeviceThreads, LoadTheSameWeightsAndNoneIsLeftOver) {
+  const auto threadsNow = [] {
+    const std::filesystem::directory_iterator all("/proc/self/task");
+    return std::distance(begin(all), end(all));
+  };
+  const auto before = threadsNow();
+  const std::vector<std::byte> byOne = loadedWeights(1);
+  EXPECT_GT(byOne.size(), 3'000'000u);
+  for (const int threads : {2, 3, 8})
+    EXPECT_TRUE(loadedWeights(threads) == byOne) << threads;
+  EXPECT_EQ(threadsNow(), before);
 }
 
 #ifndef HEADRACE_TSAN
