@@ -283,7 +283,7 @@ private:
   // ---- queries [i, i + R) and the chunk from `start` on
 
   template <int R> void scoreTile(int64_t i, int64_t start) {
-    constexpr int P = R == 1 ? 4 : R == 2 ? 2 : 1;
+    constexpr int P = Line<V>::panels(R) < 4 ? Line<V>::panels(R) : 4;
     int64_t tokens = 0;
     for (int r = 0; r < R; ++r)
       tokens = tokens > reach[i + r] - start ? tokens : reach[i + r] - start;
@@ -315,7 +315,7 @@ private:
   }
 
   template <int R> void outputTile(int64_t i, int64_t start) {
-    constexpr int P = R == 1 ? 4 : R == 2 ? 2 : 1;
+    constexpr int P = Line<V>::panels(R) < 4 ? Line<V>::panels(R) : 4;
     // Tokens that every query of the tile reaches go together, the few that only some reach follow row by row.
     int64_t tokens[R], common = kChunk;
     for (int r = 0; r < R; ++r) {

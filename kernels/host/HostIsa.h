@@ -10,7 +10,8 @@ namespace headrace::kernels {
 
 enum class HostIsa {
   Portable, // plain C++
-  Avx2      // x86-64 with AVX2, FMA and F16C
+  Avx2,     // x86-64 with AVX2, FMA and F16C
+  Avx512    // and AVX-512 F, BW, DQ and VL: the same bits as Avx2
 };
 
 bool isaSupported(HostIsa isa); // compiled in, and this machine has it
@@ -21,5 +22,6 @@ HostKernel hostKernel(Op op, HostIsa isa);
 // One table a file, so that each file has its own compiler flags.
 HostKernel portableKernel(Op op);
 HostKernel avx2Kernel(Op op);
+HostKernel avx512Kernel(Op op);
 
 } // namespace headrace::kernels

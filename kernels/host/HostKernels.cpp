@@ -21,21 +21,30 @@ const char *opName(Op op) {
 }
 
 bool isaSupported(HostIsa isa) {
-  if (isa == HostIsa::Portable)
-    return true;
 #ifdef HEADRACE_HAVE_AVX2
   // Every processor with AVX2 has F16C, which clang's builtin does not know by name.
-  static const bool supported = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-  return supported;
-#else
-  return false;
+  static const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  static const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                             __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+  if (isa == HostIsa::Avx512)
+    return avx512;
+  if (isa == HostIsa::Avx2)
+    return avx2;
 #endif
+  return isa == HostIsa::Portable;
 }
 
-HostIsa bestIsa() { return isaSupported(HostIsa::Avx2) ? HostIsa::Avx2 : HostIsa::Portable; }
+HostIsa bestIsa() {
+  for (const HostIsa isa : {HostIsa::Avx512, HostIsa::Avx2})
+    if (isaSupported(isa))
+      return isa;
+  return HostIsa::Portable;
+}
 
 HostKernel hostKernel(Op op, HostIsa isa) {
 #ifdef HEADRACE_HAVE_AVX2
+  if (isa == HostIsa::Avx512)
+    return avx512Kernel(op);
   if (isa == HostIsa::Avx2)
     return avx2Kernel(op);
 #endif

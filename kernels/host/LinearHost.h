@@ -26,7 +26,7 @@ namespace headrace::kernels {
 
 struct LinearShape {
   static constexpr int64_t kBlock = 256;        // K-block: part of what the result is, see above
-  static constexpr int64_t kRowBlock = 192;     // a multiple of kTileRows
+  static constexpr int64_t kRowBlock = 192;     // a multiple of Line::kRows
   static constexpr int64_t kGroupColumns = 256; // a multiple of kPanelColumns
 
   // The workspace: packed x, then the sums of one row block and column group.
@@ -118,22 +118,11 @@ private:
   // One page: the processor's own prefetching stops at the end of each, and panels of a narrow operand are a few pages.
   static constexpr int64_t kPrefetchBytes = 4096;
 
-  // Several panels at once where one would leave the multipliers waiting for each other's sums.
-  template <typename W> void streamRows(int64_t panel, int64_t end) {
-    switch (rows) {
-    case 1:
-      return stream<W, 1, 4>(panel, end);
-    case 2:
-      return stream<W, 2, 2>(panel, end);
-    case 3:
-      return stream<W, 3, 1>(panel, end);
-    case 4:
-      return stream<W, 4, 1>(panel, end);
-    case 5:
-      return stream<W, 5, 1>(panel, end);
-    default:
-      return stream<W, 6, 1>(panel, end);
-    }
+  template <typename W, int R = kTileRows> void streamRows(int64_t panel, int64_t end) {
+    if constexpr (R > 1)
+      if (rows < R)
+        return streamRows<W, R - 1>(panel, end);
+    stream<W, R, Line<V>::panels(R)>(panel, end);
   }
 
   template <typename W, int R, int P> void stream(int64_t panel, int64_t end) {
@@ -156,7 +145,8 @@ private:
         const auto *block = w + from * kColumns;
         tile.template multiply<W, true>(
             static_cast<const float *>(args.x) + from, args.k, block, args.k * kColumns, kColumns, count,
-            reinterpret_cast<const char *>(block) + kPrefetchBytes + panelsAhead * args.k * kLineBytes, kLineBytes);
+            {reinterpret_cast<const char *>(block) + kPrefetchBytes + panelsAhead * args.k * kLineBytes, kLineBytes,
+             args.k * kLineBytes});
       };
       const int64_t length = blockLength(k), first = P == 1 ? length : least(length, within > k ? within - k : 0);
       part(k, first, 0);
@@ -181,7 +171,8 @@ private:
   }
 
   template <typename W> void multiplyBlock(const Block &block, float *workspace) {
-    alignas(64) float f32Block[Shape::kBlock * kColumns];
+    constexpr int P = Line<V>::kPanels;
+    alignas(64) float f32Block[P * Shape::kBlock * kColumns];
     const int64_t packedStride = Shape::packedStride(args.k), sumStride = block.panels * kColumns;
     const int64_t row = block.row, rowsHere = least(Shape::kRowBlock, rows - row);
     const int64_t group = block.panel, panelsHere = least(block.panels, panels - group);
@@ -191,14 +182,12 @@ private:
       for (int64_t r = 0; r < rowsHere; ++r)
         __builtin_memcpy(packed + r * packedStride, static_cast<const float *>(args.x) + (row + r) * args.k + k,
                          static_cast<size_t>(length) * sizeof(float));
-      for (int64_t p = 0; p < panelsHere; ++p) {
-        const PackedRows x{packed, packedStride, rowsHere, length};
-        const SumRows out{sums + p * kColumns, sumStride, k > 0};
-        if (args.order == Order::RowMajor)
-          transposeBlock(group + p, k, f32Block), multiplyRows<PanelF32<V>>(x, f32Block, nullptr, nullptr, out);
-        else
-          multiplyRows<W>(x, blockOf<W>(group + p, k), nextBlock<W>(group, panelsHere, p, k), f32Block, out);
-      }
+      const PackedRows x{packed, packedStride, rowsHere, length};
+      int64_t p = 0;
+      for (; p + P <= panelsHere; p += P)
+        multiplyPanels<W, P>(x, group, panelsHere, p, k, f32Block, {sums + p * kColumns, sumStride, k > 0});
+      for (; p < panelsHere; ++p)
+        multiplyPanels<W, 1>(x, group, panelsHere, p, k, f32Block, {sums + p * kColumns, sumStride, k > 0});
     }
     for (int64_t r = 0; r < rowsHere; ++r)
       finish(row + r, group * kColumns, panelsHere * kColumns, sums + r * sumStride);
@@ -207,10 +196,10 @@ private:
   template <typename W> const typename W::Element *blockOf(int64_t panel, int64_t k) const {
     return static_cast<const typename W::Element *>(args.w) + (panel * args.k + k) * kColumns;
   }
-  // The block used after (group + p, k); past the operand's end it is only asked for, never read.
+  // The block used after those before (group + p, k); past the operand's end it is only asked for, never read.
   template <typename W> const typename W::Element *nextBlock(int64_t group, int64_t count, int64_t p, int64_t k) const {
-    if (p + 1 < count)
-      return blockOf<W>(group + p + 1, k);
+    if (p < count)
+      return blockOf<W>(group + p, k);
     return k + Shape::kBlock < args.k ? blockOf<W>(group, k + Shape::kBlock) : blockOf<W>(group + count, 0);
   }
 
@@ -218,66 +207,72 @@ private:
     const float *values;
     int64_t stride, count, length; // rows, and elements of each
   };
+  // Blocks of panels: elements from panel to panel, and from line to line.
+  template <typename W> struct PanelLines {
+    const typename W::Element *values;
+    int64_t panelStride, step;
+  };
   struct SumRows {
     float *values;
     int64_t stride;
     bool add;
   };
 
-  // All rows of x, in tiles of almost equal height, times one block of a panel. The first tile converts it; the first
-  // few ask for `next`, a share each.
-  template <typename W>
-  static void multiplyRows(const PackedRows &x, const typename W::Element *w, const typename W::Element *next,
-                           float *kept, const SumRows &out) {
+  // Panels p ... of a group, P of them, columns k ...
+  template <typename W, int P>
+  void multiplyPanels(const PackedRows &x, int64_t group, int64_t count, int64_t p, int64_t k, float *f32Block,
+                      const SumRows &out) {
+    if (args.order == Order::RowMajor) {
+      for (int64_t i = 0; i < P; ++i)
+        transposeBlock(group + p + i, k, f32Block + i * Shape::kBlock * kColumns);
+      return multiplyRows<PanelF32<V>, P>(x, {f32Block, Shape::kBlock * kColumns, kColumns}, nullptr, nullptr, out);
+    }
+    multiplyRows<W, P>(x, {blockOf<W>(group + p, k), args.k * kColumns, kColumns}, nextBlock<W>(group, count, p + P, k),
+                       f32Block, out);
+  }
+
+  // All rows of x, in tiles of almost equal height, times one block of each of P panels. The first tile converts them;
+  // the first few ask for `next` ones, a share each.
+  template <typename W, int P>
+  static void multiplyRows(const PackedRows &x, const PanelLines<W> &w, const typename W::Element *next, float *kept,
+                           const SumRows &out) {
     constexpr bool kConvert = sizeof(typename W::Element) != sizeof(float);
+    constexpr int kMost = Line<V>::kRows;
     using Later = PanelKept<V, W>;
-    const int64_t tiles = (x.count + kTileRows - 1) / kTileRows, asking = next == nullptr ? 0 : least(tiles, 4);
+    const int64_t tiles = (x.count + kMost - 1) / kMost, asking = next == nullptr ? 0 : least(tiles, 4);
     const int64_t lineBytes = kColumns * static_cast<int64_t>(sizeof(typename W::Element));
-    const float *later;
+    PanelLines<Later> later;
     if constexpr (kConvert)
-      later = kept;
+      later = {kept, kColumns, P * kColumns};
     else
-      later = w;
+      later = {w.values, w.panelStride, w.step};
+    Ahead ahead{reinterpret_cast<const char *>(next), asking > 0 ? lineBytes / asking : 0,
+                w.panelStride * static_cast<int64_t>(sizeof(typename W::Element))};
     for (int64_t i = 0, row = 0; i < tiles; ++i) {
       const int64_t height = (x.count - row + tiles - i - 1) / (tiles - i);
       const PackedRows rows{x.values + row * x.stride, x.stride, height, x.length};
       const SumRows sums{out.values + row * out.stride, out.stride, out.add};
-      const int64_t aheadStep = asking > 0 ? lineBytes / asking : 0;
-      const char *ahead = reinterpret_cast<const char *>(next) + i * aheadStep * x.length;
       if (kConvert && i == 0)
-        multiplyTile<W, true, kConvert>(rows, w, ahead, aheadStep, kept, sums);
+        multiplyTile<W, P, true, kConvert>(rows, w, ahead, kept, sums);
       else if (i < asking)
-        multiplyTile<Later, true, false>(rows, later, ahead, aheadStep, nullptr, sums);
+        multiplyTile<Later, P, true, false>(rows, later, ahead, nullptr, sums);
       else
-        multiplyTile<Later, false, false>(rows, later, nullptr, 0, nullptr, sums);
+        multiplyTile<Later, P, false, false>(rows, later, ahead, nullptr, sums);
       row += height;
+      ahead.at += ahead.step * x.length;
     }
   }
 
-  template <typename W, bool kAhead, bool kKeep>
-  static void multiplyTile(const PackedRows &x, const typename W::Element *w, const char *ahead, int64_t aheadStep,
-                           float *keep, const SumRows &out) {
-    switch (x.count) {
-    case 1:
-      return multiplyTile<W, kAhead, kKeep, 1>(x, w, ahead, aheadStep, keep, out);
-    case 2:
-      return multiplyTile<W, kAhead, kKeep, 2>(x, w, ahead, aheadStep, keep, out);
-    case 3:
-      return multiplyTile<W, kAhead, kKeep, 3>(x, w, ahead, aheadStep, keep, out);
-    case 4:
-      return multiplyTile<W, kAhead, kKeep, 4>(x, w, ahead, aheadStep, keep, out);
-    case 5:
-      return multiplyTile<W, kAhead, kKeep, 5>(x, w, ahead, aheadStep, keep, out);
-    default:
-      return multiplyTile<W, kAhead, kKeep, 6>(x, w, ahead, aheadStep, keep, out);
-    }
-  }
-  template <typename W, bool kAhead, bool kKeep, int R>
-  static void multiplyTile(const PackedRows &x, const typename W::Element *w, const char *ahead, int64_t aheadStep,
-                           float *keep, const SumRows &out) {
-    Tile<V, R, 1> tile;
+  template <typename W, int P, bool kAhead, bool kKeep, int R = Line<V>::kRows>
+  static void multiplyTile(const PackedRows &x, const PanelLines<W> &w, const Ahead &ahead, float *keep,
+                           const SumRows &out) {
+    if constexpr (R > 1)
+      if (x.count < R)
+        return multiplyTile<W, P, kAhead, kKeep, R - 1>(x, w, ahead, keep, out);
+    Tile<V, R, P> tile;
     tile.clear();
-    tile.template multiply<W, kAhead, kKeep>(x.values, x.stride, w, 0, kColumns, x.length, ahead, aheadStep, keep);
+    tile.template multiply<W, kAhead, kKeep>(x.values, x.stride, w.values, w.panelStride, w.step, x.length, ahead,
+                                             keep);
     tile.template store<W>(out.values, out.stride, out.add);
   }
 

@@ -5,46 +5,51 @@
 // one fused multiply-add each. An element's value depends on its own row and column only, never on R or P.
 #pragma once
 
-#include "kernels/host/VecMath.h"
+#include "kernels/host/Line.h"
 
 namespace headrace::kernels {
 
-inline constexpr int kPanelColumns = 16;
-inline constexpr int kTileRows = 6; // 6 x 16 sums, two vectors of w and one of x: 15 of AVX2's 16 registers
+inline constexpr int kTileRows = 6; // of which every instruction set makes a tile
 
-// How 16 columns of w become two vectors; `inOrder` puts the sums into the order of the columns.
+// How 16 elements of w become a line; `inOrder` puts a line of sums into the order of the columns.
 template <typename V> struct PanelF32 {
   using Element = float;
-  static HEADRACE_INLINE void load(const float *p, V &a, V &b) { a = V::load(p), b = V::load(p + V::kLanes); }
-  static HEADRACE_INLINE void inOrder(V &, V &) {}
+  static HEADRACE_INLINE Line<V> load(const float *p) { return Line<V>::load(p); }
+  static HEADRACE_INLINE Line<V> inOrder(Line<V> line) { return line; }
 };
 template <typename V> struct PanelF16 {
   using Element = uint16_t;
-  static HEADRACE_INLINE void load(const uint16_t *p, V &a, V &b) { a = V::loadF16(p), b = V::loadF16(p + V::kLanes); }
-  static HEADRACE_INLINE void inOrder(V &, V &) {}
+  static HEADRACE_INLINE Line<V> load(const uint16_t *p) { return Line<V>::loadF16(p); }
+  static HEADRACE_INLINE Line<V> inOrder(Line<V> line) { return line; }
 };
 template <typename V> struct PanelBf16 {
   using Element = uint16_t;
-  static HEADRACE_INLINE void load(const uint16_t *p, V &a, V &b) { V::loadBf16EvenOdd(p, a, b); }
-  static HEADRACE_INLINE void inOrder(V &a, V &b) { V::joinEvenOdd(a, b); }
+  static HEADRACE_INLINE Line<V> load(const uint16_t *p) { return Line<V>::loadBf16(p); }
+  static HEADRACE_INLINE Line<V> inOrder(Line<V> line) { return line.bf16InOrder(); }
 };
 
 // F32 lines that a tile over W kept.
 template <typename V, typename W> struct PanelKept {
   using Element = float;
-  static HEADRACE_INLINE void load(const float *p, V &a, V &b) { a = V::load(p), b = V::load(p + V::kLanes); }
-  static HEADRACE_INLINE void inOrder(V &a, V &b) { W::inOrder(a, b); }
+  static HEADRACE_INLINE Line<V> load(const float *p) { return Line<V>::load(p); }
+  static HEADRACE_INLINE Line<V> inOrder(Line<V> line) { return W::inOrder(line); }
+};
+
+// Memory that is asked for ahead of its use, in bytes: from line to line, and from panel to panel.
+struct Ahead {
+  const char *at = nullptr;
+  int64_t step = 0, panelStride = 0;
 };
 
 template <typename V, int R, int P> struct Tile {
-  V sum[R][P][2];
+  Line<V> sum[R][P];
 
   HEADRACE_INLINE void clear() {
     HEADRACE_UNROLL
     for (int r = 0; r < R; ++r)
       HEADRACE_UNROLL
     for (int p = 0; p < P; ++p)
-      sum[r][p][0] = sum[r][p][1] = V::zero();
+      sum[r][p] = Line<V>::zero();
   }
 
   // Continues sums that `store` wrote, of one row and in column order (PanelF32).
@@ -52,37 +57,41 @@ template <typename V, int R, int P> struct Tile {
     static_assert(R == 1);
     HEADRACE_UNROLL
     for (int p = 0; p < P; ++p)
-      W::load(in + p * kPanelColumns, sum[0][p][0], sum[0][p][1]);
+      sum[0][p] = W::load(in + p * kPanelColumns);
   }
 
-  // kAhead: also asks for memory, at `ahead` + k * aheadStep bytes for every k and, as far from there as from panel to
-  // panel of w, for every other panel. kKeep: also stores the two vectors of every line of w to `keep`, 16 floats a
-  // line, for PanelKept.
+  // kAhead: also asks for memory, a step further for every k. kKeep: also stores every line of w to `keep` for
+  // PanelKept, 16 floats each, those of one k behind each other.
   template <typename W, bool kAhead = false, bool kKeep = false>
   HEADRACE_INLINE void multiply(const float *x, int64_t xStride, const typename W::Element *w, int64_t wPanelStride,
-                                int64_t wStep, int64_t n, const char *ahead = nullptr, int64_t aheadStep = 0,
-                                float *keep = nullptr) {
+                                int64_t wStep, int64_t n, const Ahead &ahead = {}, float *keep = nullptr) {
     for (int64_t k = 0; k < n; ++k) {
       if constexpr (kAhead)
         HEADRACE_UNROLL
       for (int p = 0; p < P; ++p)
-        __builtin_prefetch(ahead + k * aheadStep + p * wPanelStride * static_cast<int64_t>(sizeof *w));
-      HEADRACE_UNROLL
-      for (int p = 0; p < P; ++p) {
-        // Otherwise the compiler keeps the factors of all rows for the next panel and spills sums in their place.
-        if (p > 0 && R > 2)
-          asm volatile("" ::: "memory");
-        V a, b;
-        W::load(w + p * wPanelStride + k * wStep, a, b);
-        if constexpr (kKeep) {
-          a.store(keep + k * kPanelColumns);
-          b.store(keep + k * kPanelColumns + V::kLanes);
-        }
+        __builtin_prefetch(ahead.at + k * ahead.step + p * ahead.panelStride);
+      if constexpr (Line<V>::kFactorOnce) {
+        Line<V> lines[P];
+        HEADRACE_UNROLL
+        for (int p = 0; p < P; ++p)
+          lines[p] = lineOf<W, kKeep>(w, wPanelStride, wStep, k, p, keep);
         HEADRACE_UNROLL
         for (int r = 0; r < R; ++r) {
-          const V factor = V::set(x[r * xStride + k]);
-          sum[r][p][0] = V::fma(factor, a, sum[r][p][0]);
-          sum[r][p][1] = V::fma(factor, b, sum[r][p][1]);
+          const auto factor = Line<V>::factor(x[r * xStride + k]);
+          HEADRACE_UNROLL
+          for (int p = 0; p < P; ++p)
+            sum[r][p] = Line<V>::fma(factor, lines[p], sum[r][p]);
+        }
+      } else {
+        HEADRACE_UNROLL
+        for (int p = 0; p < P; ++p) {
+          // Otherwise the compiler keeps the factors of all rows for the next panel and spills sums in their place.
+          if (p > 0 && R > 2)
+            asm volatile("" ::: "memory");
+          const Line<V> line = lineOf<W, kKeep>(w, wPanelStride, wStep, k, p, keep);
+          HEADRACE_UNROLL
+          for (int r = 0; r < R; ++r)
+            sum[r][p] = Line<V>::fma(Line<V>::factor(x[r * xStride + k]), line, sum[r][p]);
         }
       }
     }
@@ -94,17 +103,21 @@ template <typename V, int R, int P> struct Tile {
     for (int r = 0; r < R; ++r) {
       HEADRACE_UNROLL
       for (int p = 0; p < P; ++p) {
-        V a = sum[r][p][0], b = sum[r][p][1];
-        W::inOrder(a, b);
+        const Line<V> line = W::inOrder(sum[r][p]);
         float *o = out + r * stride + p * kPanelColumns;
-        if (add) {
-          a = V::load(o) + a;
-          b = V::load(o + V::kLanes) + b;
-        }
-        a.store(o);
-        b.store(o + V::kLanes);
+        (add ? Line<V>::load(o) + line : line).store(o);
       }
     }
+  }
+
+private:
+  template <typename W, bool kKeep>
+  static HEADRACE_INLINE Line<V> lineOf(const typename W::Element *w, int64_t panelStride, int64_t step, int64_t k,
+                                        int p, float *keep) {
+    const Line<V> line = W::load(w + p * panelStride + k * step);
+    if constexpr (kKeep)
+      line.store(keep + (k * P + p) * kPanelColumns);
+    return line;
   }
 };
 

@@ -368,5 +368,20 @@ TEST(AttentionPaths, PortableAndAvx2AgreeWithinRounding) {
     ASSERT_NEAR(a[i], b[i], 3e-6);
 }
 
+// Prompts, single tokens, and both; heads of whole vectors and others.
+TEST(AttentionPaths, Avx512GivesTheBitsOfAvx2) {
+  if (!isaSupported(HostIsa::Avx512))
+    GTEST_SKIP() << "this machine has no AVX-512";
+  for (const Elem elem : kAllElems)
+    for (const int64_t headDim : {20, 64}) {
+      const Shape s{6, 2, headDim, 16, elem};
+      const Text a(s, 200, 4), b(s, 90, 5);
+      const std::vector<Part> parts = {{&a, 0, 200}, {&b, 89, 1}, {&b, 80, 2}, {&a, 199, 1}};
+      const Floats wide = run(HostIsa::Avx512, s, parts), narrow = run(HostIsa::Avx2, s, parts);
+      EXPECT_TRUE(sameBits(wide.data(), narrow.data(), wide.size()))
+          << "elem " << int(elem) << ", heads of " << headDim;
+    }
+}
+
 } // namespace
 } // namespace headrace::kernels

@@ -27,13 +27,14 @@ using Floats = std::vector<float>;
 inline constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 inline std::vector<HostIsa> testedIsas() {
-  std::vector<HostIsa> isas = {HostIsa::Portable};
-  if (isaSupported(HostIsa::Avx2))
-    isas.push_back(HostIsa::Avx2);
+  std::vector<HostIsa> isas;
+  for (const HostIsa isa : {HostIsa::Portable, HostIsa::Avx2, HostIsa::Avx512})
+    if (isaSupported(isa))
+      isas.push_back(isa);
   return isas;
 }
 inline std::string isaName(const testing::TestParamInfo<HostIsa> &info) {
-  return info.param == HostIsa::Portable ? "Portable" : "Avx2";
+  return info.param == HostIsa::Portable ? "Portable" : info.param == HostIsa::Avx2 ? "Avx2" : "Avx512";
 }
 
 // How runKernel() cuts ops, as finely as it goes unless unitNs says otherwise; units of a phase run in an order drawn

@@ -260,6 +260,18 @@ TEST(LinearPaths, PortableAndAvx2AgreeWithinRounding) {
   }
 }
 
+// One row, rows of a tile and more than one, columns of a whole group of panels and a rest, sums of several K-blocks.
+TEST(LinearPaths, Avx512GivesTheBitsOfAvx2) {
+  if (!isaSupported(HostIsa::Avx512))
+    GTEST_SKIP() << "this machine has no AVX-512";
+  for (const Elem elem : kAllElems)
+    for (const Order order : kAllOrders)
+      for (const int64_t rows : {1, 2, 3, 4, 5, 6, 7, 11, 12, 13, 100, 200}) {
+        Problem p({.rows = rows, .n = 300, .k = 600, .capacity = rows, .elem = elem, .order = order});
+        EXPECT_EQ(bitsOf(p.run(HostIsa::Avx512)), bitsOf(p.run(HostIsa::Avx2))) << rows << " rows";
+      }
+}
+
 TEST(LinearWorkspace, IsBoundedByATileAndZeroForDecode) {
   EXPECT_EQ(linearWorkspaceBytes(Backend::Host, 6, 11008, 4096), 0u);
   // 192 rows of 272 packed values and 256 sums: 192 * 528 * 4 = 405504.
