@@ -5,13 +5,13 @@
 // AttentionHost.h, term by term in the same order, so the bits are the same; panels pay once many queries share them.
 #pragma once
 
+#include "kernels/host/KeyBlock.h"
 #include "kernels/host/MicroKernel.h"
 
 namespace headrace::kernels {
 
 template <typename V, Elem kElem> struct AttentionDirect {
-  static constexpr int64_t kGroup = V::kLanes; // tokens whose keys are transposed together
-  static constexpr int kMostQueries = 4;       // R: with more, sums leave the registers
+  static constexpr int kMostQueries = 4; // R: with more, sums leave the registers
 
   // A head's rows are whole vectors; rows of queries, sums and scores lie `dim` and `stride` floats apart. `keys` and
   // `next`: element indices of tokens' rows of k in `kv`; v_t lies `toValues` elements after k_t.
@@ -22,24 +22,14 @@ template <typename V, Elem kElem> struct AttentionDirect {
     int64_t toNext;
   };
 
-  // scores[r * stride + t] = q_r . k_t for t below `tokens`, up to the next multiple of kGroup anything finite or not.
+  // scores[r * stride + t] = q_r . k_t for t below `tokens`, up to the next multiple of 16 anything finite or not.
   template <int R>
   static void scores(const void *kv, const int64_t *keys, const Next &next, int64_t tokens, const float *q, int64_t dim,
                      int64_t headDim, float *scores, int64_t stride) {
-    constexpr int G = R == 1 ? 4 : R == 2 ? 2 : 1;
-    int64_t t = 0;
-    for (; t + G * kGroup <= tokens; t += G * kGroup)
-      group<R, G>(kv, keys + t, {next.rows + t, next.toNext}, q, dim, headDim, scores + t, stride);
-    for (; t + kGroup <= tokens; t += kGroup)
-      group<R, 1>(kv, keys + t, {next.rows + t, next.toNext}, q, dim, headDim, scores + t, stride);
-    if (t == tokens)
-      return;
-    int64_t last[kGroup], after[kGroup]; // the last token stands in for those that follow it
-    for (int64_t j = 0; j < kGroup; ++j) {
-      const int64_t i = t + j < tokens ? t + j : tokens - 1;
-      last[j] = keys[i], after[j] = next.rows[i];
-    }
-    group<R, 1>(kv, last, {after, next.toNext}, q, dim, headDim, scores + t, stride);
+    if (headDim % KeyBlock<V, kElem>::kDims == 0)
+      scoresBy<KeyBlock<V, kElem>, R>(kv, keys, next, tokens, q, dim, headDim, scores, stride);
+    else
+      scoresBy<NarrowKeyBlock<V, kElem>, R>(kv, keys, next, tokens, q, dim, headDim, scores, stride);
   }
 
   // out[r * dim + d] = out[r * dim + d] * factor[r] + (sum of p[r * stride + t] v_t[d] over the tokens); kFold false:
@@ -47,12 +37,13 @@ template <typename V, Elem kElem> struct AttentionDirect {
   template <int R, bool kFold = true>
   static void outputs(const void *kv, const int64_t *keys, const Next &next, int64_t toValues, int64_t tokens,
                       const float *p, int64_t stride, int64_t headDim, const float *factor, float *out, int64_t dim) {
-    constexpr int P = R == 1 ? 8 : R <= 3 ? 4 : 2;
+    using Wide = typename Line<V>::Wide;
+    constexpr int P = Wide::kLanes > V::kLanes ? 4 : R == 1 ? 8 : R <= 3 ? 4 : 2;
     int64_t d = 0;
-    for (; d + P * V::kLanes <= headDim; d += P * V::kLanes)
-      columns<R, P, kFold>(kv, keys, next, toValues, d, tokens, p, stride, factor, out + d, dim);
+    for (; d + P * Wide::kLanes <= headDim; d += P * Wide::kLanes)
+      columns<Wide, R, P, kFold>(kv, keys, next, toValues, d, tokens, p, stride, factor, out + d, dim);
     for (; d < headDim; d += V::kLanes)
-      columns<R, 1, kFold>(kv, keys, next, toValues, d, tokens, p, stride, factor, out + d, dim);
+      columns<V, R, 1, kFold>(kv, keys, next, toValues, d, tokens, p, stride, factor, out + d, dim);
   }
 
 private:
@@ -62,75 +53,94 @@ private:
     __builtin_prefetch(static_cast<const char *>(kv) + at * elemBytes(kElem));
   }
 
-  template <int R, int G>
+  template <typename Block, int R>
+  static HEADRACE_INLINE void scoresBy(const void *kv, const int64_t *keys, const Next &next, int64_t tokens,
+                                       const float *q, int64_t dim, int64_t headDim, float *scores, int64_t stride) {
+    constexpr int64_t kGroup = Block::kTokens;
+    constexpr int G = R == 1 ? 4 : R == 2 ? 2 : 1;
+    int64_t t = 0;
+    for (; t + G * kGroup <= tokens; t += G * kGroup)
+      group<Block, R, G>(kv, keys + t, {next.rows + t, next.toNext}, q, dim, headDim, scores + t, stride);
+    for (; t + kGroup <= tokens; t += kGroup)
+      group<Block, R, 1>(kv, keys + t, {next.rows + t, next.toNext}, q, dim, headDim, scores + t, stride);
+    if (t == tokens)
+      return;
+    int64_t last[kGroup], after[kGroup]; // the last token stands in for those that follow it
+    for (int64_t j = 0; j < kGroup; ++j) {
+      const int64_t i = t + j < tokens ? t + j : tokens - 1;
+      last[j] = keys[i], after[j] = next.rows[i];
+    }
+    group<Block, R, 1>(kv, last, {after, next.toNext}, q, dim, headDim, scores + t, stride);
+  }
+
+  template <typename Block, int R, int G>
   static HEADRACE_INLINE void group(const void *kv, const int64_t *keys, const Next &next, const float *q, int64_t dim,
                                     int64_t headDim, float *scores, int64_t stride) {
-    V sum[R][G];
+    using Lanes = typename Block::Lanes;
+    constexpr int kTokens = Block::kTokens, kDims = Block::kDims;
+    Lanes sum[R][G];
     HEADRACE_UNROLL
     for (int r = 0; r < R; ++r)
       HEADRACE_UNROLL
     for (int g = 0; g < G; ++g)
-      sum[r][g] = V::zero();
-    for (int64_t d = 0; d < headDim; d += V::kLanes) {
+      sum[r][g] = Lanes::zero();
+    for (int64_t d = 0; d < headDim; d += kDims) {
       HEADRACE_UNROLL
       for (int g = 0; g < G; ++g) {
         if (d % kLine == 0)
           HEADRACE_UNROLL
-        for (int j = 0; j < V::kLanes; ++j)
-          ask(kv, next.rows[g * kGroup + j] + next.toNext + d);
-        V lines[V::kLanes];
+        for (int j = 0; j < kTokens; ++j)
+          ask(kv, next.rows[g * kTokens + j] + next.toNext + d);
+        Lanes lines[kDims];
+        Block::load(kv, keys + g * kTokens, d, lines);
         HEADRACE_UNROLL
-        for (int j = 0; j < V::kLanes; ++j)
-          lines[j] = loadElems<V>(kv, keys[g * kGroup + j] + d, kElem);
-        V::transpose(lines);
-        HEADRACE_UNROLL
-        for (int j = 0; j < V::kLanes; ++j)
+        for (int j = 0; j < kDims; ++j)
           HEADRACE_UNROLL
         for (int r = 0; r < R; ++r)
-          sum[r][g] = V::fma(V::set(q[r * dim + d + j]), lines[j], sum[r][g]);
+          sum[r][g] = Lanes::fma(Lanes::set(q[r * dim + d + j]), lines[j], sum[r][g]);
       }
     }
     HEADRACE_UNROLL
     for (int r = 0; r < R; ++r)
       HEADRACE_UNROLL
     for (int g = 0; g < G; ++g)
-      sum[r][g].store(scores + r * stride + g * kGroup);
+      sum[r][g].store(scores + r * stride + g * kTokens);
   }
 
-  template <int R, int P, bool kFold>
+  template <typename L, int R, int P, bool kFold>
   static HEADRACE_INLINE void columns(const void *kv, const int64_t *keys, const Next &next, int64_t toValues,
                                       int64_t d, int64_t tokens, const float *p, int64_t stride, const float *factor,
                                       float *out, int64_t dim) {
-    V sum[R][P];
+    L sum[R][P];
     HEADRACE_UNROLL
     for (int r = 0; r < R; ++r)
       HEADRACE_UNROLL
     for (int c = 0; c < P; ++c)
-      sum[r][c] = V::zero();
+      sum[r][c] = L::zero();
     for (int64_t t = 0; t < tokens; ++t) {
       const int64_t row = keys[t] + toValues + d;
       HEADRACE_UNROLL
-      for (int c = 0; c < P; c += kLine / V::kLanes)
-        ask(kv, next.rows[t] + next.toNext + d + c * V::kLanes);
-      V line[P];
+      for (int c = 0; c < P; c += kLine / L::kLanes)
+        ask(kv, next.rows[t] + next.toNext + d + c * L::kLanes);
+      L line[P];
       HEADRACE_UNROLL
       for (int c = 0; c < P; ++c)
-        line[c] = loadElems<V>(kv, row + c * V::kLanes, kElem);
+        line[c] = loadElems<L>(kv, row + c * L::kLanes, kElem);
       HEADRACE_UNROLL
       for (int r = 0; r < R; ++r) {
-        const V weight = V::set(p[r * stride + t]);
+        const L weight = L::set(p[r * stride + t]);
         HEADRACE_UNROLL
         for (int c = 0; c < P; ++c)
-          sum[r][c] = V::fma(weight, line[c], sum[r][c]);
+          sum[r][c] = L::fma(weight, line[c], sum[r][c]);
       }
     }
     HEADRACE_UNROLL
     for (int r = 0; r < R; ++r) {
-      const V scale = kFold ? V::set(factor[r]) : V::zero();
+      const L scale = kFold ? L::set(factor[r]) : L::zero();
       HEADRACE_UNROLL
       for (int c = 0; c < P; ++c) {
-        float *o = out + r * dim + c * V::kLanes;
-        (kFold ? V::fma(V::load(o), scale, sum[r][c]) : sum[r][c]).store(o);
+        float *o = out + r * dim + c * L::kLanes;
+        (kFold ? L::fma(L::load(o), scale, sum[r][c]) : sum[r][c]).store(o);
       }
     }
   }

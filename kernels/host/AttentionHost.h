@@ -25,6 +25,7 @@
 #include "kernels/host/AttentionDirectHost.h"
 #include "kernels/host/ChunkSoftmax.h"
 #include "kernels/host/HostEntry.h"
+#include "kernels/host/KeyBlock.h"
 #include "kernels/host/MicroKernel.h"
 
 namespace headrace::kernels {
@@ -227,57 +228,57 @@ private:
            (kvHead * args.blockTokens + t % args.blockTokens) * headDim;
   }
 
-  // Fills `keys` and `values`; rows at `tokens` and above become zero as far as whole vectors reach.
+  // Fills `keys` and `values`. In panels of keys the last token stands in for those that follow it in a block.
   void loadChunk(const int32_t *blocks, int64_t kvHead, int64_t start, int64_t tokens) {
+    switch (args.kvElem) {
+    case Elem::F32:
+      return loadChunk<Elem::F32>(blocks, kvHead, start, tokens);
+    case Elem::F16:
+      return loadChunk<Elem::F16>(blocks, kvHead, start, tokens);
+    case Elem::BF16:
+      return loadChunk<Elem::BF16>(blocks, kvHead, start, tokens);
+    }
+  }
+  template <Elem kElem>
+  void loadChunk(const int32_t *blocks, int64_t kvHead, int64_t start, int64_t tokens) {
+    using Wide = typename Line<V>::Wide;
+    int64_t rows[kChunk];
+    fillRows(blocks, kvHead, start, tokens, rows);
+    for (int64_t t = tokens; t % kPanelColumns != 0; ++t)
+      rows[t] = rows[tokens - 1];
+    if (headDim % KeyBlock<V, kElem>::kDims == 0)
+      transposeKeys<KeyBlock<V, kElem>, kElem>(rows, tokens);
+    else
+      transposeKeys<NarrowKeyBlock<V, kElem>, kElem>(rows, tokens);
     const int64_t toValues = args.kvHeads * args.blockTokens * headDim;
-    for (int64_t t = 0; t < tokens; t += V::kLanes) {
-      const int64_t count = least(V::kLanes, tokens - t);
-      int64_t rows[V::kLanes];
-      for (int64_t j = 0; j < count; ++j)
-        rows[j] = keyRow(blocks, kvHead, start + t + j);
-      switch (args.kvElem) {
-      case Elem::F32:
-        transposeKeys<Elem::F32>(rows, count, t);
-        break;
-      case Elem::F16:
-        transposeKeys<Elem::F16>(rows, count, t);
-        break;
-      case Elem::BF16:
-        transposeKeys<Elem::BF16>(rows, count, t);
-        break;
-      }
-      for (int64_t j = 0; j < count; ++j) {
-        float *out = values + (t + j) * dim;
-        int64_t d = 0;
-        for (; d + V::kLanes <= headDim; d += V::kLanes)
-          loadElems<V>(args.kv, rows[j] + toValues + d, args.kvElem).store(out + d);
-        for (; d < dim; ++d)
-          out[d] = d < headDim ? loadElem(args.kv, rows[j] + toValues + d, args.kvElem) : 0.0f;
-      }
+    for (int64_t t = 0; t < tokens; ++t) {
+      const int64_t row = rows[t] + toValues;
+      float *out = values + t * dim;
+      int64_t d = 0;
+      for (; d + Wide::kLanes <= headDim; d += Wide::kLanes)
+        loadElems<Wide>(args.kv, row + d, kElem).store(out + d);
+      for (; d + V::kLanes <= headDim; d += V::kLanes)
+        loadElems<V>(args.kv, row + d, kElem).store(out + d);
+      for (; d < dim; ++d)
+        out[d] = d < headDim ? loadElem(args.kv, row + d, kElem) : 0.0f;
     }
   }
 
-  template <Elem kElem> void transposeKeys(const int64_t (&rows)[V::kLanes], int64_t count, int64_t t) {
-    float *panel = keys + t / kPanelColumns * headDim * kPanelColumns + t % kPanelColumns;
-    int64_t d = 0;
-    for (; d + V::kLanes <= headDim; d += V::kLanes) {
-      V lines[V::kLanes];
-      if (count == V::kLanes) {
+  template <typename Block, Elem kElem> void transposeKeys(const int64_t *rows, int64_t tokens) {
+    for (int64_t t = 0; t < tokens; t += Block::kTokens) {
+      float *panel = keys + t / kPanelColumns * headDim * kPanelColumns + t % kPanelColumns;
+      int64_t d = 0;
+      for (; d + Block::kDims <= headDim; d += Block::kDims) {
+        typename Block::Lanes lines[Block::kDims];
+        Block::load(args.kv, rows + t, d, lines);
         HEADRACE_UNROLL
-        for (int j = 0; j < V::kLanes; ++j)
-          lines[j] = loadElems<V>(args.kv, rows[j] + d, kElem);
-      } else {
-        for (int j = 0; j < V::kLanes; ++j)
-          lines[j] = j < count ? loadElems<V>(args.kv, rows[j] + d, kElem) : V::zero();
+        for (int j = 0; j < Block::kDims; ++j)
+          lines[j].store(panel + (d + j) * kPanelColumns);
       }
-      V::transpose(lines);
-      HEADRACE_UNROLL
-      for (int j = 0; j < V::kLanes; ++j)
-        lines[j].store(panel + (d + j) * kPanelColumns);
+      for (; d < headDim; ++d)
+        for (int64_t j = 0; j < Block::kTokens; ++j)
+          panel[d * kPanelColumns + j] = loadElem(args.kv, rows[t + j] + d, kElem);
     }
-    for (; d < headDim; ++d)
-      for (int64_t j = 0; j < V::kLanes; ++j)
-        panel[d * kPanelColumns + j] = j < count ? loadElem(args.kv, rows[j] + d, kElem) : 0.0f;
   }
 
   // ---- queries [i, i + R) and the chunk from `start` on

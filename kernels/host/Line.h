@@ -21,8 +21,8 @@ template <typename V> struct Line {
   static constexpr int panels(int rows) { return rows == 1 ? 4 : rows == 2 ? 2 : 1; }
   V a, b;
 
-  using Factor = V;
-  static HEADRACE_INLINE Factor factor(float x) { return V::set(x); }
+  using Wide = V; // the widest vector
+  static HEADRACE_INLINE V factor(float x) { return V::set(x); }
 
   static HEADRACE_INLINE Line zero() { return {V::zero(), V::zero()}; }
   static HEADRACE_INLINE Line load(const float *p) { return {V::load(p), V::load(p + V::kLanes)}; }
@@ -40,7 +40,7 @@ template <typename V> struct Line {
   }
   HEADRACE_INLINE void store(float *p) const { a.store(p), b.store(p + V::kLanes); }
   friend HEADRACE_INLINE Line operator+(Line x, Line y) { return {x.a + y.a, x.b + y.b}; }
-  static HEADRACE_INLINE Line fma(Factor x, Line w, Line sum) { return {V::fma(x, w.a, sum.a), V::fma(x, w.b, sum.b)}; }
+  static HEADRACE_INLINE Line fma(V x, Line w, Line sum) { return {V::fma(x, w.a, sum.a), V::fma(x, w.b, sum.b)}; }
 };
 
 } // namespace headrace::kernels

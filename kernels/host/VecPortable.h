@@ -13,7 +13,7 @@
 #if defined(__clang__)
 #define HEADRACE_UNROLL _Pragma("unroll")
 #else
-#define HEADRACE_UNROLL _Pragma("GCC unroll 16")
+#define HEADRACE_UNROLL _Pragma("GCC unroll 32")
 #endif
 #define HEADRACE_INLINE inline __attribute__((always_inline))
 
