@@ -208,7 +208,7 @@ private:
     const int64_t tokens = tokensOf(place), row = args.meta->array<int32_t>(args.meta->queryStart)[place.sequence];
     const float *q =
         static_cast<const float *>(args.qkv) + (row * (args.heads + 2 * args.kvHeads) + place.head * group) * headDim;
-    forTiles([&](int64_t i, auto height) {
+    Direct::forTiles(group, [&](int64_t i, auto height) {
       Direct::template scores<decltype(height)::value>(args.kv, rows, {next, 0}, tokens, q + i * headDim, headDim,
                                                        headDim, out.scores + i * kChunk, kChunk);
     });
@@ -238,7 +238,7 @@ private:
       out.total[i] = Softmax::weigh(out.scores + i * kChunk, tokens, out.now[i]);
       out.correction[i] = Softmax::correction(before, out.now[i]);
     }
-    forTiles([&](int64_t i, auto height) {
+    Direct::forTiles(group, [&](int64_t i, auto height) {
       Direct::template outputs<decltype(height)::value, false>(args.kv, rows, {next, toValues}, toValues, tokens,
                                                                out.scores + i * kChunk, kChunk, headDim, nullptr,
                                                                out.products + i * headDim, headDim);
@@ -291,22 +291,6 @@ private:
     }
     for (int p = 0; p < P; ++p)
       (ends ? o[p] / V::set(total) : o[p]).store(out + d + p * V::kLanes);
-  }
-
-  // Calls f(first, integral constant) for tiles of up to four queries of the group.
-  template <int R> struct Height { static constexpr int value = R; };
-  template <typename F> void forTiles(F f) const {
-    int64_t i = 0;
-    for (; i + 4 <= group; i += 4)
-      f(i, Height<4>());
-    switch (group - i) {
-    case 3:
-      return f(i, Height<3>());
-    case 2:
-      return f(i, Height<2>());
-    case 1:
-      return f(i, Height<1>());
-    }
   }
 };
 

@@ -11,7 +11,7 @@
 namespace headrace::kernels {
 
 template <typename V, Elem kElem> struct AttentionDirect {
-  static constexpr int kMostQueries = 4; // R: with more, sums leave the registers
+  static constexpr int kMostQueries = Line<V>::kQueries; // R: with more, sums leave the registers
 
   // A head's rows are whole vectors; rows of queries, sums and scores lie `dim` and `stride` floats apart. `keys` and
   // `next`: element indices of tokens' rows of k in `kv`; v_t lies `toValues` elements after k_t.
@@ -38,43 +38,76 @@ template <typename V, Elem kElem> struct AttentionDirect {
   static void outputs(const void *kv, const int64_t *keys, const Next &next, int64_t toValues, int64_t tokens,
                       const float *p, int64_t stride, int64_t headDim, const float *factor, float *out, int64_t dim) {
     using Wide = typename Line<V>::Wide;
-    constexpr int P = Wide::kLanes > V::kLanes ? 4 : R == 1 ? 8 : R <= 3 ? 4 : 2;
+    constexpr int P = Wide::kLanes > V::kLanes ? (R <= 4 ? 4 : 2) : R == 1 ? 8 : R <= 3 ? 4 : 2;
+    Asking asking{kv, next, tokens, headDim};
     int64_t d = 0;
     for (; d + P * Wide::kLanes <= headDim; d += P * Wide::kLanes)
-      columns<Wide, R, P, kFold>(kv, keys, next, toValues, d, tokens, p, stride, factor, out + d, dim);
+      columns<Wide, R, P, kFold>(kv, keys, asking, toValues, d, tokens, p, stride, factor, out + d, dim);
     for (; d < headDim; d += V::kLanes)
-      columns<V, R, 1, kFold>(kv, keys, next, toValues, d, tokens, p, stride, factor, out + d, dim);
+      columns<V, R, 1, kFold>(kv, keys, asking, toValues, d, tokens, p, stride, factor, out + d, dim);
+  }
+
+  // Calls f(first, integral constant) for tiles of up to kMost of `count` queries.
+  template <int kMost = kMostQueries, typename F> static HEADRACE_INLINE void forTiles(int64_t count, F f) {
+    int64_t i = 0;
+    for (; i + kMost <= count; i += kMost)
+      f(i, Height<kMost>());
+    lowerTile<kMost - 1>(i, count - i, f);
   }
 
 private:
   static constexpr int kLine = kElem == Elem::F32 ? 16 : 32; // elements of a cache line
 
-  static HEADRACE_INLINE void ask(const void *kv, int64_t at) {
-    __builtin_prefetch(static_cast<const char *>(kv) + at * elemBytes(kElem));
+  template <int R> struct Height { static constexpr int value = R; };
+  template <int R, typename F> static HEADRACE_INLINE void lowerTile(int64_t i, int64_t count, F &f) {
+    if constexpr (R > 0) {
+      if (count == R)
+        f(i, Height<R>());
+      else
+        lowerTile<R - 1>(i, count, f);
+    }
   }
+
+  // Asks for the rows that are read next, a few lines at a time: in the order of their addresses, whatever the order of
+  // the work meanwhile, and into the second cache, which is how memory gives most: the first has room for few requests.
+  struct Asking {
+    const void *kv;
+    const Next &next;
+    int64_t tokens, headDim;
+    int64_t token = 0, d = 0;
+
+    HEADRACE_INLINE void lines(int count) {
+      for (int i = 0; i < count && token < tokens; ++i) {
+        const int64_t at = next.rows[token] + next.toNext + d;
+        __builtin_prefetch(static_cast<const char *>(kv) + at * elemBytes(kElem), 0, 2);
+        d += kLine;
+        if (d >= headDim)
+          d = 0, ++token;
+      }
+    }
+  };
 
   template <typename Block, int R>
   static HEADRACE_INLINE void scoresBy(const void *kv, const int64_t *keys, const Next &next, int64_t tokens,
                                        const float *q, int64_t dim, int64_t headDim, float *scores, int64_t stride) {
     constexpr int64_t kGroup = Block::kTokens;
     constexpr int G = R == 1 ? 4 : R == 2 ? 2 : 1;
+    Asking asking{kv, next, tokens, headDim};
     int64_t t = 0;
     for (; t + G * kGroup <= tokens; t += G * kGroup)
-      group<Block, R, G>(kv, keys + t, {next.rows + t, next.toNext}, q, dim, headDim, scores + t, stride);
+      group<Block, R, G>(kv, keys + t, asking, q, dim, headDim, scores + t, stride);
     for (; t + kGroup <= tokens; t += kGroup)
-      group<Block, R, 1>(kv, keys + t, {next.rows + t, next.toNext}, q, dim, headDim, scores + t, stride);
+      group<Block, R, 1>(kv, keys + t, asking, q, dim, headDim, scores + t, stride);
     if (t == tokens)
       return;
-    int64_t last[kGroup], after[kGroup]; // the last token stands in for those that follow it
-    for (int64_t j = 0; j < kGroup; ++j) {
-      const int64_t i = t + j < tokens ? t + j : tokens - 1;
-      last[j] = keys[i], after[j] = next.rows[i];
-    }
-    group<Block, R, 1>(kv, last, {after, next.toNext}, q, dim, headDim, scores + t, stride);
+    int64_t last[kGroup]; // the last token stands in for those that follow it
+    for (int64_t j = 0; j < kGroup; ++j)
+      last[j] = keys[t + j < tokens ? t + j : tokens - 1];
+    group<Block, R, 1>(kv, last, asking, q, dim, headDim, scores + t, stride);
   }
 
   template <typename Block, int R, int G>
-  static HEADRACE_INLINE void group(const void *kv, const int64_t *keys, const Next &next, const float *q, int64_t dim,
+  static HEADRACE_INLINE void group(const void *kv, const int64_t *keys, Asking &asking, const float *q, int64_t dim,
                                     int64_t headDim, float *scores, int64_t stride) {
     using Lanes = typename Block::Lanes;
     constexpr int kTokens = Block::kTokens, kDims = Block::kDims;
@@ -87,10 +120,7 @@ private:
     for (int64_t d = 0; d < headDim; d += kDims) {
       HEADRACE_UNROLL
       for (int g = 0; g < G; ++g) {
-        if (d % kLine == 0)
-          HEADRACE_UNROLL
-        for (int j = 0; j < kTokens; ++j)
-          ask(kv, next.rows[g * kTokens + j] + next.toNext + d);
+        asking.lines(kTokens * kDims / kLine);
         Lanes lines[kDims];
         Block::load(kv, keys + g * kTokens, d, lines);
         HEADRACE_UNROLL
@@ -108,9 +138,9 @@ private:
   }
 
   template <typename L, int R, int P, bool kFold>
-  static HEADRACE_INLINE void columns(const void *kv, const int64_t *keys, const Next &next, int64_t toValues,
-                                      int64_t d, int64_t tokens, const float *p, int64_t stride, const float *factor,
-                                      float *out, int64_t dim) {
+  static HEADRACE_INLINE void columns(const void *kv, const int64_t *keys, Asking &asking, int64_t toValues, int64_t d,
+                                      int64_t tokens, const float *p, int64_t stride, const float *factor, float *out,
+                                      int64_t dim) {
     L sum[R][P];
     HEADRACE_UNROLL
     for (int r = 0; r < R; ++r)
@@ -119,9 +149,7 @@ private:
       sum[r][c] = L::zero();
     for (int64_t t = 0; t < tokens; ++t) {
       const int64_t row = keys[t] + toValues + d;
-      HEADRACE_UNROLL
-      for (int c = 0; c < P; c += kLine / L::kLanes)
-        ask(kv, next.rows[t] + next.toNext + d + c * L::kLanes);
+      asking.lines(P * L::kLanes > kLine ? P * L::kLanes / kLine : 1);
       L line[P];
       HEADRACE_UNROLL
       for (int c = 0; c < P; ++c)

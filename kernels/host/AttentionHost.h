@@ -196,13 +196,13 @@ private:
         fillRows(blocks, kvHead, after, least(kChunk, end - after), next);
       else // what follows the last chunk: the first one of the next head
         fillRows(blocks, (kvHead + 1) % args.kvHeads, 0, least(kChunk, end), next);
-      forTiles<Direct::kMostQueries>(count, [&](int64_t i, auto height) {
+      Direct::forTiles(count, [&](int64_t i, auto height) {
         Direct::template scores<decltype(height)::value>(args.kv, rows, {rows, toValues}, tokens, queries + i * dim,
                                                          dim, headDim, scores + i * kChunk, kChunk);
       });
       for (int64_t i = 0; i < count; ++i)
         softmax(i, tokens);
-      forTiles<Direct::kMostQueries>(count, [&](int64_t i, auto height) {
+      Direct::forTiles(count, [&](int64_t i, auto height) {
         Direct::template outputs<decltype(height)::value>(args.kv, rows, {next, 0}, toValues, tokens,
                                                           scores + i * kChunk, kChunk, headDim, correction + i,
                                                           outputs + i * dim, dim);
@@ -239,8 +239,7 @@ private:
       return loadChunk<Elem::BF16>(blocks, kvHead, start, tokens);
     }
   }
-  template <Elem kElem>
-  void loadChunk(const int32_t *blocks, int64_t kvHead, int64_t start, int64_t tokens) {
+  template <Elem kElem> void loadChunk(const int32_t *blocks, int64_t kvHead, int64_t start, int64_t tokens) {
     using Wide = typename Line<V>::Wide;
     int64_t rows[kChunk];
     fillRows(blocks, kvHead, start, tokens, rows);

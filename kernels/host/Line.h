@@ -19,6 +19,7 @@ template <typename V> struct Line {
   static constexpr bool kFactorOnce = false;
   // Of a tile of so many rows: several where one would leave the multipliers waiting for each other's sums.
   static constexpr int panels(int rows) { return rows == 1 ? 4 : rows == 2 ? 2 : 1; }
+  static constexpr int kQueries = 4; // of a tile of attention that decodes
   V a, b;
 
   using Wide = V; // the widest vector
