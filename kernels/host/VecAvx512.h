@@ -70,7 +70,7 @@ private:
 template <> struct Line<VecAvx512> {
   static constexpr int kRows = 12, kPanels = 2; // 24 sums, two lines of w and a factor: 27 of 32 registers
   static constexpr bool kFactorOnce = true;
-  static constexpr int panels(int rows) { return rows == 1 ? 8 : rows <= 3 ? 4 : 2; }
+  static constexpr int panels(int rows) { return rows <= 6 ? 4 : 2; }
   static constexpr int kQueries = 8;
   Vec512 v;
 

@@ -358,20 +358,31 @@ TEST_F(Run, RequestsThatCannotBeServedAreRefusedByNameBeforeAnythingRuns) {
 }
 
 // Prompts that find no seat wait, whatever the scheduler; each gets the tokens that it gets alone.
-// Copies so slow that an iteration takes some 80 ms. Who runs with --json, or sends the signal, gets the same.
+// Copies so slow that an iteration takes some 80 ms. Who runs with --json, or sends the signal, gets the same; so does
+// who computes with several threads, each on a core of its own.
 TEST_F(Run, AnInterruptPrintsWhatThereIsByThen) {
-  PseudoTerminal terminal({"run", golden("text-models/qwen3-chat"), "--hardware", "host", "--prompt-ids", "1,2;3",
-                           "--interval", "1", "--link-bandwidth", "2MB/s", "--max-new-tokens", "100", "--logits",
-                           path("logits")});
-  terminal.waitUntil([](const std::string &shown) { return shown.find("iteration ") != std::string::npos; });
-  terminal.type("\x03");
-  const std::string shown =
-      terminal.waitUntil([](const std::string &all) { return all.find("\nwaited for") != std::string::npos; });
-  EXPECT_THAT(shown, testing::ContainsRegex("tokens 0 +[0-9]+,[0-9,]+\ntokens 1 +[0-9]+,[0-9,]+\n"));
-  EXPECT_THAT(shown, HasSubstr("interrupted: ends with the iteration that runs"));
-  EXPECT_THAT(shown, HasSubstr("interrupted      2 of 2 replies are what there was by then"));
-  EXPECT_EQ(terminal.status(), 128 + SIGINT);
-  EXPECT_EQ(files(), std::vector<std::string>{}); // of half a run no logits are written
+  for (const bool threads : {false, true}) {
+    std::vector<std::string> words = {"run",  golden("text-models/qwen3-chat"), "--hardware", "host", "--prompt-ids",
+                                      "1,2;3"};
+    for (const auto &[flag, value] : {std::pair<std::string, std::string>("--interval", "1"),
+                                      {"--link-bandwidth", "2MB/s"},
+                                      {"--max-new-tokens", "100"},
+                                      {"--logits", path("logits")},
+                                      {"--threads", threads ? "3" : "1"}})
+      words.insert(words.end(), {flag, value});
+    if (threads)
+      words.push_back("--pin");
+    PseudoTerminal terminal(words);
+    terminal.waitUntil([](const std::string &shown) { return shown.find("iteration ") != std::string::npos; });
+    terminal.type("\x03");
+    const std::string shown =
+        terminal.waitUntil([](const std::string &all) { return all.find("\nwaited for") != std::string::npos; });
+    EXPECT_THAT(shown, testing::ContainsRegex("tokens 0 +[0-9]+,[0-9,]+\ntokens 1 +[0-9]+,[0-9,]+\n"));
+    EXPECT_THAT(shown, HasSubstr("interrupted: ends with the iteration that runs"));
+    EXPECT_THAT(shown, HasSubstr("interrupted      2 of 2 replies are what there was by then"));
+    EXPECT_EQ(terminal.status(), 128 + SIGINT);
+    EXPECT_EQ(files(), std::vector<std::string>{}); // of half a run no logits are written
+  }
 }
 
 TEST_F(Run, MorePromptsThanSeatsWaitTheirTurn) {

@@ -11,8 +11,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
+#include <map>
+#include <mutex>
 #include <set>
 #include <string>
 #include <thread>
@@ -199,6 +202,44 @@ TEST(ThreadPool, LanesShareItsHelpers) {
     }
     other.join();
   }
+}
+
+// Two helpers and one core for them: the first is pinned to it, the second runs where the process may. A
+// unit ends once each of the three has one.
+TEST(ThreadPool, HelpersArePinnedAsFarAsThereAreCores) {
+  const auto own = [] {
+    cpu_set_t cores;
+    CPU_ZERO(&cores);
+    EXPECT_EQ(::sched_getaffinity(0, sizeof(cores), &cores), 0);
+    return cores;
+  };
+  const cpu_set_t all = own();
+  int first = 0;
+  while (!CPU_ISSET(first, &all))
+    ++first;
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(first, &one);
+  ThreadPool pool(1, 3);
+  ASSERT_TRUE(pool.attach(0, {.cores = {&first, 1}}).ok());
+  std::mutex mutex;
+  std::map<std::thread::id, cpu_set_t> seen;
+  pool.each(0, 3, [&](int64_t) {
+    {
+      const std::lock_guard<std::mutex> lock(mutex);
+      seen[std::this_thread::get_id()] = own();
+    }
+    for (size_t threads = 0; threads < 3; std::this_thread::yield()) {
+      const std::lock_guard<std::mutex> lock(mutex);
+      threads = seen.size();
+    }
+  });
+  EXPECT_TRUE(CPU_EQUAL(&seen[std::this_thread::get_id()], &all));
+  seen.erase(std::this_thread::get_id());
+  const int pinned = static_cast<int>(
+      std::count_if(seen.begin(), seen.end(), [&](const auto &helper) { return CPU_EQUAL(&helper.second, &one); }));
+  EXPECT_EQ(pinned, CPU_EQUAL(&one, &all) ? 2 : 1);
+  pool.detach(0);
 }
 
 TEST(ThreadPool, ACoreThatIsNotThereIsRefusedByName) {
