@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <initializer_list>
+
 #include "kernels/CudaWorkspace.h"
 #include "kernels/Kernels.h"
 #include "kernels/Philox.h"
