@@ -47,7 +47,7 @@ mlir::Type BufferType::parse(mlir::AsmParser &parser) {
   if (succeeded(parser.parseOptionalKeyword(&word))) {
     const std::optional<MemorySpace> named = symbolizeMemorySpace(word);
     if (!named) {
-      parser.emitError(spaceLoc) << "expected device, host or disk, got '" << word << "'";
+      parser.emitError(spaceLoc) << "expected device or host, got '" << word << "'";
       return {};
     }
     space = *named;

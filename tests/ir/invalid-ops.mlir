@@ -141,13 +141,15 @@ headrace.iteration @embed_not_direct decode phase(homes) limits(8, 8, 2048) {
 
 // -----
 
-headrace.iteration @embed_from_disk decode phase(homes) limits(8, 8, 2048) {
+headrace.iteration @embed_of_a_part decode phase(homes) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
   %sampled = headrace.io sampled : <32, bytes>
   %history = headrace.io history : <64, bytes>
-  %unit = headrace.weight 0 "embedding" embedding : <disk, 1000, bf16>
+  %unit = headrace.weight 0 "embedding" embedding : <host, 1000, bf16>
+  %slot = headrace.slot 0 : slot<2000>
+  %part = headrace.carry %unit[0 for 400] in %slot[256] : <host, 1000, bf16>, slot<2000> -> <400 of 1000, bf16>
   // expected-error@+1 {{operand #1 must be whole buffer on the device, or on the host for a direct step}}
-  %x, %ids = headrace.embed tokens(%meta) %unit[0 for 1000], %sampled, %history step<embedding, direct> : <512, bytes>, <disk, 1000, bf16>, <32, bytes>, <64, bytes> -> <400, f32>
+  %x, %ids = headrace.embed tokens(%meta) %part[0 for 1000], %sampled, %history step<embedding, direct> : <512, bytes>, <400 of 1000, bf16>, <32, bytes>, <64, bytes> -> <400, f32>
 }
 
 // -----
@@ -229,7 +231,7 @@ headrace.iteration @linear_bias decode phase(model) limits(8, 8, 2048) {
   %meta = "headrace.io"() <{role = 0 : i32}> : () -> !headrace.buffer<device, 512, bytes>
   %x = "headrace.io"() <{role = 1 : i32}> : () -> !headrace.buffer<device, 400, f32>
   // expected-error@+1 {{updates '!headrace.buffer<device, 400, f32>' in place, but its result is '!headrace.buffer<device, 800, f32>'}}
-  %y = "headrace.linear"(%meta, %x, %x, %x) <{role = 1 : i32, rows = 0 : i32, weight = array<i64: 0, 100>, step = array<i64: -1, 3, 0, -1, 0, 0, 0, 0, 0, 0>}> : (!headrace.buffer<device, 512, bytes>, !headrace.buffer<device, 400, f32>, !headrace.buffer<device, 400, f32>, !headrace.buffer<device, 400, f32>) -> !headrace.buffer<device, 800, f32>
+  %y = "headrace.linear"(%meta, %x, %x, %x) <{role = 1 : i32, rows = 0 : i32, weight = array<i64: 0, 100>, step = array<i64: -1, 3, 0, -1, 0, 0, 0, 0, 0>}> : (!headrace.buffer<device, 512, bytes>, !headrace.buffer<device, 400, f32>, !headrace.buffer<device, 400, f32>, !headrace.buffer<device, 400, f32>) -> !headrace.buffer<device, 800, f32>
 }) : () -> ()
 
 // -----
@@ -393,7 +395,7 @@ headrace.iteration @prefetch_other decode phase(movement) limits(8, 8, 2048) {
   %slot = "headrace.slot"() <{index = 0 : i32}> : () -> !headrace.slot<1000>
   %part = "headrace.carry"(%unit, %slot) <{range = array<i64: 0, 400>, slot_offset = 0 : i64}> : (!headrace.buffer<host, 1000, bf16>, !headrace.slot<1000>) -> !headrace.buffer<device, 400 of 1000, bf16>
   // expected-error@+1 {{onto a part lies where that part does; it has no offset of its own}}
-  %w, %t = "headrace.prefetch"(%unit, %part) <{range = array<i64: 400, 600>, slot_offset = 8 : i64, step = array<i64: -1, 4, 0, -1, 0, 0, 0, 0, 0, 0>}> : (!headrace.buffer<host, 1000, bf16>, !headrace.buffer<device, 400 of 1000, bf16>) -> (!headrace.buffer<device, 1000, bf16>, !headrace.token)
+  %w, %t = "headrace.prefetch"(%unit, %part) <{range = array<i64: 400, 600>, slot_offset = 8 : i64, step = array<i64: -1, 4, 0, -1, 0, 0, 0, 0, 0>}> : (!headrace.buffer<host, 1000, bf16>, !headrace.buffer<device, 400 of 1000, bf16>) -> (!headrace.buffer<device, 1000, bf16>, !headrace.token)
 }) : () -> ()
 
 // -----
@@ -589,7 +591,7 @@ headrace.iteration @rope_norms_of_no_unit decode phase(model) limits(8, 8, 2048)
   %unit = headrace.weight 1 "layers.0.qkv" qkv layer 0 : <1000, f16>
   %kv = headrace.kv 0 : <4096, bf16>
   // expected-error@+1 {{has norms of no unit}}
-  %r, %k = "headrace.rope_append"(%meta, %unit, %kv) <{head_norms = array<i64: 0, 64>, operandSegmentSizes = array<i32: 1, 1, 1, 0, 0>, step = array<i64: 0, 1, 0, -1, 0, 0, 0, 0, 0, 0>}> : (!headrace.buffer<device, 512, bytes>, !headrace.buffer<device, 1000, f16>, !headrace.buffer<device, 4096, bf16>) -> (!headrace.buffer<device, 1000, f16>, !headrace.buffer<device, 4096, bf16>)
+  %r, %k = "headrace.rope_append"(%meta, %unit, %kv) <{head_norms = array<i64: 0, 64>, operandSegmentSizes = array<i32: 1, 1, 1, 0, 0>, step = array<i64: 0, 1, 0, -1, 0, 0, 0, 0, 0>}> : (!headrace.buffer<device, 512, bytes>, !headrace.buffer<device, 1000, f16>, !headrace.buffer<device, 4096, bf16>) -> (!headrace.buffer<device, 1000, f16>, !headrace.buffer<device, 4096, bf16>)
 }
 
 // -----

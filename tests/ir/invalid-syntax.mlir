@@ -27,7 +27,7 @@ headrace.iteration @lane decode phase(model) limits(8, 8, 2048) {
 
 headrace.iteration @key decode phase(model) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
-  // expected-error@+1 {{expected direct, resizable, mini_batch, threads, flops, device_bytes or link_bytes, got 'watts'}}
+  // expected-error@+1 {{expected direct, resizable, mini_batch, flops, device_bytes or link_bytes, got 'watts'}}
   headrace.publish sampled(%meta) %meta step<head, watts 300> : <512, bytes>, <512, bytes>
 }
 
@@ -123,7 +123,7 @@ headrace.iteration @wait decode phase(movement) limits(8, 8, 2048) {
 // The generic form: a step of too few integers.
 "headrace.iteration"() <{sym_name = "generic", iteration_class = 0 : i32, phase = 0 : i32, start_rule = 1 : i32, tokens = 8 : i64, sequences = 8 : i64, max_context = 8 : i64}> ({
   %meta = "headrace.io"() <{role = 0 : i32}> : () -> !headrace.buffer<device, 512, bytes>
-  // expected-error@+1 {{expected an array of 10 integers in range}}
+  // expected-error@+1 {{expected an array of 9 integers in range}}
   "headrace.publish"(%meta, %meta) <{step = array<i64: 1, 2>}> : (!headrace.buffer<device, 512, bytes>, !headrace.buffer<device, 512, bytes>) -> ()
 }) : () -> ()
 
@@ -132,6 +132,6 @@ headrace.iteration @wait decode phase(movement) limits(8, 8, 2048) {
 // The generic form: a lane that there is not.
 "headrace.iteration"() <{sym_name = "generic", iteration_class = 0 : i32, phase = 0 : i32, start_rule = 1 : i32, tokens = 8 : i64, sequences = 8 : i64, max_context = 8 : i64}> ({
   %meta = "headrace.io"() <{role = 0 : i32}> : () -> !headrace.buffer<device, 512, bytes>
-  // expected-error@+1 {{expected an array of 10 integers in range}}
-  "headrace.publish"(%meta, %meta) <{step = array<i64: -1, 3, 0, 6, 0, 0, 0, 0, 0, 0>}> : (!headrace.buffer<device, 512, bytes>, !headrace.buffer<device, 512, bytes>) -> ()
+  // expected-error@+1 {{expected an array of 9 integers in range}}
+  "headrace.publish"(%meta, %meta) <{step = array<i64: -1, 3, 0, 4, 0, 0, 0, 0, 0>}> : (!headrace.buffer<device, 512, bytes>, !headrace.buffer<device, 512, bytes>) -> ()
 }) : () -> ()

@@ -1,6 +1,6 @@
 // RUN: headrace-opt %s -split-input-file -verify-diagnostics
 
-// expected-error@+1 {{expected device, host or disk, got 'moon'}}
+// expected-error@+1 {{expected device or host, got 'moon'}}
 "headrace.nothing"() {type = !headrace.buffer<moon, 400, f32>} : () -> ()
 
 // -----

@@ -76,12 +76,12 @@ headrace.iteration @homes mixed phase(homes) limits(512, 8, 2048) {
   %history = headrace.io history : <64, bytes>
   // CHECK: %embedding = headrace.weight 0 "embedding" embedding : <host, 2000, bf16>
   %embedding = headrace.weight 0 "embedding" embedding : <host, 2000, bf16>
-  // CHECK-NEXT: %head = headrace.weight 1 "head" head : <disk, 2000, bf16>
-  %head = headrace.weight 1 "head" head : <disk, 2000, bf16>
+  // CHECK-NEXT: %head = headrace.weight 1 "head" head : <host, 2000, bf16>
+  %head = headrace.weight 1 "head" head : <host, 2000, bf16>
   // CHECK-NEXT: %x, %next_history = headrace.embed tokens(%meta) %embedding[0 for 2000], %sampled, %history step<embedding, direct, link_bytes 64> : <512, bytes>, <host, 2000, bf16>, <32, bytes>, <64, bytes> -> <400, f32>
   %x, %ids = headrace.embed tokens(%meta) %embedding[0 for 2000], %sampled, %history step<embedding, direct, link_bytes 64> : <512, bytes>, <host, 2000, bf16>, <32, bytes>, <64, bytes> -> <400, f32>
-  // CHECK-NEXT: %d.head = headrace.on_device %head : <disk, 2000, bf16> -> <2000, bf16>
-  %d = headrace.on_device %head : <disk, 2000, bf16> -> <2000, bf16>
+  // CHECK-NEXT: %d.head = headrace.on_device %head : <host, 2000, bf16> -> <2000, bf16>
+  %d = headrace.on_device %head : <host, 2000, bf16> -> <2000, bf16>
   // CHECK-NEXT: %logits = headrace.linear head sampled(%meta) %x, %d.head[0 for 2000] step<head> :
   %l = headrace.linear head sampled(%meta) %x, %d[0 for 2000] step<head> : <512, bytes>, <400, f32>, <2000, bf16> -> <2000, f32>
 }
@@ -178,8 +178,8 @@ headrace.iteration @offsets decode phase(offsets) limits(8, 8, 2048) arena(65536
   headrace.wait war %n on h2d : <400, f32>
   // CHECK-NEXT: headrace.wait waw %attended on d2h : <400, f32>
   headrace.wait waw %a on d2h : <400, f32>
-  // CHECK-NEXT: headrace.wait pacing %attended on disk : <400, f32>
-  headrace.wait pacing %a on disk : <400, f32>
+  // CHECK-NEXT: headrace.wait pacing %attended on d2h : <400, f32>
+  headrace.wait pacing %a on d2h : <400, f32>
 }
 
 // CHECK-LABEL: headrace.iteration @transition transition phase(movement) limits(0, 0, 0) attributes {why = "room"} {

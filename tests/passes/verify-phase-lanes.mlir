@@ -140,21 +140,6 @@ headrace.iteration @war_last_reader decode phase(lanes) limits(8, 8, 2048) {
 
 // -----
 
-// Two lanes copy to one range; nobody used the first copy.
-headrace.iteration @waw decode phase(lanes) limits(8, 8, 2048) {
-  %a = headrace.weight 0 "a" qkv layer 0 : <host, 1000, bf16>
-  %b = headrace.weight 1 "b" qkv layer 1 : <host, 1000, bf16>
-  %slot = headrace.slot 0 : slot<1024>
-  // expected-note@+1 {{first used here}}
-  %d, %t = headrace.prefetch %a[0 for 1000] into %slot[0] step<movement 0 on d2h> : <host, 1000, bf16>, slot<1024> -> <1000, bf16>
-  headrace.release %d : <1000, bf16>
-  // expected-error@+1 {{overwrites bytes that an earlier step may still be using: no wait orders them}}
-  %e, %u = headrace.prefetch %b[0 for 1000] into %slot[0] step<movement 1 on h2d> : <host, 1000, bf16>, slot<1024> -> <1000, bf16>
-  headrace.release %e : <1000, bf16>
-}
-
-// -----
-
 // An update in place while another lane reads the version before.
 headrace.iteration @in_place decode phase(lanes) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>

@@ -251,7 +251,7 @@ bool changeAccess(Plan &plan, Random &random) {
 }
 bool changeSpace(Plan &plan, Random &random) {
   Schedule &s = anySchedule(plan, random);
-  pick(random, s.operands).space = static_cast<Space>(below(random, 3));
+  pick(random, s.operands).space = static_cast<Space>(below(random, 2));
   return true;
 }
 bool clearDirect(Plan &plan, Random &random) {
