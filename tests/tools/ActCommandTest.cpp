@@ -76,19 +76,8 @@ TEST_F(ActBlocks, TokensAreTheSame) {
   const std::string expected = tokens({});
   EXPECT_THAT(expected, HasSubstr("tokens 1"));
   for (const char *ratio : {"0", "1/3", "0.5", "1"})
-    for (const char *home : {"device", "host", "none"})
+    for (const char *home : {"device", "host", "auto"})
       EXPECT_EQ(tokens({"--act-ratio", ratio, "--act-home", home}), expected) << ratio << " " << home;
-}
-
-// Where tokens are recomputed one variant may serve prompts and decode: a report goes by what an iteration had.
-TEST_F(ActBlocks, AReportNamesTheLimitOfBothPhases) {
-  const nlohmann::json ran =
-      json({"run", golden(kOpt), "--hardware", "host", "--context", "64", "--prompt-ids", "1,2,3,4,5,6,7;9",
-            "--block-tokens", "4", "--max-new-tokens", "24", "--act-ratio", "1/2", "--act-home", "none", "--json"});
-  ASSERT_TRUE(ran["limited_by"].contains("decode")) << ran["limited_by"];
-  ASSERT_TRUE(ran["limited_by"].contains("prefill")) << ran["limited_by"];
-  EXPECT_EQ(ran["limited_by"]["decode"]["resource"], "compute");
-  EXPECT_EQ(ran["prefill"]["iterations"], 1);
 }
 
 TEST_F(ActBlocks, AutoSaysWhatAlgorithm1AndThePlansSay) {

@@ -46,8 +46,7 @@ TEST_F(RunPredictions, AreOfWhatRanWhateverMoves) {
            {"--policy", "pie", "--kv-device-memory", "600KB"},
            {"--mini-batches", "2", "--interval", "1", "--kv-device-memory", "0B"},
            {"--mini-batches", "2", "--interval", "1", "--residuals", "host"},
-           {"--act-ratio", "1/2", "--act-home", "host"},
-           {"--act-ratio", "1/2", "--act-home", "none"}}) {
+           {"--act-ratio", "1/2", "--act-home", "host"}}) {
     SCOPED_TRACE(testing::PrintToString(flags));
     std::vector<std::string> words = {
         "compile", golden(kPredictedModel), "--hardware", "host", "--batch", "8", "--context", "64"};
