@@ -172,8 +172,7 @@ TEST(Residency, PlacesAreFewerThanWhatRotatesThroughThem) {
             "writes tails that rotate back as they are given up (all) in iterations of both classes or of none, got "
             "decode-write-back=mirror and mixed-write-back=all");
   EXPECT_EQ(contradictionIn(parsed("kv=0-6@0 kv-places=3 kv-fifo=3/2")), "");
-  EXPECT_EQ(refused("kv=0-6@0 kv-fifo=3/2"),
-            "swaps tails first in, first out through places, got none");
+  EXPECT_EQ(refused("kv=0-6@0 kv-fifo=3/2"), "swaps tails first in, first out through places, got none");
   EXPECT_EQ(contradictionIn(parsed("kv=0-6@0 kv-places=3 kv-fifo=3/0")),
             "swaps tails while one layer computes, or more, got 3 in and 0 out");
   EXPECT_EQ(toText(parsed("kv=0-6@0 kv-places=3 kv-fifo=3/2")), "kv=0-6 start=eager kv-places=3 kv-fifo=3/2");
