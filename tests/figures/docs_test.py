@@ -51,7 +51,8 @@ from harness import find_headrace  # noqa: E402
 
 MARKER = re.compile(r"\s*<!-- headrace: (.*?)-->", re.DOTALL)
 OWN = ("rows", "figures", "picture")  # markers that have commands of their own
-MEASURED = re.compile(r"\b\d+(?:\.\d+)?(?= (?:ms|us|s|x)\b|%|/s| tokens/s)|(?<=\bin iteration )\d+|(?<=median of )\d+")
+MEASURED = re.compile(r"\b\d+(?:\.\d+)?(?= (?:ms|us|s|x)\b|%|/s|(?: output)? tokens/s)|"
+                      r"(?<=\bin iteration )\d+|(?<=median of )\d+")
 PROGRESS = re.compile(r"^headrace: .*  .*\b(?:so far|left)\b.*\n", re.MULTILINE)  # tools/commands/Progress.h
 UNITS = {"ns": ("s", 1e-9), "us": ("s", 1e-6), "ms": ("s", 1e-3), "s": ("s", 1), "B": ("B", 1), "KiB": ("B", 2**10),
          "MiB": ("B", 2**20), "GiB": ("B", 2**30), "%": ("%", 1)}
@@ -154,8 +155,9 @@ def accepts(shown, printed):
 
 
 def masked(text):
-    """Without what depends on how fast things went."""
+    """Without what depends on how fast things went; lines that a page has cut to its width are one again."""
     text = re.sub(r"^(?:waited for|limited by|why) .*\n?(?:[ ]{2,}.*\n?)*", "", text, flags=re.MULTILINE)
+    text = re.sub(r"\n[ ]{12,}(?=\S)", " ", text)
     return MEASURED.sub("#", text.replace(" (behind a change)", ""))
 
 
