@@ -20,6 +20,7 @@
 #include "ir/Headrace.h"
 #include "mlir/Pass/Pass.h"
 #include "passes/ResidencyOption.h"
+#include "passes/SlabAddressesOption.h"
 
 namespace headrace::passes {
 

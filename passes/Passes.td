@@ -132,10 +132,8 @@ def PlaceOnHost : Headrace_IterationPass<"place-on-host"> {
     begin. Without addresses all lie one behind the other.
   }];
   let options = [
-    ListOption<"addresses", "addresses", "int64_t", "by unit; those of units on the device count for nothing">,
-    ListOption<"kvAddresses", "kv-addresses", "int64_t", "by layer and mini-batch: of the mirror, or of the tail where there is none">,
-    ListOption<"residualAddresses", "residual-addresses", "int64_t", "by mini-batch: of residual streams">,
-    ListOption<"actAddresses", "act-addresses", "int64_t", "by layer and mini-batch: of activation blocks">];
+    Option<"at", "at", "::headrace::algorithms::SlabAddresses", /*default=*/"",
+           "what lies where: weight:1@0 kv:0.1@8192 ... (SlabAddresses.h)">];
 }
 
 def PlaceBuffers : Headrace_Pass<"place-buffers", "::mlir::ModuleOp"> {

@@ -21,11 +21,6 @@ struct PlaceOnHost : impl::PlaceOnHostBase<PlaceOnHost> {
       return signalPassFailure();
     }
     mirrorBytes.clear();
-    miniBatches = 1;
-    for (auto cache : iteration.block().getOps<ir::KvOp>())
-      miniBatches = std::max(miniBatches, cache.getMiniBatch() + 1);
-    for (auto act : iteration.block().getOps<ir::ActOp>())
-      miniBatches = std::max(miniBatches, act.getMiniBatch() + 1);
     for (auto cache : iteration.block().getOps<ir::KvOp>())
       if (cache.getPart() == ir::KvPart::Mirror)
         mirrorBytes[cache.getLayer()] = cache.sizeInBytes();
@@ -35,7 +30,7 @@ struct PlaceOnHost : impl::PlaceOnHostBase<PlaceOnHost> {
       if (!movable || ir::bufferType(movable.atHome()).isOnDevice())
         continue;
       auto persistent = llvm::cast<ir::PersistentInterface>(op);
-      if (failed(addresses.empty() ? behind(persistent, end) : stated(movable, persistent)))
+      if (failed(at.empty() ? behind(persistent, end) : stated(movable, persistent)))
         return signalPassFailure();
     }
   }
@@ -53,20 +48,10 @@ struct PlaceOnHost : impl::PlaceOnHostBase<PlaceOnHost> {
 
   mlir::LogicalResult stated(ir::MovableInterface movable, ir::PersistentInterface persistent) {
     const ir::Movable which = movable.movable();
-    const bool ofCache = which.kind == ir::MovableKind::Kv;
-    const bool ofAct = which.kind == ir::MovableKind::Act;
-    const auto &known = which.kind == ir::MovableKind::Weight ? addresses
-                        : ofCache                             ? kvAddresses
-                        : ofAct                               ? actAddresses
-                                                              : residualAddresses;
-    const auto number =
-        static_cast<size_t>(ofCache || ofAct ? which.index * miniBatches + which.miniBatch : which.index);
-    if (number >= known.size())
-      return movable.emitError() << "'" << which.name << "' has no address in the host slab: there are " << known.size()
-                                 << (which.kind == ir::MovableKind::Weight ? ", by unit"
-                                     : ofCache || ofAct                    ? ", by layer and mini-batch"
-                                                                           : ", by mini-batch");
-    int64_t address = known[number];
+    const auto known = at.find({{static_cast<algorithms::MovableKind>(which.kind), which.index}, which.miniBatch});
+    if (known == at.end())
+      return movable.emitError() << "'" << which.name << "' has no address in the host slab";
+    auto address = static_cast<int64_t>(known->second);
     if (auto cache = llvm::dyn_cast<ir::KvOp>(movable.getOperation()); cache && cache.getPart() == ir::KvPart::Tail)
       address += static_cast<int64_t>(mirrorBytes.lookup(which.index));
     persistent.address().value = address;
@@ -74,7 +59,6 @@ struct PlaceOnHost : impl::PlaceOnHostBase<PlaceOnHost> {
   }
 
   llvm::DenseMap<int32_t, uint64_t> mirrorBytes; // of the iteration, by layer: what lies before a tail
-  int32_t miniBatches = 1;                       // of the iteration
 
   static constexpr uint64_t kAlign = 256, kLargest = uint64_t{1} << 62;
 };

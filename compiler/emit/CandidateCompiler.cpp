@@ -103,10 +103,8 @@ PipelineOptions CandidateCompiler::optionsOf(const Candidate &candidate, const W
   options.residency = candidate.residency;
   options.residency.residuals().setSlots(target_.residualsLeave ? algorithms::kResidualSlots : 0);
   options.residency.setActAway(target_.actAway(request_.model->layers));
-  options.actAddresses.assign(where.host->act.begin(), where.host->act.end());
   options.kv = where.host->kv;
-  options.hostAddresses.assign(where.host->units.begin(), where.host->units.end());
-  options.residualAddresses.assign(where.host->residuals.begin(), where.host->residuals.end());
+  options.onHost = where.host->at;
   if (target_.actBlocks > 0)
     options.recompute = [this](ir::IterationOp iteration) {
       return recomputeAmounts(lowerOptions(iteration.getIterationClass()));

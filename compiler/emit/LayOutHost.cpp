@@ -20,30 +20,29 @@ HostLayout layOutHost(const std::vector<const Candidate *> &candidates, const mo
     if (const std::optional<int64_t> kv = candidate->residency.firstKvBlockAway())
       host.kv.mirror = std::min(host.kv.mirror.value_or(*kv), *kv);
   }
-  for (size_t unit = 0; unit < layout.units.size(); ++unit) {
-    host.units.push_back(host.bytes);
-    host.bytes += away[unit] ? layout.units[unit].bytes : 0;
-  }
+  const auto place = [&](algorithms::MovableKind kind, int64_t index, int64_t miniBatch, uint64_t bytes) {
+    host.at[{{kind, static_cast<int32_t>(index)}, static_cast<int32_t>(miniBatch)}] = host.bytes;
+    host.bytes += bytes;
+  };
+  for (size_t unit = 0; unit < layout.units.size(); ++unit)
+    if (away[unit])
+      place(algorithms::MovableKind::Weight, static_cast<int64_t>(unit), 0, layout.units[unit].bytes);
+  const auto placeAligned = [&](algorithms::MovableKind kind, int64_t index, int64_t miniBatch, uint64_t bytes) {
+    host.bytes = model::alignUp(host.bytes);
+    place(kind, index, miniBatch, bytes);
+  };
   const uint64_t mirrored = // of a cache
       static_cast<uint64_t>(host.kv.blocks - host.kv.mirror.value_or(host.kv.blocks)) * host.kv.blockBytes;
-  for (int64_t cache = 0; cache < target.caches(spec.layers) && host.kv.mirror; ++cache) {
-    const uint64_t begin = model::alignUp(host.bytes);
-    host.kv.hostAddresses.push_back(static_cast<int64_t>(begin));
-    host.bytes = begin + mirrored;
-    host.kvBytes += mirrored;
-  }
-  if (target.actLayersAway > 0)
-    host.act.assign(static_cast<size_t>(target.caches(spec.layers)), 0);
-  for (const int32_t layer : target.actAway(spec.layers))
+  for (int64_t layer = 0; layer < spec.layers && host.kv.mirror; ++layer)
     for (int64_t i = 0; i < target.miniBatches; ++i) {
-      uint64_t &address = host.act[static_cast<size_t>(layer * target.miniBatches + i)];
-      address = model::alignUp(host.bytes);
-      host.bytes = address + target.actBytes;
+      placeAligned(algorithms::MovableKind::Kv, layer, i, mirrored);
+      host.kvBytes += mirrored;
     }
-  for (int64_t i = 0; i < target.miniBatches && target.residualsLeave; ++i) {
-    host.residuals.push_back(model::alignUp(host.bytes));
-    host.bytes = host.residuals.back() + target.residualBytes(spec.hidden);
-  }
+  for (const int32_t layer : target.actAway(spec.layers))
+    for (int64_t i = 0; i < target.miniBatches; ++i)
+      placeAligned(algorithms::MovableKind::Act, layer, i, target.actBytes);
+  for (int64_t i = 0; i < target.miniBatches && target.residualsLeave; ++i)
+    placeAligned(algorithms::MovableKind::Residual, i, i, target.residualBytes(spec.hidden));
   return host;
 }
 

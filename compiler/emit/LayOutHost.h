@@ -10,16 +10,15 @@
 #include "compiler/lower/Candidate.h"
 #include "compiler/lower/Pipeline.h"
 #include "compiler/lower/ResolveGoal.h"
+#include "passes/algorithms/SlabAddresses.h"
 
 namespace headrace::compiler {
 
 struct HostLayout {
-  std::vector<uint64_t> units; // address of each unit
   KvHomes kv;
-  std::vector<uint64_t> act; // address of each layer's and mini-batch's activation blocks, 0 where they are not away
-  std::vector<uint64_t> residuals; // address of each mini-batch's, where they leave the device
-  uint64_t bytes = 0;              // of the slab
-  uint64_t kvBytes = 0;            // of them caches', what alignment adds left out
+  algorithms::SlabAddresses at; // of what is away in any of the placements
+  uint64_t bytes = 0;           // of the slab
+  uint64_t kvBytes = 0;         // of them caches', what alignment adds left out
 };
 
 // Every unit that any of the candidates offloads, one after another, so that the units of a layer are one run of bytes;

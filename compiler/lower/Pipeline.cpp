@@ -169,10 +169,7 @@ absl::Status runToOffsets(mlir::ModuleOp module, const PipelineOptions &options)
   // offsets: where everything lies. The host slab serves all placements of a plan, so the plan says where a unit lies
   // in it; none where only sizes are asked for.
   passes::PlaceOnHostOptions onHost;
-  onHost.addresses.assign(options.hostAddresses.begin(), options.hostAddresses.end());
-  onHost.kvAddresses.assign(options.kv.hostAddresses.begin(), options.kv.hostAddresses.end());
-  onHost.actAddresses.assign(options.actAddresses.begin(), options.actAddresses.end());
-  onHost.residualAddresses.assign(options.residualAddresses.begin(), options.residualAddresses.end());
+  onHost.at = options.onHost;
   for (ir::IterationOp iteration : module.getOps<ir::IterationOp>())
     RETURN_IF_ERROR(runner.run(iteration, "offsets", passes::createPlaceOnHost(onHost)));
   // All iterations of a placement at once: what persists from one to the next has one address.

@@ -12,6 +12,7 @@
 #include "ir/Headrace.h"
 #include "passes/InsertRecompute.h"
 #include "passes/algorithms/Residency.h"
+#include "passes/algorithms/SlabAddresses.h"
 #include "runtime/cost/CostModel.h"
 
 namespace headrace::compiler {
@@ -21,8 +22,7 @@ namespace headrace::compiler {
 struct KvHomes {
   int64_t blocks = 0; // of a layer, the scratch block included
   uint64_t blockBytes = 0;
-  std::optional<int64_t> mirror;      // none: all blocks are on the device in all placements
-  std::vector<int64_t> hostAddresses; // of block `mirror`, by layer
+  std::optional<int64_t> mirror; // none: all blocks are on the device in all placements
 };
 
 struct PipelineOptions {
@@ -34,10 +34,8 @@ struct PipelineOptions {
   std::function<passes::RecomputeAmounts(ir::IterationOp)> recompute;
   // The amounts of a compute step that reads its weights directly over the link. Null: steps keep theirs.
   std::function<cost::Work(ir::StepInterface, ir::IterationOp)> directWork;
-  std::vector<int64_t> hostAddresses; // of each unit in the host slab, the same for all placements of a plan
   KvHomes kv;
-  std::vector<int64_t> actAddresses; // of each layer's and mini-batch's activation blocks there, where they are away
-  std::vector<int64_t> residualAddresses; // of each mini-batch's in the host slab, where they leave the device
+  algorithms::SlabAddresses onHost;                                    // empty where only sizes are asked for
   std::function<void(ir::IterationOp, llvm::StringRef phase)> onPhase; // after each phase; may be null
   std::function<void(ir::IterationOp, llvm::StringRef pass)> onPass;   // after each pass, by its name in headrace-opt
 };

@@ -2,8 +2,9 @@
 #include "passes/algorithms/Residency.h"
 
 #include <algorithm>
-#include <charconv>
 #include <set>
+
+#include "passes/algorithms/ParseNumber.h"
 
 namespace headrace::algorithms {
 namespace {
@@ -11,11 +12,6 @@ namespace {
 constexpr std::string_view kKinds[] = {"weights", "kv", "act"};
 constexpr std::string_view kWriteBacks[] = {"mirror", "all", "dirty"};
 constexpr std::string_view kAheadPrefix = "ahead-";
-
-template <typename Number> bool parseNumber(std::string_view text, Number &number) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  return error == std::errc() && end == text.data() + text.size() && !text.empty() && text[0] != '-';
-}
 
 // "0,4-7": numbers and ranges, ascending.
 bool parseList(std::string_view text, MovableKind kind, std::vector<Extent> &away) {

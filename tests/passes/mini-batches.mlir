@@ -4,8 +4,8 @@
 // RUN: headrace-opt %s -headrace-choose-homes="residency={weights=0 kv=0@1 decode-write-back=all} kv-blocks=4 kv-block-bytes=256 kv-mirror=1" -headrace-insert-movement="residency={decode-write-back=all kv-slots=2}" -headrace-verify-phase=phase=movement | FileCheck %s --check-prefix=MOVED
 // RUN: headrace-opt %s -headrace-choose-homes="residency={weights=0 kv=0@1 decode-write-back=dirty} kv-blocks=4 kv-block-bytes=256 kv-mirror=1" -headrace-insert-movement="residency={decode-write-back=dirty kv-slots=1}" -headrace-verify-phase=phase=movement -headrace-assign-lanes -headrace-insert-waits -headrace-elide-waits -headrace-verify-phase=phase=lanes | FileCheck %s --check-prefix=ONE
 // RUN: headrace-opt %s -headrace-choose-homes="residency={weights=0 kv=0@2} kv-blocks=4 kv-block-bytes=256 kv-mirror=1" -headrace-insert-movement -headrace-assign-lanes -headrace-insert-waits -headrace-elide-waits -headrace-place-on-host -headrace-place-buffers -headrace-verify-phase=phase=offsets | FileCheck %s --check-prefix=PLACED
-// RUN: headrace-opt %s -headrace-choose-homes="residency={weights=0 kv=0@2} kv-blocks=4 kv-block-bytes=256 kv-mirror=1" -headrace-insert-movement -headrace-assign-lanes -headrace-insert-waits -headrace-elide-waits -headrace-place-on-host="addresses=8192 kv-addresses=1024,4096" | FileCheck %s --check-prefix=STATED
-// RUN: %not headrace-opt %s -headrace-choose-homes="residency={weights=0 kv=0@2} kv-blocks=4 kv-block-bytes=256 kv-mirror=1" -headrace-insert-movement -headrace-assign-lanes -headrace-insert-waits -headrace-elide-waits -headrace-place-on-host="addresses=8192 kv-addresses=1024" 2>&1 | FileCheck %s --check-prefix=FEW
+// RUN: headrace-opt %s -headrace-choose-homes="residency={weights=0 kv=0@2} kv-blocks=4 kv-block-bytes=256 kv-mirror=1" -headrace-insert-movement -headrace-assign-lanes -headrace-insert-waits -headrace-elide-waits -headrace-place-on-host="at={weight:0@8192 kv:0@1024 kv:0.1@4096}" | FileCheck %s --check-prefix=STATED
+// RUN: %not headrace-opt %s -headrace-choose-homes="residency={weights=0 kv=0@2} kv-blocks=4 kv-block-bytes=256 kv-mirror=1" -headrace-insert-movement -headrace-assign-lanes -headrace-insert-waits -headrace-elide-waits -headrace-place-on-host="at={weight:0@8192 kv:0@1024}" 2>&1 | FileCheck %s --check-prefix=FEW
 
 // Caches of a layer are split alike.
 // CHECK: %kv.0 = headrace.kv 0 : <512, f32>
@@ -59,7 +59,7 @@
 // STATED: headrace.kv 0 mini_batch(1) mirror at 4096 : <host, 256, f32>
 // STATED: headrace.kv 0 mini_batch(1) tail at 4352 : <host, 512, f32>
 
-// FEW: error: 'kv.0.1.mirror' has no address in the host slab: there are 1, by layer and mini-batch
+// FEW: error: 'kv.0.1.mirror' has no address in the host slab
 headrace.iteration @decode decode phase(model) limits(8, 8, 64) {
   %meta = headrace.io meta : <512, bytes>
   %meta1 = headrace.io meta mini_batch(1) : <512, bytes>

@@ -1,11 +1,13 @@
-// RUN: headrace-opt %s -headrace-place-on-host="addresses=0,4096,8192" -headrace-place-buffers | FileCheck %s
+// RUN: headrace-opt %s -headrace-place-on-host="at={weight:1@4096 weight:2@8192}" -headrace-place-buffers | FileCheck %s
 // RUN: headrace-opt %s -headrace-place-on-host -headrace-place-buffers | FileCheck %s --check-prefix=PLAIN
 // RUN: %not headrace-opt %s -headrace-place-buffers 2>&1 | FileCheck %s --check-prefix=FIRST
-// RUN: %not headrace-opt %s -headrace-place-on-host="addresses=0,4096" 2>&1 | FileCheck %s --check-prefix=FEW
-// RUN: %not headrace-opt %s -headrace-place-on-host -headrace-place-buffers -headrace-place-on-host="addresses=0" 2>&1 | FileCheck %s --check-prefix=PHASE
+// RUN: %not headrace-opt %s -headrace-place-on-host="at={weight:1@4096}" 2>&1 | FileCheck %s --check-prefix=FEW
+// RUN: %not headrace-opt %s -headrace-place-on-host="at={unit:1@0}" 2>&1 | FileCheck %s --check-prefix=TEXT
+// RUN: %not headrace-opt %s -headrace-place-on-host -headrace-place-buffers -headrace-place-on-host="at={weight:1@0}" 2>&1 | FileCheck %s --check-prefix=PHASE
 
 // FIRST: error: has no address in the host slab: place-on-host comes first
-// FEW: error: 'b' has no address in the host slab: there are 2, by unit
+// FEW: error: 'b' has no address in the host slab
+// TEXT: addresses have 'unit:1@0', expected such as weight:3@4096
 // PHASE: error: the host slab is laid out in the lanes phase, not in phase offsets
 
 headrace.iteration @decode decode phase(lanes) limits(8, 8, 2048) {
