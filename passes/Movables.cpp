@@ -79,6 +79,7 @@ mlir::LogicalResult assignSlots(const algorithms::Residency &residency, Movables
   }
   const auto pick = [&](const std::vector<uint32_t> &items) {
     std::vector<uint64_t> bytes;
+    bytes.reserve(items.size());
     for (const uint32_t item : items)
       bytes.push_back(itemBytes[item]);
     return bytes;

@@ -19,8 +19,7 @@
 
 #include "ir/Headrace.h"
 #include "mlir/Pass/Pass.h"
-#include "passes/ResidencyOption.h"
-#include "passes/SlabAddressesOption.h"
+#include "passes/ValueOptions.h"
 
 namespace headrace::passes {
 

@@ -73,6 +73,7 @@ std::vector<int> usableCores(const CoreFiles &files) {
   }
   std::sort(order.begin(), order.end());
   std::vector<int> cores;
+  cores.reserve(order.size());
   for (const auto &[sibling, core] : order)
     cores.push_back(core);
   return cores;

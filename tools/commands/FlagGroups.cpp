@@ -134,8 +134,8 @@ void addOverwrite(CLI::App &app, bool &overwrite) {
   app.add_flag("--overwrite", overwrite, "replace output files that headrace did not write, too; never an input");
 }
 
-void addThreads(CLI::App &app, std::function<void(const std::string &)> take) {
-  app.add_option_function<std::string>("--threads", std::move(take), kThreadsHelp);
+void addThreads(CLI::App &app, const std::function<void(const std::string &)> &take) {
+  app.add_option_function<std::string>("--threads", take, kThreadsHelp);
 }
 void addDevice(CLI::App &app, DeviceFlags &flags, JobInput &job, const char *byDefault) {
   app.add_option("--device", flags.device, deviceNames() + " (default: " + byDefault + ")")

@@ -39,7 +39,7 @@ void addIgnoreAdapter(CLI::App &app, model::FolderOptions &folder); // addKeys()
 // Which device, and how its lanes run. A job that names no hardware is for the device that is named.
 void addDevice(CLI::App &app, DeviceFlags &flags, JobInput &job, const char *byDefault);
 void addGraphBuild(CLI::App &app, DeviceFlags &flags);
-void addThreads(CLI::App &app, std::function<void(const std::string &)> take);
+void addThreads(CLI::App &app, const std::function<void(const std::string &)> &take);
 // After addJob(), whose --threads is the device's as well.
 void addLanes(CLI::App &app, DeviceFlags &flags, JobInput &job);
 

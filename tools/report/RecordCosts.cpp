@@ -45,7 +45,8 @@ absl::Status checkSameHardware(const cost::Record &record, const model::Hardware
   if (expected.kind == model::DeviceKind::Host && record.hardware.threads != expected.threads)
     return absl::InvalidArgumentError(model::cat(where, ": hardware.threads = ", record.hardware.threads,
                                                  ": this record was measured with so many threads, expected ",
-                                                 expected.threads, " (--threads)"));
+                                                 expected.threads, " (--threads); --threads ", record.hardware.threads,
+                                                 " plans with it"));
   // What a limit leaves of all threads' bandwidth is what counts.
   if (simulated(record) && record.hardware.bandwidth() != expected.bandwidth())
     return absl::InvalidArgumentError(model::cat(
