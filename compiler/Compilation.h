@@ -11,13 +11,13 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "compiler/choice/CompileRequest.h"
 #include "compiler/choose/LatencyChoice.h"
 #include "compiler/choose/PolicyInputs.h"
 #include "compiler/choose/SplitCaches.h"
 #include "compiler/choose/SwapCaches.h"
 #include "compiler/emit/CandidateCompiler.h"
 #include "compiler/emit/LayOutHost.h"
-#include "compiler/lower/CompileRequest.h"
 #include "runtime/plan/Plan.h"
 
 namespace headrace::compiler {

@@ -8,12 +8,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "compiler/Compilation.h"
+#include "compiler/choice/CheckStated.h"
 #include "compiler/choose/BestActShare.h"
 #include "compiler/choose/HybridShare.h"
 #include "compiler/choose/MiniBatchCount.h"
 #include "compiler/choose/policies/Policies.h"
 #include "compiler/emit/CheckKernels.h"
-#include "compiler/lower/CheckStated.h"
 #include "compiler/lower/Explain.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/cost/CostModel.h"

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "compiler/lower/CompileRequest.h"
+#include "compiler/choice/CompileRequest.h"
 #include "runtime/plan/Plan.h"
 
 namespace headrace::compiler {

@@ -10,8 +10,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "compiler/choice/Resolve.h"
 #include "compiler/emit/CandidateCompiler.h"
-#include "compiler/lower/ResolveGoal.h"
 #include "kernels/Kernels.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/model/ModelSpec.h"

@@ -16,7 +16,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "compiler/lower/CompileRequest.h"
+#include "compiler/choice/CompileRequest.h"
 #include "runtime/cost/HybridAllocation.h"
 #include "runtime/cost/HybridSplit.h"
 #include "runtime/plan/Plan.h"

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "compiler/choice/Resolve.h"
 #include "compiler/choose/HybridShare.h"
 #include "compiler/lower/Explain.h"
-#include "compiler/lower/ResolveGoal.h"
 #include "passes/algorithms/Residency.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/cost/PackMiniBatches.h"

@@ -17,8 +17,8 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "compiler/choice/CompileRequest.h"
 #include "compiler/choose/Policy.h"
-#include "compiler/lower/CompileRequest.h"
 
 namespace headrace::compiler {
 

@@ -5,8 +5,8 @@
 
 #include <vector>
 
+#include "compiler/choice/CompileRequest.h"
 #include "compiler/choose/ChoosePlacement.h"
-#include "compiler/lower/CompileRequest.h"
 #include "compiler/lower/Placements.h"
 #include "compiler/lower/Prices.h"
 

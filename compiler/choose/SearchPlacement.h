@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "compiler/lower/Candidate.h"
+#include "compiler/choice/Candidate.h"
+#include "compiler/choice/Resolve.h"
 #include "compiler/lower/Prices.h"
-#include "compiler/lower/ResolveGoal.h"
 #include "passes/algorithms/SearchChain.h"
 #include "passes/algorithms/SearchFastest.h"
 

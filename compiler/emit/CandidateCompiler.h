@@ -12,14 +12,14 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "compiler/choice/CompileRequest.h"
+#include "compiler/choice/Resolve.h"
 #include "compiler/emit/EmitPlan.h"
 #include "compiler/emit/LayOutHost.h"
-#include "compiler/lower/CompileRequest.h"
 #include "compiler/lower/LowerModel.h"
 #include "compiler/lower/Pipeline.h"
 #include "compiler/lower/Placements.h"
 #include "compiler/lower/Prices.h"
-#include "compiler/lower/ResolveGoal.h"
 #include "runtime/sim/Simulator.h"
 
 namespace headrace::compiler {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "compiler/lower/ResolveGoal.h"
+#include "compiler/choice/Resolve.h"
 #include "ir/Headrace.h"
 #include "runtime/model/WeightLayout.h"
 #include "runtime/plan/Plan.h"

@@ -7,9 +7,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "compiler/lower/Candidate.h"
+#include "compiler/choice/Candidate.h"
+#include "compiler/choice/Resolve.h"
 #include "compiler/lower/Pipeline.h"
-#include "compiler/lower/ResolveGoal.h"
 #include "passes/algorithms/SlabAddresses.h"
 
 namespace headrace::compiler {

@@ -9,14 +9,11 @@
 
 #include "absl/status/status.h"
 
+#include "compiler/choice/AmountText.h"
 #include "compiler/lower/Placements.h"
 #include "runtime/plan/Plan.h"
 
 namespace headrace::compiler {
-
-// "8.00 GiB", "12.50 MiB".
-std::string bytesText(uint64_t bytes);
-std::string msText(uint64_t ns); // "2.500 ms"
 
 // `fixedBy`: what left nothing to choose, such as "as asked for", or empty; `before` is the candidate that offloads
 // less and did not fit, or null; `decode` the largest decode variant.

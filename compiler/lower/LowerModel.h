@@ -11,7 +11,7 @@
 // weights are used by all of them, one after the other.
 #pragma once
 
-#include "compiler/lower/ResolveGoal.h"
+#include "compiler/choice/Resolve.h"
 #include "ir/Headrace.h"
 #include "passes/InsertRecompute.h"
 #include "runtime/model/WeightLayout.h"

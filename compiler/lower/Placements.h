@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "compiler/lower/Candidate.h"
-#include "compiler/lower/ResolveGoal.h"
+#include "compiler/choice/Candidate.h"
+#include "compiler/choice/Resolve.h"
 #include "ir/Headrace.h"
 #include "passes/algorithms/LayOutArena.h"
 #include "runtime/model/WeightLayout.h"

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "compiler/lower/Candidate.h"
+#include "compiler/choice/Candidate.h"
 #include "runtime/core/Device.h"
 #include "runtime/job/JobFile.h"
 #include "runtime/model/ModelSpec.h"

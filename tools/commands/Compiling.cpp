@@ -6,8 +6,8 @@
 
 #include "absl/strings/str_join.h"
 #include "compiler/Compile.h"
+#include "compiler/choice/Resolve.h"
 #include "compiler/choose/policies/Policies.h"
-#include "compiler/lower/ResolveGoal.h"
 #include "runtime/base/FileIo.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "compiler/lower/Candidate.h"
+#include "compiler/choice/Candidate.h"
 
 namespace headrace::compiler {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/lower/Candidate.h"
+#include "compiler/choice/Candidate.h"
 
 #include <random>
 

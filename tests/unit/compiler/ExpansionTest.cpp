@@ -4,7 +4,7 @@
 //
 // Six layers of tinyLlama at batch 2 and context 512: 65 blocks of 4 KiB a layer, the scratch block included, 390 in
 // all. The tails go through two slots.
-#include "compiler/lower/KvExpansion.h"
+#include "compiler/choice/KvExpansion.h"
 
 #include <algorithm>
 #include <string>

@@ -8,7 +8,7 @@
 #include <map>
 #include <vector>
 
-#include "compiler/lower/ResolveGoal.h"
+#include "compiler/choice/Resolve.h"
 #include "kernels/Kernels.h"
 #include "runtime/model/ModelSpec.h"
 #include "tests/unit/compiler/Requests.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/lower/ResolveGoal.h"
+#include "compiler/choice/Resolve.h"
 
 #include <limits>
 

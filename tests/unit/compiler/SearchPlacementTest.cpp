@@ -9,7 +9,7 @@
 #include <numeric>
 
 #include "compiler/Compile.h"
-#include "compiler/lower/ResolveGoal.h"
+#include "compiler/choice/Resolve.h"
 #include "runtime/model/ModelSpec.h"
 #include "tests/unit/compiler/Requests.h"
 #include "gmock/gmock.h"

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "absl/status/status.h"
-#include "compiler/lower/CompileRequest.h"
+#include "compiler/choice/CompileRequest.h"
 
 namespace headrace::compiler {
 

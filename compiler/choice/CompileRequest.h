@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "compiler/lower/Candidate.h"
+#include "compiler/choice/Candidate.h"
 #include "runtime/cost/CostModel.h"
 #include "runtime/job/JobFile.h"
 

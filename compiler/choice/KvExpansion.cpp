@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/lower/KvExpansion.h"
+#include "compiler/choice/KvExpansion.h"
 
 #include <algorithm>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/lower/CheckStated.h"
+#include "compiler/choice/CheckStated.h"
 
 #include <algorithm>
 #include <optional>

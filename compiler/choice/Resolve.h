@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "compiler/lower/CompileRequest.h"
+#include "compiler/choice/CompileRequest.h"
 #include "kernels/IterationMeta.h"
 #include "runtime/cost/CostModel.h"
 

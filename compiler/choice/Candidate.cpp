@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/lower/Candidate.h"
+#include "compiler/choice/Candidate.h"
 
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "compiler/lower/Explain.h"
+#include "compiler/choice/AmountText.h"
 #include "passes/algorithms/RotationOf.h"
 #include "runtime/model/ModelSpec.h"
 #include "runtime/plan/Plan.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/lower/ResolveGoal.h"
+#include "compiler/choice/Resolve.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,7 +8,7 @@
 #include <tuple>
 
 #include "absl/strings/str_cat.h"
-#include "compiler/lower/KvExpansion.h"
+#include "compiler/choice/KvExpansion.h"
 #include "passes/algorithms/Residency.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/job/Expansion.h"
