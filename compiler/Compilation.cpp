@@ -56,7 +56,7 @@ absl::StatusOr<plan::Plan> Compilation::choose() {
           .candidates = split_ ? &*split_ : nullptr,
           .inOrder = split_ && !target_.kvResident,
           .smallest = !split_ && maySplit()
-                          ? std::function([this] { return caches_.least(policy_.candidates(inputs_)); })
+                          ? std::function([this] { return caches_.least(candidatesOf(policy_, inputs_)); })
                           : nullptr,
           .evaluate = [this](const Candidate &candidate, plan::Plan &plan, bool gaps) {
             return evaluate(candidate, plan, gaps);
@@ -119,7 +119,7 @@ absl::Status Compilation::chooseByLatency(std::vector<Attempt> &choices, size_t 
 }
 
 Compilation::Attempt Compilation::firstThatFits() {
-  Attempt choice{split_ ? *split_ : policy_.candidates(inputs_), 0};
+  Attempt choice{split_ ? *split_ : candidatesOf(policy_, inputs_), 0};
   if (packsAll_)
     return choice;
   while (choice.chosen + 1 < choice.candidates.size() && !family_.fits(choice.candidate(), target_.deviceMemory))
@@ -275,18 +275,22 @@ plan::Plan Compilation::emptyPlan() const {
   plan.goal.deviceMemory = target_.deviceMemory;
   plan.goal.batch = target_.sequences();
   plan.goal.context = target_.context;
-  plan.goal.kvTokens = target_.kvTokens * target_.miniBatches;
-  plan.miniBatches = static_cast<uint32_t>(target_.miniBatches);
+  plan.goal.miniBatches = target_.choice.miniBatches;
+  plan.goal.autoMiniBatches = false;
+  plan.goal.kvTokens = target_.kvTokens * target_.choice.miniBatches;
+  plan.miniBatches = static_cast<uint32_t>(target_.choice.miniBatches);
   plan.goal.kvDtype = target_.kv;
   plan.policy = request_.policy;
   plan.policy.name = std::string(policy_.name);
+  if (plan.policy.actShare) // what was found, where it was to be
+    plan.policy.actShare = target_.choice.act;
   plan.activationDtype = target_.activation;
   plan.kvDtype = target_.kv;
   plan.blockTokens = target_.blockTokens;
   plan.kvBlocks = target_.kvBlocks;
   plan.actBlocks = target_.actBlocks;
   plan.contextBlocks = target_.contextBlocks;
-  plan.actShare = target_.actShare;
+  plan.actShare = target_.choice.act;
   plan.metaLayout = target_.meta;
   plan.maxContext = target_.context;
   plan.deviceMemory = target_.deviceMemory;

@@ -98,7 +98,7 @@ absl::StatusOr<plan::Plan> Compilation::run() {
   if (target_.kvResident)
     return withWriteBack([this] {
       packsAll_ = false;
-      split_ = caches_.stated(policy_.candidates(inputs_), *target_.kvResident);
+      split_ = caches_.stated(candidatesOf(policy_, inputs_), *target_.kvResident);
       const std::vector<Candidate> stated = *split_;
       absl::StatusOr<plan::Plan> plan = choose();
       if (lacksDeviceMemory(plan.status()))
@@ -225,7 +225,7 @@ bool Compilation::maySplit() const {
 }
 
 absl::StatusOr<plan::Plan> Compilation::splitCaches(const absl::Status &whole) {
-  const std::vector<Candidate> all = policy_.candidates(inputs_);
+  const std::vector<Candidate> all = candidatesOf(policy_, inputs_);
   // Where objectives decide it may be another than the first that meets them.
   const auto most =
       static_cast<size_t>(request_.policy.placements.value_or(policy_.traits.byObjective ? kMostCompared : 1));

@@ -31,7 +31,7 @@ absl::StatusOr<plan::Plan> Compilation::swapCaches() {
                      ", what a kv_device_memory of ", *memory, " bytes holds of places of ", place));
   if (request_.model->layers <= model::kLeastKvPlaces)
     return choose(); // no fewer places than layers
-  const std::vector<Candidate> all = policy_.candidates(inputs_);
+  const std::vector<Candidate> all = candidatesOf(policy_, inputs_);
   if (!memory && !request_.policy.kvPlaces) { // all of it beside as many weights as there may be
     split_ = all;
     std::erase_if(*split_, [least = all.front().residency.weightsAway()](const Candidate &candidate) {
@@ -54,7 +54,7 @@ absl::StatusOr<plan::Plan> Compilation::swapCaches() {
 
 // One placement for each of several expansions, all with the same bytes of the device for KV.
 absl::StatusOr<plan::Plan> Compilation::swapByExpansion() {
-  const std::vector<Candidate> all = policy_.candidates(inputs_);
+  const std::vector<Candidate> all = candidatesOf(policy_, inputs_);
   const std::vector<PricedStep> steps = candidates_.pricedSteps();
   const auto visitsOf = [&](int64_t blocks) { return swapTimes(inputs_, steps, prices_, blocks).visits(); };
   const int64_t layers = request_.model->layers;

@@ -9,12 +9,14 @@
 #include "absl/strings/str_cat.h"
 #include "compiler/Compilation.h"
 #include "compiler/choice/CheckStated.h"
+#include "compiler/choice/Resolve.h"
 #include "compiler/choose/BestActShare.h"
 #include "compiler/choose/HybridShare.h"
 #include "compiler/choose/MiniBatchCount.h"
 #include "compiler/choose/policies/Policies.h"
 #include "compiler/emit/CheckKernels.h"
 #include "compiler/lower/Explain.h"
+#include "passes/algorithms/PickLayers.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/cost/CostModel.h"
 #include "runtime/job/Expansion.h"
@@ -57,7 +59,7 @@ absl::Status checkSplit(const CompileRequest &request, const Policy &policy) {
 }
 
 // What a policy that swaps layers' caches whole cannot be asked for.
-absl::Status checkSwapped(const CompileRequest &request, const Policy &policy) {
+absl::Status checkSwapped(const CompileRequest &request, const Choice &choice, const Policy &policy) {
   const model::Policy &asked = request.policy;
   const std::string name(policy.name);
   if (asked.startRule != model::StartRule::Eager)
@@ -71,9 +73,9 @@ absl::Status checkSwapped(const CompileRequest &request, const Policy &policy) {
   if (asked.residuals == model::Residuals::Host)
     return absl::InvalidArgumentError(absl::StrCat("policy.residuals = \"host\": expected \"device\": policy ", name,
                                                    " swaps caches through places, beside which residual streams stay"));
-  if (request.goal.miniBatches > 1)
-    return absl::InvalidArgumentError(absl::StrCat("goal.mini_batches = ", request.goal.miniBatches,
-                                                   ": expected 1: policy ", name, " swaps the caches of whole layers"));
+  if (choice.miniBatches > 1)
+    return absl::InvalidArgumentError(absl::StrCat("goal.mini_batches = ", choice.miniBatches, ": expected 1: policy ",
+                                                   name, " swaps the caches of whole layers"));
   return absl::OkStatus();
 }
 
@@ -104,27 +106,42 @@ absl::Status checkAct(const CompileRequest &request, const Policy &policy) {
                    " beside it: there are as many activation blocks in all placements, and they do not move"));
 }
 
-} // namespace
+// Placements that are stated say what they have alike, or leave it to the choice: that, with what they say.
+absl::StatusOr<Choice> commonOf(const std::vector<Candidate> &stated, Choice choice) {
+  if (stated.empty())
+    return choice;
+  const algorithms::Residency &first = stated.front().residency;
+  if (const std::vector<int32_t> away = first.actAway(); !away.empty())
+    choice.residency.setActAway(away);
+  if (first.residualsLeave())
+    choice.residency.residuals() = first.residuals();
+  for (const Candidate &candidate : stated) {
+    const algorithms::Residency &residency = candidate.residency;
+    if ((!residency.actAway().empty() && residency.actAway() != choice.residency.actAway()) ||
+        (residency.residualsLeave() && residency.residuals() != choice.residency.residuals()))
+      return absl::InvalidArgumentError(absl::StrCat("placement '", candidate.name,
+                                                     "': expected activation blocks and residual streams where the "
+                                                     "first placement has them"));
+  }
+  return choice;
+}
 
-namespace {
-
-absl::StatusOr<plan::Plan> compileStated(const CompileRequest &request) {
+absl::StatusOr<plan::Plan> compileStated(const CompileRequest &asked, const Choice &chosen) {
+  ASSIGN_OR_RETURN(choice, commonOf(asked.placements, chosen));
+  CompileRequest request = asked;
+  for (Candidate &candidate : request.placements)
+    candidate = alike(std::move(candidate), choice);
   ASSIGN_OR_RETURN(policy, policyFor(request.policy, request.goal));
   RETURN_IF_ERROR(checkPolicy(request.policy, request.goal));
   if (policy->traits.swapsLayers)
-    RETURN_IF_ERROR(checkSwapped(request, *policy));
+    RETURN_IF_ERROR(checkSwapped(request, choice, *policy));
   RETURN_IF_ERROR(checkAct(request, *policy));
   RETURN_IF_ERROR(checkSplit(request, *policy));
-  RETURN_IF_ERROR(checkStated(request, !policy->traits.swapsLayers));
+  RETURN_IF_ERROR(checkStated(request, choice, !policy->traits.swapsLayers));
   model::WeightLayout layout = model::layoutWeights(request.model);
-  for (const Candidate &candidate : request.placements) {
-    RETURN_IF_ERROR(checkCandidate(candidate, request.model, request.goal.miniBatches, layout));
-    if (candidate.residency.weights().ringBytes() > 0 && request.goal.miniBatches > 1)
-      return absl::InvalidArgumentError(
-          absl::StrCat("placement '", candidate.name, "': a ring beside ", request.goal.miniBatches,
-                       " mini-batches, each of which uses all of a layer: expected slots"));
-  }
-  ASSIGN_OR_RETURN(target, resolveGoal(request));
+  for (const Candidate &candidate : request.placements)
+    RETURN_IF_ERROR(checkCandidate(candidate, request.model, layout));
+  ASSIGN_OR_RETURN(target, resolve(request, choice));
   std::optional<cost::Roofline> roofline;
   const cost::CostModel &costs =
       request.costs ? *request.costs : roofline.emplace(request.model, request.hardware, target.activation, target.kv);
@@ -148,38 +165,42 @@ ShareTimes shareTimes(const plan::Plan &plan) {
 // of weights; where that gains little, all.
 constexpr double kSlotIsWorth = 1.0 / 16; // of the iteration: copies run beside the layer that they are not for
 
-absl::StatusOr<plan::Plan> compileWithHome(const CompileRequest &request) {
+absl::StatusOr<plan::Plan> compileWithHome(const CompileRequest &request, const Choice &choice) {
   const model::Policy &asked = request.policy;
-  absl::StatusOr<plan::Plan> plan = compileStated(request);
-  if (asked.actHome != model::ActHome::Auto || !asked.actShare || !asked.actShare->any() ||
-      !lacksDeviceMemory(plan.status()))
+  absl::StatusOr<plan::Plan> plan = compileStated(request, choice);
+  if (asked.actHome != model::ActHome::Auto || !choice.act.any() || !lacksDeviceMemory(plan.status()) ||
+      (!request.placements.empty() && !request.placements.front().residency.actAway().empty()))
     return plan;
   ASSIGN_OR_RETURN(policy, policyFor(asked, request.goal));
-  ASSIGN_OR_RETURN(target, resolveGoal(request));
+  ASSIGN_OR_RETURN(target, resolve(request, choice));
   if (!policy->traits.splitsCaches || asked.startRule != model::StartRule::Eager)
     return plan;
-  const uint64_t layerBytes = static_cast<uint64_t>(target.miniBatches) * target.actBytes;
+  const uint64_t layerBytes = static_cast<uint64_t>(target.choice.miniBatches) * target.actBytes;
   const int64_t layers = request.model->layers;
-  CompileRequest away = request;
-  away.actLayersAway = 0;
-  while (lacksDeviceMemory(plan.status()) && *away.actLayersAway < layers) {
+  const auto compileAway = [&](int64_t count) {
+    Choice away = choice;
+    away.residency.setActAway(algorithms::evenLayers(layers, count));
+    return compileStated(request, away);
+  };
+  int64_t away = 0; // layers
+  while (lacksDeviceMemory(plan.status()) && away < layers) {
     // What is missing, in layers: the slots that they go through take some of it back.
     const uint64_t least = lacksDeviceMemory(plan.status()).value_or(0);
     const uint64_t missing = least > target.deviceMemory ? least - target.deviceMemory : 1;
-    *away.actLayersAway = std::min(layers, *away.actLayersAway + static_cast<int64_t>((missing - 1) / layerBytes) + 1);
-    plan = compileStated(away);
+    away = std::min(layers, away + static_cast<int64_t>((missing - 1) / layerBytes) + 1);
+    plan = compileAway(away);
   }
   // One more slot, and what else is brought back before it.
   const model::WeightLayout layout = model::layoutWeights(request.model);
   const auto beside = [&](uint64_t bytes) {
-    return std::min(layers, *away.actLayersAway + static_cast<int64_t>((bytes - 1) / layerBytes) + 1);
+    return std::min(layers, away + static_cast<int64_t>((bytes - 1) / layerBytes) + 1);
   };
   const uint64_t slot = layout.layerBytes(0);
   const int64_t most = beside(slot + layout.totalBytes() - static_cast<uint64_t>(layers) * slot);
   const auto attempt = [&](int64_t more) { // by which part of it is the iteration shorter
     const uint64_t before = shareTimes(*plan).iterationNs;
-    away.actLayersAway = more;
-    absl::StatusOr<plan::Plan> other = compileStated(away);
+    away = more;
+    absl::StatusOr<plan::Plan> other = compileAway(away);
     if (!other.ok() || shareTimes(*other).iterationNs >= before)
       return 0.0;
     plan = std::move(other);
@@ -201,55 +222,56 @@ std::string lanesText(const ShareTimes &times, cost::Binding binding) {
   return absl::StrCat(times.linkNs > times.computeNs ? "the link" : "compute", " is the longer (", name, ")");
 }
 
-absl::StatusOr<plan::Plan> compileWithBestShare(const CompileRequest &request) {
-  const auto with = [&](int64_t part) { return model::actShareOf(part, kActShareParts - part); };
+absl::StatusOr<plan::Plan> compileWithBestShare(const CompileRequest &request, const Choice &choice) {
+  const auto with = [&](int64_t part) {
+    Choice tried = choice;
+    tried.act = model::actShareOf(part, kActShareParts - part);
+    if (tried.act.any() && request.policy.actHome == model::ActHome::Host)
+      tried.residency.setActAway(algorithms::evenLayers(request.model->layers, request.model->layers));
+    return tried;
+  };
   CompileRequest one = request;
   one.onPhase = nullptr;
   one.onPass = nullptr;
   std::map<int64_t, plan::Plan> plans;
   const auto timesOf = [&](int64_t part) -> absl::StatusOr<ShareTimes> {
-    one.policy.actShare = with(part);
-    ASSIGN_OR_RETURN(plan, compileWithHome(one));
+    ASSIGN_OR_RETURN(plan, compileWithHome(one, with(part)));
     return shareTimes(plans.emplace(part, std::move(plan)).first->second);
   };
   std::string algorithm1 = "Algorithm 1 was not asked: memory does not hold keys and values alone";
   const auto start = [&]() -> std::optional<int64_t> {
     if (!plans.contains(0))
       return std::nullopt;
-    const absl::StatusOr<HybridShare> share = hybridShare(request, roomOf(plans.at(0)));
+    const absl::StatusOr<HybridShare> share = hybridShare(request, choice, roomOf(plans.at(0)));
     algorithm1 =
         share.ok() ? explainHybridShare(*share) : absl::StrCat("Algorithm 1 has no answer: ", share.status().message());
     return share.ok() ? std::optional(share->partOf(kActShareParts)) : std::nullopt;
   };
-  ASSIGN_OR_RETURN(choice, bestActShare(timesOf, start));
-  plan::Plan plan = std::move(plans.at(choice.part));
+  ASSIGN_OR_RETURN(best, bestActShare(timesOf, start));
+  plan::Plan plan = std::move(plans.at(best.part));
   plans.clear();
-  if (request.onPhase || request.onPass) { // what is shown last is what was chosen
-    CompileRequest chosen = request;
-    chosen.policy.actShare = with(choice.part);
-    RETURN_IF_ERROR(compileWithHome(chosen).status());
-  }
+  if (request.onPhase || request.onPass) // what is shown last is what was chosen
+    RETURN_IF_ERROR(compileWithHome(request, with(best.part)).status());
   std::string tried;
-  for (const auto &[part, times] : choice.tried)
+  for (const auto &[part, times] : best.tried)
     if (times.ok())
-      absl::StrAppend(&tried, tried.empty() ? "" : ", ", model::actShareText(with(part)), " ",
+      absl::StrAppend(&tried, tried.empty() ? "" : ", ", model::actShareText(with(part).act), " ",
                       msText(times->iterationNs));
   const ShareTimes times = shareTimes(plan);
-  absl::StrAppend(&plan.reason, ". Activation blocks: the share of ", model::actShareText(with(choice.part)),
+  absl::StrAppend(&plan.reason, ". Activation blocks: the share of ", model::actShareText(with(best.part).act),
                   " takes the least of those tried (", tried, "); compute alone ", msText(times.computeNs),
-                  ", link alone ", msText(times.linkNs), ": ", lanesText(times, choice.binding));
+                  ", link alone ", msText(times.linkNs), ": ", lanesText(times, best.binding));
   absl::StrAppend(&plan.reason, ". ", algorithm1);
   return plan;
 }
 
-absl::StatusOr<plan::Plan> compileWithAnyShare(const CompileRequest &request) {
-  return request.policy.actShare && request.policy.actShare->isAuto() ? compileWithBestShare(request)
-                                                                      : compileWithHome(request);
+absl::StatusOr<plan::Plan> compileWithAnyShare(const CompileRequest &request, const Choice &choice) {
+  return request.policy.actShare && request.policy.actShare->isAuto() ? compileWithBestShare(request, choice)
+                                                                      : compileWithHome(request, choice);
 }
 
 absl::StatusOr<plan::Plan> compileWithBestMiniBatches(const CompileRequest &request, const Policy &policy) {
   CompileRequest one = request;
-  one.goal.autoMiniBatches = false;
   one.goal.miniBatches = 1;
   one.onPhase = nullptr;
   one.onPass = nullptr;
@@ -257,24 +279,27 @@ absl::StatusOr<plan::Plan> compileWithBestMiniBatches(const CompileRequest &requ
     one.goal.batch = one.buckets.sequences.empty() ? 1 : one.buckets.sequences.back();
   const absl::StatusOr<int64_t> packed = packedMiniBatches(one, policy); // where it does not tell, from 1 on
   std::map<int64_t, plan::Plan> plans;
+  const auto with = [&](int64_t count) {
+    Choice tried = askedChoice(one);
+    tried.miniBatches = count;
+    return tried;
+  };
   const auto timeOf = [&](int64_t count) -> absl::StatusOr<uint64_t> {
-    one.goal.miniBatches = count;
-    ASSIGN_OR_RETURN(plan, compileWithAnyShare(one));
+    ASSIGN_OR_RETURN(plan, compileWithAnyShare(one, with(count)));
     return shareTimes(plans.emplace(count, std::move(plan)).first->second).iterationNs;
   };
-  ASSIGN_OR_RETURN(choice,
-                   bestMiniBatches(policy.traits.swapsLayers ? 1 : *one.goal.batch, packed.value_or(1), timeOf));
+  ASSIGN_OR_RETURN(best, bestMiniBatches(policy.traits.swapsLayers ? 1 : *one.goal.batch, packed.value_or(1), timeOf));
   if (request.onPhase || request.onPass) { // what is shown last is what was chosen
     CompileRequest chosen = request;
-    chosen.policy.actShare = plans.at(choice.count).policy.actShare;
     chosen.goal = one.goal;
-    chosen.goal.miniBatches = choice.count;
-    RETURN_IF_ERROR(compileWithHome(chosen).status());
+    Choice of = with(best.count);
+    of.act = plans.at(best.count).actShare;
+    RETURN_IF_ERROR(compileWithHome(chosen, of).status());
   }
-  plan::Plan plan = std::move(plans.at(choice.count));
+  plan::Plan plan = std::move(plans.at(best.count));
   absl::StrAppend(&plan.reason, ". Mini-batches: the batch packs into ",
                   packed.ok() ? absl::StrCat(*packed) : absl::StrCat("none (", packed.status().message(), ")"), "; ",
-                  explainMiniBatches(choice));
+                  explainMiniBatches(best));
   return plan;
 }
 
@@ -303,7 +328,8 @@ absl::StatusOr<plan::Plan> compile(const CompileRequest &asked) {
       at.searching = true;
       asked.progress(at);
     };
-  return request.goal.autoMiniBatches ? compileWithBestMiniBatches(request, *policy) : compileWithAnyShare(request);
+  return request.goal.autoMiniBatches ? compileWithBestMiniBatches(request, *policy)
+                                      : compileWithAnyShare(request, askedChoice(request));
 }
 
 } // namespace headrace::compiler

@@ -171,11 +171,8 @@ struct ChooseHomes : impl::ChooseHomesBase<ChooseHomes> {
     iteration.setPhase(ir::Phase::Homes);
   }
 
-  // Of each cache: of all that there are, or as the residency has it.
-  int64_t blocksOfCaches() const {
-    const algorithms::Residency &chosen = residency;
-    return chosen.kvBlocks > 0 ? chosen.kvBlocks : kvBlocks;
-  }
+  // Of each cache, in this placement.
+  int64_t blocksOfCaches() const { return kvBlocksHere > 0 ? kvBlocksHere : kvBlocks; }
 
   void splitCaches(ir::IterationOp iteration) {
     const algorithms::Residency &chosen = residency;
@@ -193,8 +190,8 @@ struct ChooseHomes : impl::ChooseHomesBase<ChooseHomes> {
   // from a block on.
   mlir::LogicalResult check(ir::IterationOp iteration) {
     const algorithms::Residency &chosen = residency;
-    if (chosen.kvBlocks > kvBlocks)
-      return iteration.emitError() << "has " << chosen.kvBlocks << " blocks of each cache, there are "
+    if (kvBlocksHere > kvBlocks)
+      return iteration.emitError() << "has " << kvBlocksHere.getValue() << " blocks of each cache, there are "
                                    << kvBlocks.getValue();
     for (const algorithms::Extent &extent : chosen.away) {
       if (extent.of.kind == algorithms::MovableKind::Kv) {

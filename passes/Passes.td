@@ -51,6 +51,7 @@ def ChooseHomes : Headrace_IterationPass<"choose-homes"> {
   let options = [
     Headrace_ResidencyOption,
     Option<"kvBlocks", "kv-blocks", "int64_t", "0", "blocks that a cache has, the scratch block included; 0: none is split">,
+    Option<"kvBlocksHere", "kv-blocks-here", "int64_t", "0", "of them so many are in this placement; 0: all">,
     Option<"kvBlockBytes", "kv-block-bytes", "uint64_t", "0", "of a layer's cache">,
     Option<"kvMirror", "kv-mirror", "int64_t", "-1",
            "the first block that is away in any placement: rows from there on are written to the host; below 0: none">];

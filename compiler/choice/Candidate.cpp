@@ -83,7 +83,18 @@ Candidate placementOfUnits(const std::vector<int32_t> &units, uint64_t ringBytes
   return candidate;
 }
 
-absl::Status checkCandidate(const Candidate &candidate, const model::ModelSpec &spec, int64_t miniBatches,
+Candidate alike(Candidate candidate, const Choice &common) {
+  candidate.miniBatches = common.miniBatches;
+  candidate.act = common.act;
+  candidate.buckets = common.buckets;
+  if (std::vector<int32_t> away = common.residency.actAway(); away != candidate.residency.actAway())
+    candidate.residency.setActAway(away);
+  for (const algorithms::MovableKind kind : {algorithms::MovableKind::Act, algorithms::MovableKind::Residual})
+    candidate.residency.pool(kind) = common.residency.pool(kind);
+  return candidate;
+}
+
+absl::Status checkCandidate(const Candidate &candidate, const model::ModelSpec &spec,
                             const model::WeightLayout &layout) {
   const algorithms::Residency &residency = candidate.residency;
   const auto refuse = [&](auto &&...text) {
@@ -91,7 +102,7 @@ absl::Status checkCandidate(const Candidate &candidate, const model::ModelSpec &
   };
   if (candidate.interval < 0)
     return refuse("has interval ", candidate.interval);
-  if (const std::string contradiction = algorithms::contradictionIn(residency); !contradiction.empty())
+  if (const std::string contradiction = contradictionIn(candidate); !contradiction.empty())
     return refuse(contradiction);
   if (const std::optional<int64_t> block = residency.firstKvBlockAway()) {
     int64_t layers = 0;
@@ -102,7 +113,7 @@ absl::Status checkCandidate(const Candidate &candidate, const model::ModelSpec &
                     " layers and block ", *block);
   }
   if (residency.rotates()) {
-    const int64_t tails = spec.layers * miniBatches;
+    const int64_t tails = spec.layers * candidate.miniBatches;
     if (residency.kv().places() >= tails)
       return refuse("needs fewer places than the ", tails, " tails of caches that rotate through them, got ",
                     residency.kv().places(), ": nothing would move");
@@ -118,6 +129,8 @@ absl::Status checkCandidate(const Candidate &candidate, const model::ModelSpec &
   for (const algorithms::Extent &extent : residency.away) {
     if (extent.of.kind == algorithms::MovableKind::Kv && extent.space == algorithms::Space::Host)
       continue;
+    if (extent.of.kind == algorithms::MovableKind::Act && extent.isWhole() && extent.of.index < spec.layers)
+      continue;
     const int32_t unit = extent.of.index;
     if (extent.of.kind != algorithms::MovableKind::Weight || !extent.isWhole() ||
         extent.space != algorithms::Space::Host)
@@ -132,6 +145,9 @@ absl::Status checkCandidate(const Candidate &candidate, const model::ModelSpec &
     return refuse("a ring of ", ring, " bytes cannot hold a unit of ", largest);
   if (largest && !residency.weights().ringBytes() && !residency.weights().slots())
     return refuse("what is offloaded needs slots or a ring");
+  if (residency.weights().ringBytes() > 0 && candidate.miniBatches > 1)
+    return refuse("a ring beside ", candidate.miniBatches,
+                  " mini-batches, each of which uses all of a layer: expected slots");
   return absl::OkStatus();
 }
 

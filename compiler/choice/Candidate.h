@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A placement before it is compiled: a residency and what it is called.
+// A placement before it is compiled: a choice and what it is called.
 #pragma once
 
 #include <cstdint>
@@ -8,20 +8,25 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "passes/algorithms/Residency.h"
+#include "compiler/choice/Choice.h"
 #include "runtime/job/JobFile.h"
 #include "runtime/model/WeightLayout.h"
 
 namespace headrace::compiler {
 
-struct Candidate {
+struct Candidate : Choice {
   std::string name;
   int32_t interval = 0; // of every so many layers the last is away; 0: not an interval
-  algorithms::Residency residency;
 
-  bool offloadsNothing() const { return residency.nothingAway(); }
-  bool samePlacement(const Candidate &other) const { return residency == other.residency; } // whatever its name
+  // Of what placements differ by: weights and caches.
+  bool offloadsNothing() const { return residency.weightsAway().empty() && !residency.firstKvBlockAway(); }
+  bool samePlacement(const Choice &other) const {
+    return static_cast<const Choice &>(*this) == other;
+  } // whatever its name
 };
+
+// With all that the placements of a plan have alike: everything but weights, caches and blocks of caches.
+Candidate alike(Candidate candidate, const Choice &common);
 
 // What of a model a residency has off the device.
 struct Away {
@@ -44,8 +49,9 @@ std::vector<int32_t> unitsOfLayers(const model::WeightLayout &layout, const std:
 Candidate placementOfUnits(const std::vector<int32_t> &units, uint64_t ringBytes);
 
 // InvalidArgument unless a candidate that was not made here can be compiled: what is away are whole units that exist,
-// on the host, but for the tied head's; a ring holds the largest of them; and nothing contradicts itself.
-absl::Status checkCandidate(const Candidate &candidate, const model::ModelSpec &spec, int64_t miniBatches,
+// on the host, but for the tied head's, and whole layers' activation blocks; a ring holds the largest of them; and
+// nothing contradicts itself.
+absl::Status checkCandidate(const Candidate &candidate, const model::ModelSpec &spec,
                             const model::WeightLayout &layout);
 
 } // namespace headrace::compiler

@@ -47,7 +47,7 @@ absl::Status checkKvPlaces(int64_t places, bool rotates, const model::ModelSpec 
 
 } // namespace
 
-absl::Status checkStated(const CompileRequest &request, bool rotates) {
+absl::Status checkStated(const CompileRequest &request, const Choice &choice, bool rotates) {
   const model::Policy &policy = request.policy;
   const model::ModelSpec &model = request.model;
   if (policy.placements && (*policy.placements < 1 || *policy.placements > model::kMaxPlacements))
@@ -65,9 +65,8 @@ absl::Status checkStated(const CompileRequest &request, bool rotates) {
   if (policy.slots && (*policy.slots < 1 || *policy.slots > model.layers + 1))
     return refuse("policy.slots", *policy.slots, absl::StrCat("1 to ", model.layers + 1));
   if (policy.kvPlaces)
-    if (absl::Status status =
-            checkKvPlaces(*policy.kvPlaces, rotates, model,
-                          std::clamp<int64_t>(request.goal.miniBatches, 1, kernels::kMostMiniBatches));
+    if (absl::Status status = checkKvPlaces(*policy.kvPlaces, rotates, model,
+                                            std::clamp<int64_t>(choice.miniBatches, 1, kernels::kMostMiniBatches));
         !status.ok())
       return status;
   if (policy.kvPlaces && policy.residuals == model::Residuals::Host)

@@ -36,10 +36,9 @@ struct CompileRequest {
   model::Buckets buckets;                 // empty lists get defaults from the goal
   const cost::CostModel *costs = nullptr; // null: the roofline over `hardware`
   // If not empty, the plan has exactly these placements, whatever the policies say; none of them is changed to fit the
-  // budget. What `checkCandidate` refuses is an InvalidArgument.
+  // budget. Of activation blocks and residual streams they are as the policies say, or all as the first one says. What
+  // `checkCandidate` refuses is an InvalidArgument.
   std::vector<Candidate> placements;
-  // Of policy.act_home "auto": so many layers' activation blocks are at home on the host. Unset: none.
-  std::optional<int64_t> actLayersAway;
   // Called with the IR's text after each phase ("model", "homes", "movement", "lanes", "offsets") of each schedule, if
   // set.
   std::function<void(std::string_view schedule, std::string_view phase, std::string_view text)> onPhase;

@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "compiler/choice/KvExpansion.h"
-#include "passes/algorithms/Residency.h"
+#include "passes/algorithms/PickLayers.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/job/Expansion.h"
 #include "runtime/model/ModelSpec.h"
@@ -77,18 +77,18 @@ absl::Status checkObjectives(const model::Goal &goal) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<int64_t> resolveMiniBatches(const CompileRequest &request) {
-  const int64_t count = request.goal.miniBatches;
+absl::Status checkMiniBatches(const CompileRequest &request, const Choice &choice) {
+  const int64_t count = choice.miniBatches;
   if (count < 1 || count > kernels::kMostMiniBatches)
     return refuse("goal.mini_batches", count, absl::StrCat("1 to ", kernels::kMostMiniBatches));
   if (count == 1)
-    return count;
+    return absl::OkStatus();
   // Buckets are of one mini-batch.
   const int64_t batch =
-      request.goal.batch.value_or(request.buckets.sequences.empty() ? 1 : count * request.buckets.sequences.back());
+      request.goal.batch.value_or(choice.buckets.sequences.empty() ? 1 : count * choice.buckets.sequences.back());
   if (batch % count != 0)
     return refuse("goal.mini_batches", count, absl::StrCat("a divisor of the batch of ", batch));
-  return count;
+  return absl::OkStatus();
 }
 
 // A block of a cache; may be more than 64 bits hold.
@@ -152,10 +152,9 @@ absl::Status shareKv(const CompileRequest &request, Target &target) {
 
 // Some of the blocks keep activations, the others keys and values.
 absl::Status resolveAct(const CompileRequest &request, Target &target) {
-  target.actShare = *request.policy.actShare;
   target.contextBlocks = target.kvBlocks - 1;
   const model::BlocksOfKinds blocks =
-      model::blocksOfKinds(target.actShare, target.contextBlocks, target.batch, target.meta.maxBlocksPerSequence);
+      model::blocksOfKinds(target.choice.act, target.contextBlocks, target.batch, target.meta.maxBlocksPerSequence);
   target.kvBlocks = blocks.kv + 1;
   target.actBlocks = blocks.act;
   target.meta.firstActBlock = target.kvBlocks;
@@ -166,8 +165,6 @@ absl::Status resolveAct(const CompileRequest &request, Target &target) {
     return refuse("goal.kv_tokens", target.kvTokens,
                   absl::StrCat("activation blocks of at most ", kMostBytes, " bytes"));
   target.actBytes = model::alignUp(static_cast<uint64_t>(bytes));
-  target.actLayersAway =
-      request.policy.actHome == model::ActHome::Host ? request.model->layers : request.actLayersAway.value_or(0);
   return absl::OkStatus();
 }
 
@@ -179,7 +176,7 @@ absl::Status resolveKv(const CompileRequest &request, Target &target) {
   if (goal.blockTokens < 1 || goal.blockTokens > 4096)
     return refuse("goal.block_tokens", goal.blockTokens, "1 to 4096");
   const int64_t blocksPerSequence = (target.context + goal.blockTokens - 1) / goal.blockTokens;
-  const int64_t shares = target.miniBatches; // of the tokens
+  const int64_t shares = target.choice.miniBatches; // of the tokens
   if (goal.kvTokens && *goal.kvTokens / shares < target.context)
     return refuse("goal.kv_tokens", *goal.kvTokens,
                   absl::StrCat("at least ", shares == 1 ? "one sequence" : absl::StrCat(shares, " sequences"),
@@ -202,7 +199,7 @@ absl::Status resolveKv(const CompileRequest &request, Target &target) {
   const bool host = request.hardware.kind == model::DeviceKind::Host;
   target.activation = host ? model::DType::F32 : spec.dtype;
   target.kv = goal.kvDtype.value_or(host ? model::DType::F32 : spec.dtype);
-  if (request.policy.actShare && request.policy.actShare->any())
+  if (target.choice.act.any())
     RETURN_IF_ERROR(resolveAct(request, target));
   if (goal.expansion && goal.kvDeviceMemory) {
     RETURN_IF_ERROR(expandKv(request, target));
@@ -238,21 +235,23 @@ void resolveGrowth(const CompileRequest &request, Target &target) {
 }
 
 // The buckets that the plan has variants for.
-absl::Status resolveBuckets(const model::Buckets &buckets, Target &target) {
+absl::Status resolveBuckets(Target &target) {
+  model::Buckets &buckets = target.choice.buckets;
   const int64_t mostTokens = std::min({target.kvTokens, target.batch * target.context, kLargestMixedBucket});
-  const std::vector<int64_t> sequences = buckets.sequences.empty() ? powersOfTwo(1, target.batch) : buckets.sequences;
-  const std::vector<int64_t> contexts =
-      buckets.contexts.empty() ? powersOfTwo(std::min(kSmallestContextBucket, target.context), target.context)
-                               : buckets.contexts;
-  const std::vector<int64_t> tokens = buckets.newTokens.empty()
-                                          ? powersOfTwo(std::min(kSmallestMixedBucket, mostTokens), mostTokens)
-                                          : buckets.newTokens;
+  std::vector<int64_t> &sequences = buckets.sequences, &contexts = buckets.contexts, &tokens = buckets.newTokens;
+  if (sequences.empty())
+    sequences = powersOfTwo(1, target.batch);
+  if (contexts.empty())
+    contexts = powersOfTwo(std::min(kSmallestContextBucket, target.context), target.context);
+  if (tokens.empty())
+    tokens = powersOfTwo(std::min(kSmallestMixedBucket, mostTokens), mostTokens);
   if (tokens.back() > target.kvTokens)
     return refuse("buckets.new_tokens", tokens.back(),
                   absl::StrCat("at most the ", target.kvTokens, " tokens that the KV cache holds"));
 
   const auto actRows = [&](int64_t s, int64_t c) {
-    return std::min(target.actBlocks * target.blockTokens, s * model::actRows(target.actShare, target.blockTokens, c));
+    return std::min(target.actBlocks * target.blockTokens,
+                    s * model::actRows(target.choice.act, target.blockTokens, c));
   };
   for (int64_t s : sequences)
     for (int64_t c : contexts)
@@ -301,43 +300,51 @@ uint64_t Target::historyOf(int64_t blocks) const {
 }
 
 uint64_t Target::leastMemoryFor(uint64_t bytes, int64_t layers) const {
-  const uint64_t rest = bytes - static_cast<uint64_t>(miniBatches) * historyBytes;
+  const uint64_t rest = bytes - static_cast<uint64_t>(choice.miniBatches) * historyBytes;
   for (uint64_t memory = 0;;) {
-    const uint64_t needed = rest + static_cast<uint64_t>(miniBatches) * historyOf(mostBlocksIn(memory, layers));
+    const uint64_t needed = rest + static_cast<uint64_t>(choice.miniBatches) * historyOf(mostBlocksIn(memory, layers));
     if (needed <= memory)
       return memory;
     memory = needed;
   }
 }
 
-std::vector<int32_t> Target::actAway(int64_t layers) const {
-  std::vector<int32_t> away;
-  for (int64_t layer = 0; layer < layers; ++layer)
-    if ((layer + 1) * actLayersAway / layers > layer * actLayersAway / layers)
-      away.push_back(static_cast<int32_t>(layer));
-  return away;
-}
-
 uint64_t Target::residualBytes(int64_t hidden) const {
   return model::alignUp(static_cast<uint64_t>(meta.maxTokens) * static_cast<uint64_t>(hidden) * sizeof(float));
 }
 
-absl::StatusOr<Target> resolveGoal(const CompileRequest &request) {
+Choice askedChoice(const CompileRequest &request) {
+  Choice choice;
+  choice.miniBatches = request.goal.miniBatches;
+  choice.buckets = request.buckets;
+  if (request.policy.residuals == model::Residuals::Host)
+    choice.residency.residuals().setSlots(algorithms::kResidualSlots);
+  const std::optional<model::ActShare> &share = request.policy.actShare;
+  if (!share || share->isAuto())
+    return choice;
+  choice.act = *share;
+  if (share->any() && request.policy.actHome == model::ActHome::Host)
+    choice.residency.setActAway(algorithms::evenLayers(request.model->layers, request.model->layers));
+  return choice;
+}
+
+absl::StatusOr<Target> resolve(const CompileRequest &request) { return resolve(request, askedChoice(request)); }
+
+absl::StatusOr<Target> resolve(const CompileRequest &request, const Choice &choice) {
   const model::ModelSpec &spec = request.model;
   const model::Goal &goal = request.goal;
-  const model::Buckets &buckets = request.buckets;
+  const model::Buckets &buckets = choice.buckets;
   RETURN_IF_ERROR(checkBuckets("buckets.new_tokens", buckets.newTokens, kMostTokens));
   RETURN_IF_ERROR(checkBuckets("buckets.sequences", buckets.sequences, kMostSequences));
   RETURN_IF_ERROR(checkBuckets("buckets.contexts", buckets.contexts, spec.longestContext()));
   RETURN_IF_ERROR(checkObjectives(goal));
 
   Target target;
-  ASSIGN_OR_RETURN(miniBatches, resolveMiniBatches(request));
-  target.miniBatches = miniBatches;
-  target.residualsLeave = request.policy.residuals == model::Residuals::Host;
+  target.choice = choice;
+  RETURN_IF_ERROR(checkMiniBatches(request, choice));
   std::optional<int64_t> ofOne = goal.batch;
-  if (ofOne && miniBatches > 1)
-    ofOne = *ofOne / miniBatches;
+  if (ofOne)
+    ofOne = *ofOne / choice.miniBatches;
   ASSIGN_OR_RETURN(batch, settle("goal.batch", ofOne, "buckets.sequences", buckets.sequences, 1, kMostSequences));
   target.batch = batch;
   if (goal.context && *goal.context > spec.longestContext())
@@ -356,7 +363,7 @@ absl::StatusOr<Target> resolveGoal(const CompileRequest &request) {
   if (target.deviceMemory == 0)
     return refuse("goal.device_memory", 0, "a positive number of bytes");
   resolveGrowth(request, target);
-  RETURN_IF_ERROR(resolveBuckets(buckets, target));
+  RETURN_IF_ERROR(resolveBuckets(target));
   return target;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// From what a user asks for to numbers: the goal's defaults filled in, contradictions refused by name, and the buckets
-// (variant keys without their placement) that the plan is to have.
+// From what a user asks for and a choice to numbers: defaults filled in, contradictions refused by name, and the
+// buckets (variant keys without their placement) that the plan is to have.
 //
 //   decode   tokens = sequences     one row a sequence: one for each sequence bucket and context bucket
 //   mixed    tokens > sequences     prefill, alone or beside decoding: for each token bucket and context bucket once
@@ -22,9 +22,8 @@ namespace headrace::compiler {
 // A goal with every figure decided.
 // What is said of sequences, tokens and blocks is of one mini-batch.
 struct Target {
+  Choice choice;     // what all placements have alike, with sizes of buckets
   int64_t batch = 0; // sequences
-  int64_t miniBatches = 1;
-  bool residualsLeave = false; // of each mini-batch, between layers
   int64_t context = 0;
   int64_t kvTokens = 0;
   int64_t blockTokens = 0;
@@ -37,9 +36,7 @@ struct Target {
   // Activation blocks of each layer and mini-batch, behind the KV blocks in tables; blocks of both kinds that may be in
   // use; and a layer's bytes of them. 0: none.
   int64_t actBlocks = 0, contextBlocks = 0;
-  model::ActShare actShare;
   uint64_t actBytes = 0;
-  int64_t actLayersAway = 0; // so many layers' are at home on the host, evenly spread
   // Where memory for KV is stated: the blocks that are on the device, the scratch block included; all where unset.
   std::optional<int64_t> kvResident;
   // What all KV may take of the device, what moves through it included, where an expansion is stated.
@@ -57,18 +54,20 @@ struct Target {
   // The least device memory for what takes `bytes` beside the history of this one: with less memory caches grow to
   // fewer blocks, with more to more.
   uint64_t leastMemoryFor(uint64_t bytes, int64_t layers) const;
-  std::vector<int32_t> actAway(int64_t layers) const; // which layers', ascending
-  uint64_t residualBytes(int64_t hidden) const;       // of a mini-batch, of the largest iteration: F32 on every device
-  // Whether what an iteration makes leaves the device: under the rule eager only.
-  bool movesBack() const { return residualsLeave || actLayersAway > 0; }
-  int64_t sequences() const { return batch * miniBatches; }               // of all mini-batches
-  int64_t mostSampled() const { return meta.maxSequences * miniBatches; } // rows of an iteration, at most
-  int64_t caches(int64_t layers) const { return layers * miniBatches; }
+  uint64_t residualBytes(int64_t hidden) const; // of a mini-batch, of the largest iteration: F32 on every device
+  int64_t sequences() const { return batch * choice.miniBatches; }               // of all mini-batches
+  int64_t mostSampled() const { return meta.maxSequences * choice.miniBatches; } // rows of an iteration, at most
+  int64_t caches(int64_t layers) const { return layers * choice.miniBatches; }
 
   // The largest of each, over a list that is not empty.
   static cost::Bucket limits(const std::vector<cost::Bucket> &buckets);
 };
 
-absl::StatusOr<Target> resolveGoal(const CompileRequest &request);
+// What a request says itself of what a search may vary; what it leaves open is as by default: one mini-batch, no
+// activation blocks, or these on the device.
+Choice askedChoice(const CompileRequest &request);
+
+absl::StatusOr<Target> resolve(const CompileRequest &request, const Choice &choice);
+absl::StatusOr<Target> resolve(const CompileRequest &request); // with what it asks for
 
 } // namespace headrace::compiler

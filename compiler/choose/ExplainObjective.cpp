@@ -107,12 +107,13 @@ std::string explainMissed(const model::ModelSpec &spec, const Target &target, co
   if (goal.sloFactor && (minima.decode.missed || minima.mixed.missed)) {
     const ClassMinimum &worst = minima.decode.factor >= minima.mixed.factor ? minima.decode : minima.mixed;
     add(absl::StrCat("the minimum slo_factor is ", factorText(worst.factor), " at this memory (",
-                     bucketText(*worst.bucket, target.miniBatches), " with ", describe(*worst.candidate, spec), ")"));
+                     bucketText(*worst.bucket, target.choice.miniBatches), " with ", describe(*worst.candidate, spec),
+                     ")"));
   } else if (!goal.sloFactor) {
     for (const auto &[name, minimum] : {std::pair("TTFT", &minima.mixed), std::pair("TPOT", &minima.decode)})
       if (minimum->missed)
         add(absl::StrCat("the minimum ", name, " is ", model::durationText(minimum->ns), " at this memory (",
-                         bucketText(*minimum->bucket, target.miniBatches), " with ",
+                         bucketText(*minimum->bucket, target.choice.miniBatches), " with ",
                          describe(*minimum->candidate, spec), ")"));
   }
   const std::string these = goal.sloFactor           ? "this factor"

@@ -87,7 +87,7 @@ std::string explainExpansions(const std::vector<Candidate> &swaps, int64_t layer
     each.push_back(
         absl::StrCat(absl::StrFormat("%.2f", static_cast<double>(layers) / static_cast<double>(places)), " (",
                      residency.kv().fifo() ? absl::StrCat(places, " places") : std::string("all on the device"), ", ",
-                     residency.kvBlocks, each.empty() ? " blocks a layer)" : ")"));
+                     swap.kvBlocks, each.empty() ? " blocks a layer)" : ")"));
   }
   return absl::StrCat("Expansion is found while the plan runs, among ", absl::StrJoin(each, ", "));
 }

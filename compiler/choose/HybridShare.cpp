@@ -46,7 +46,7 @@ public:
   Sampler(const CompileRequest &request, const Target &target, const cost::CostModel &costs,
           const std::vector<PricedStep> &steps)
       : bucket_(Target::limits(target.decode)), costs_(costs), sites_(countedSites(steps)),
-        layers_(static_cast<double>(request.model->layers * target.miniBatches)),
+        layers_(static_cast<double>(request.model->layers * target.choice.miniBatches)),
         beside_(std::max(1.0, costs.interference().computeFactor)) {}
 
   const cost::Bucket &bucket() const { return bucket_; }
@@ -142,20 +142,20 @@ int64_t HybridShare::partOf(int64_t parts) const {
   return blocks == 0 ? 0 : (2 * parts * batch.blocks.act() + blocks) / (2 * blocks);
 }
 
-absl::StatusOr<HybridShare> hybridShare(const CompileRequest &request, const HybridRoom &room) {
-  CompileRequest half = request; // has steps of both kinds
-  half.policy.actShare = model::actShareOf(1, 1);
-  half.policy.actHome = model::ActHome::Auto;
-  half.actLayersAway.reset();
-  half.onPhase = nullptr;
-  half.onPass = nullptr;
-  ASSIGN_OR_RETURN(target, resolveGoal(half));
+absl::StatusOr<HybridShare> hybridShare(const CompileRequest &request, const Choice &choice, const HybridRoom &room) {
+  CompileRequest silent = request;
+  silent.onPhase = nullptr;
+  silent.onPass = nullptr;
+  Choice half = choice; // has steps of both kinds
+  half.act = model::actShareOf(1, 1);
+  half.residency.setActAway({});
+  ASSIGN_OR_RETURN(target, resolve(request, half));
   std::optional<cost::Roofline> roofline;
   const cost::CostModel &costs =
       request.costs ? *request.costs : roofline.emplace(request.model, request.hardware, target.activation, target.kv);
   const model::WeightLayout layout = model::layoutWeights(request.model);
   Prices prices(costs);
-  Sampler sampler(half, target, costs, CandidateCompiler(half, target, layout, prices).pricedSteps());
+  Sampler sampler(silent, target, costs, CandidateCompiler(silent, target, layout, prices).pricedSteps());
 
   const int64_t layers = request.model->layers, blockTokens = target.blockTokens;
   HybridShare share;
@@ -169,11 +169,11 @@ absl::StatusOr<HybridShare> hybridShare(const CompileRequest &request, const Hyb
   ASSIGN_OR_RETURN(kvGen, sampler.compute("recomputed KV", true));
   ASSIGN_OR_RETURN(forward, sampler.compute("the forward pass", false));
   one.loadKv = loadKv, one.loadAct = loadAct, one.kvGen = kvGen, one.forward = forward;
-  share.times = cost::overMiniBatches(one, target.miniBatches);
+  share.times = cost::overMiniBatches(one, target.choice.miniBatches);
 
   share.blocksPerSequence = (sampler.bucket().context + blockTokens - 1) / blockTokens;
   share.blocks =
-      target.miniBatches * std::min(target.contextBlocks, sampler.bucket().sequences * share.blocksPerSequence);
+      target.choice.miniBatches * std::min(target.contextBlocks, sampler.bucket().sequences * share.blocksPerSequence);
   const cost::HostCapacity host = hostOf(request, room, share.block);
   share.actDevice = room.deviceBytes / host.block.act;
   if (const auto printed = cost::allocatePrinted(share.times, share.actDevice, host); printed.ok())

@@ -47,9 +47,9 @@ struct HybridShare {
   int64_t partOf(int64_t parts) const;
 };
 
-// Largest decode bucket; whatever share `request` asks for. Errors are fitLine()'s and bestSplit()'s: prices that are
+// Largest decode bucket; whatever share `choice` has. Errors are fitLine()'s and bestSplit()'s: prices that are
 // no lines, blocks that fit nowhere.
-absl::StatusOr<HybridShare> hybridShare(const CompileRequest &request, const HybridRoom &room);
+absl::StatusOr<HybridShare> hybridShare(const CompileRequest &request, const Choice &choice, const HybridRoom &room);
 
 // "Algorithm 1 over the host's memory: as printed 9000 ACT and 6000 KV blocks (0.60), corrected 8000 ACT and 7000 KV
 // blocks (0.53: balanced); over this batch, corrected: 2200 ACT and 1896 KV blocks (0.54: balanced), 700 of ACT and 0

@@ -54,7 +54,7 @@ absl::StatusOr<std::vector<Candidate>> LatencyChoice::choose(size_t most, uint64
   problem.gaps = gapsCount();
   problem.apart = apart_;
   const PolicyInputs inputs{*in_.request, *in_.target, *in_.layout, *in_.family, in_.steps};
-  problem.candidates = in_.candidates != nullptr ? *in_.candidates : in_.policy->candidates(inputs);
+  problem.candidates = in_.candidates != nullptr ? *in_.candidates : candidatesOf(*in_.policy, inputs);
   problem.inOrder = in_.inOrder;
   problem.splitCaches = in_.candidates != nullptr;
   problem.smallest = in_.smallest;
@@ -167,9 +167,11 @@ std::vector<uint64_t> LatencyChoice::copiesOf(const Candidate &candidate) const 
 
 absl::Status LatencyChoice::setBuckets() {
   plan::Plan resident = in_.empty;
-  const absl::StatusOr<Evaluation> none = in_.evaluate(Candidate{"none"}, resident, /*gaps=*/false);
-  if (!none.ok())
-    return none.status();
+  Candidate none = alike({}, in_.target->choice);
+  none.name = "none";
+  const absl::StatusOr<Evaluation> played = in_.evaluate(none, resident, /*gaps=*/false);
+  if (!played.ok())
+    return played.status();
   uint64_t layerTransferNs = 0;
   const auto firstUnit = static_cast<size_t>(in_.layout->layerUnit(0, model::UnitRole::Qkv));
   for (size_t unit = firstUnit; unit < firstUnit + model::kUnitsPerLayer; ++unit)
@@ -179,7 +181,7 @@ absl::Status LatencyChoice::setBuckets() {
     Objective objective;
     objective.bucket = {v.newTokens, v.sequences, v.context, plan::actRows(resident, v)};
     objective.decode = resident.schedules[v.schedule].iterationClass == plan::IterationClass::Decode;
-    objective.residentNs = none->predictedNs[i];
+    objective.residentNs = played->predictedNs[i];
     objective.sloNs = objectiveNs(in_.request->goal, objective.decode, objective.residentNs);
     objective.layerComputeNs = layerComputeNs(resident, v);
     objective.layerTransferNs = layerTransferNs;
@@ -263,7 +265,7 @@ LatencyChoice::chain(const Objective &bucket, const std::vector<RangeStep> &step
 // of several mini-batches each uses all of a layer.
 bool LatencyChoice::searches() const {
   const model::Policy &asked = in_.request->policy;
-  return traits_.searchesUnits && in_.candidates == nullptr && !asked.slots && in_.request->goal.miniBatches == 1 &&
+  return traits_.searchesUnits && in_.candidates == nullptr && !asked.slots && in_.target->choice.miniBatches == 1 &&
          asked.offloadHead != model::AutoOnOff::On &&
          !(in_.request->model->tiedEmbeddings && asked.offloadEmbedding == model::AutoOnOff::On);
 }

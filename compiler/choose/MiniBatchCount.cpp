@@ -22,10 +22,10 @@ constexpr int64_t kWeightSlots = 2; // of layers that are brought
 
 } // namespace
 
-absl::StatusOr<int64_t> packedMiniBatches(const CompileRequest &asked, const Policy &policy) {
-  CompileRequest request = asked;
-  request.buckets.sequences.clear();
-  ASSIGN_OR_RETURN(target, resolveGoal(request));
+absl::StatusOr<int64_t> packedMiniBatches(const CompileRequest &request, const Policy &policy) {
+  Choice one = askedChoice(request);
+  one.buckets.sequences.clear();
+  ASSIGN_OR_RETURN(target, resolve(request, one));
   const model::WeightLayout layout = model::layoutWeights(request.model);
   const int64_t layers = request.model->layers;
   const uint64_t slots = kWeightSlots * layout.layerBytes(0);
@@ -40,7 +40,7 @@ absl::StatusOr<int64_t> packedMiniBatches(const CompileRequest &asked, const Pol
   HybridRoom alone; // every layer is brought
   alone.loadWeightsNs = static_cast<double>(layers) * static_cast<double>(costs.copyNs(layout.layerBytes(0), true));
   alone.weightBytes = static_cast<int64_t>(layout.totalBytes());
-  ASSIGN_OR_RETURN(share, hybridShare(request, alone));
+  ASSIGN_OR_RETURN(share, hybridShare(request, one, alone));
 
   // What is asked for is kept; where that is left open, what balances the batch.
   const std::optional<model::ActShare> &ratio = request.policy.actShare;

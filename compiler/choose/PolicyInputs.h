@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a policy makes its candidates of.
+// What a policy makes its candidates of, and these.
 #pragma once
 
 #include <vector>
 
 #include "compiler/choice/CompileRequest.h"
 #include "compiler/choose/ChoosePlacement.h"
+#include "compiler/choose/Policy.h"
 #include "compiler/lower/Placements.h"
 #include "compiler/lower/Prices.h"
 
@@ -20,5 +21,8 @@ struct PolicyInputs {
   const PlacementFamily &family;
   const std::vector<PricedStep> &steps; // of an iteration with nothing offloaded
 };
+
+// With what all placements have alike.
+std::vector<Candidate> candidatesOf(const Policy &policy, const PolicyInputs &inputs);
 
 } // namespace headrace::compiler

@@ -182,7 +182,7 @@ SearchedPlacement described(const SearchRequest &request, const PlacementProblem
   for (const uint32_t unit : placed.units)
     units.push_back(asked.units[unit]);
   const bool nothing = units.empty();
-  found.candidate = placementOfUnits(units, placed.ringBytes);
+  found.candidate = alike(placementOfUnits(units, placed.ringBytes), request.target->choice);
   algorithms::Wrap &wrap = found.candidate.residency.wrap;
   if (embeddingAway(request)) {
     units.push_back(request.layout->embeddingUnit());

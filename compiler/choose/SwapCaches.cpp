@@ -117,7 +117,7 @@ std::vector<Candidate> swapsByExpansion(const PolicyInputs &inputs, const Candid
   if (const int64_t blocks = blocksOf(layers); blocks >= least) {
     found.push_back(weights);
     found.back().name += ", all KV on the device";
-    found.back().residency.kvBlocks = blocks;
+    found.back().kvBlocks = blocks;
   }
   // From this number on a placement is worth having.
   double wanted = static_cast<double>(std::max(least, blocksOf(layers)));
@@ -131,7 +131,7 @@ std::vector<Candidate> swapsByExpansion(const PolicyInputs &inputs, const Candid
     if (const std::optional<algorithms::SwapVisits> begun = shortCycle(layers, places, visitsOf(blocks))) {
       found.push_back(swapped(weights, layers, places, *begun));
       found.back().name += absl::StrCat(", ", places, " places");
-      found.back().residency.kvBlocks = blocks;
+      found.back().kvBlocks = blocks;
       wanted = static_cast<double>(blocks);
     }
     if (last && !found.empty())

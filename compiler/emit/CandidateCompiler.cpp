@@ -69,7 +69,7 @@ std::vector<MemoryUse> CandidateCompiler::memoryUses() {
   for (ir::IterationOp iteration : module->getOps<ir::IterationOp>()) {
     // Made by lowering: it has layers and streams.
     (void)passes::insertRecompute(iteration, recomputeAmounts(lowerOptions(iteration.getIterationClass())));
-    if (target_.residualsLeave)
+    if (target_.choice.residency.residualsLeave())
       (void)passes::spillResiduals(iteration);
     uses.push_back(memoryUseOf(iteration));
   }
@@ -101,9 +101,8 @@ absl::StatusOr<Placed> CandidateCompiler::place(const Candidate &candidate, cons
 PipelineOptions CandidateCompiler::optionsOf(const Candidate &candidate, const Where &where) {
   PipelineOptions options;
   options.residency = candidate.residency;
-  options.residency.residuals().setSlots(target_.residualsLeave ? algorithms::kResidualSlots : 0);
-  options.residency.setActAway(target_.actAway(request_.model->layers));
   options.kv = where.host->kv;
+  options.kvBlocks = candidate.kvBlocks;
   options.onHost = where.host->at;
   if (target_.actBlocks > 0)
     options.recompute = [this](ir::IterationOp iteration) {
@@ -145,7 +144,7 @@ absl::Status CandidateCompiler::addTo(plan::Plan &plan, PlanEmitter &emitter, Pl
   plan::Placement described;
   described.name = candidate.name;
   described.interval = candidate.interval;
-  described.kvBlocks = candidate.residency.kvBlocks;
+  described.kvBlocks = candidate.kvBlocks;
   const Away away = awayOf(candidate.residency, request_.model);
   described.offloadedLayers = static_cast<int32_t>(away.layers);
   described.offloadsEmbedding = away.embedding;

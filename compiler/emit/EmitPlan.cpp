@@ -292,7 +292,7 @@ PlanEmitter::PlanEmitter(const model::WeightLayout &layout, const Target &target
   io("sampled", plan.miniBatches * ids(target.meta.maxSequences), plan::Io::Sampled);
   io("output", ids(target.mostSampled()), plan::Io::Output);
   io("history", plan.miniBatches * target.historyBytes, plan::Io::History);
-  for (uint32_t i = 0; i < plan.miniBatches && target.residualsLeave; ++i)
+  for (uint32_t i = 0; i < plan.miniBatches && target.choice.residency.residualsLeave(); ++i)
     plan.buffers.push_back({plan::residualName(i, plan.miniBatches), plan::BufferKind::Residual, -1,
                             target.residualBytes(plan.model->hidden), i});
   plan.states.emplace_back();

@@ -34,14 +34,14 @@ HostLayout layOutHost(const std::vector<const Candidate *> &candidates, const mo
   const uint64_t mirrored = // of a cache
       static_cast<uint64_t>(host.kv.blocks - host.kv.mirror.value_or(host.kv.blocks)) * host.kv.blockBytes;
   for (int64_t layer = 0; layer < spec.layers && host.kv.mirror; ++layer)
-    for (int64_t i = 0; i < target.miniBatches; ++i) {
+    for (int64_t i = 0; i < target.choice.miniBatches; ++i) {
       placeAligned(algorithms::MovableKind::Kv, layer, i, mirrored);
       host.kvBytes += mirrored;
     }
-  for (const int32_t layer : target.actAway(spec.layers))
-    for (int64_t i = 0; i < target.miniBatches; ++i)
+  for (const int32_t layer : target.choice.residency.actAway())
+    for (int64_t i = 0; i < target.choice.miniBatches; ++i)
       placeAligned(algorithms::MovableKind::Act, layer, i, target.actBytes);
-  for (int64_t i = 0; i < target.miniBatches && target.residualsLeave; ++i)
+  for (int64_t i = 0; i < target.choice.miniBatches && target.choice.residency.residualsLeave(); ++i)
     placeAligned(algorithms::MovableKind::Residual, i, i, target.residualBytes(spec.hidden));
   return host;
 }

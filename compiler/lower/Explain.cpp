@@ -30,26 +30,27 @@ std::string explainChoice(const model::ModelSpec &spec, const Target &target, co
     absl::StrAppend(&text, ", ", describe(*before, spec),
                     describe(*before, spec) == describe(chosen, spec) ? " with wrap-around" : "", " would take ",
                     beforeBytes);
-  absl::StrAppend(&text, ". Decode of ", decode.sequences, " at context ", decode.context,
-                  target.miniBatches == 1 ? "" : absl::StrCat(" in each of ", target.miniBatches, " mini-batches"),
-                  ": ", msText(decode.predictedNs), " an iteration, compute alone ", msText(decode.computeAloneNs),
-                  ", link alone ", msText(decode.linkAloneNs));
+  absl::StrAppend(
+      &text, ". Decode of ", decode.sequences, " at context ", decode.context,
+      target.choice.miniBatches == 1 ? "" : absl::StrCat(" in each of ", target.choice.miniBatches, " mini-batches"),
+      ": ", msText(decode.predictedNs), " an iteration, compute alone ", msText(decode.computeAloneNs), ", link alone ",
+      msText(decode.linkAloneNs));
   return text;
 }
 
 // Of several mini-batches: each has a residual stream as long as the iteration; all else is one's at a time.
 std::string residualsText(const model::ModelSpec &spec, const Target &target) {
-  if (target.miniBatches == 1 && !target.residualsLeave)
+  if (target.choice.miniBatches == 1 && !target.choice.residency.residualsLeave())
     return "";
-  if (target.residualsLeave)
+  if (target.choice.residency.residualsLeave())
     return absl::StrCat(", of which slots of residuals ",
                         bytesText(algorithms::kResidualSlots * target.residualBytes(spec.hidden)));
   int64_t rows = Target::limits(target.decode).tokens;
   if (!target.mixed.empty())
     rows = std::max(rows, Target::limits(target.mixed).tokens);
   const uint64_t one = model::alignUp(static_cast<uint64_t>(rows * spec.hidden) * sizeof(float));
-  return absl::StrCat(", of which residuals of ", target.miniBatches, " mini-batches ",
-                      bytesText(static_cast<uint64_t>(target.miniBatches) * one));
+  return absl::StrCat(", of which residuals of ", target.choice.miniBatches, " mini-batches ",
+                      bytesText(static_cast<uint64_t>(target.choice.miniBatches) * one));
 }
 
 namespace {
@@ -103,9 +104,11 @@ absl::Status deviceMemoryExhausted(const model::ModelSpec &spec, const Target &t
                                   ", a smaller KV cache (a shorter context, a smaller batch, fewer kv_tokens)");
   if (!target.mixed.empty())
     absl::StrAppend(&text, ", smaller new-token buckets");
-  if (target.miniBatches > 1)
+  if (target.choice.miniBatches > 1)
     absl::StrAppend(&text, ", fewer mini-batches",
-                    target.residualsLeave ? "" : ", residual streams that leave the device (residuals = \"host\")");
+                    target.choice.residency.residualsLeave()
+                        ? ""
+                        : ", residual streams that leave the device (residuals = \"host\")");
   if (awayOf(smallest.residency, spec).layers < spec.layers && (policy.interval || policy.offloadLayers))
     absl::StrAppend(&text, ", more layers offloaded");
   return refusalOf({LeastMemory::Of::Device, need.bytes}, text);

@@ -58,8 +58,8 @@ private:
   ir::BufferType residualRows(int64_t rows) { return activations(rows, spec_.hidden, model::DType::F32); }
   // One that leaves the device has the same home in all iterations.
   ir::BufferType stream() {
-    return target_.residualsLeave ? type(target_.residualBytes(spec_.hidden), Encoding::F32)
-                                  : residualRows(options_.limits.tokens);
+    return target_.choice.residency.residualsLeave() ? type(target_.residualBytes(spec_.hidden), Encoding::F32)
+                                                     : residualRows(options_.limits.tokens);
   }
   kernels::Backend backend() const { return plan::backendOf(options_.device); }
 
@@ -70,7 +70,7 @@ private:
                                               static_cast<int64_t>(unit), u.name, toIr(u.role), u.layer,
                                               ir::Address()));
     }
-    batches_.resize(static_cast<size_t>(target_.miniBatches));
+    batches_.resize(static_cast<size_t>(target_.choice.miniBatches));
     for (int64_t layer = 0; layer < spec_.layers; ++layer)
       for (size_t i = 0; i < batches_.size(); ++i)
         batches_[i].kv.push_back(ir::KvOp::create(builder_, loc_, type(target_.kvBytes, toIr(target_.kv)),

@@ -125,6 +125,7 @@ absl::Status schedule(ir::IterationOp iteration, const PipelineOptions &options,
   passes::ChooseHomesOptions homes;
   homes.residency = residency;
   homes.kvBlocks = options.kv.blocks;
+  homes.kvBlocksHere = options.kvBlocks;
   homes.kvBlockBytes = options.kv.blockBytes;
   homes.kvMirror = options.kv.mirror.value_or(-1);
   RETURN_IF_ERROR(runner.run(iteration, "homes", passes::createChooseHomes(homes)));

@@ -27,6 +27,7 @@ struct KvHomes {
 
 struct PipelineOptions {
   algorithms::Residency residency;
+  int64_t kvBlocks = 0; // of each cache in this placement; 0: all that `kv` has
   // The cut of an iteration in the homes phase, where the residency leaves it to be planned. Asked of the decode
   // iteration first.
   std::function<absl::StatusOr<algorithms::Cut>(ir::IterationOp)> planCut;

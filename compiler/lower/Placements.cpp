@@ -64,18 +64,19 @@ PlacementFamily::PlacementFamily(const model::ModelSpec &spec, const model::Weig
   kvBlockBytes_ = target.kvBlockBytes;
   kvBlocks_ = target.kvBlocks;
   const auto ids = [](int64_t count) { return model::alignUp(static_cast<uint64_t>(count) * sizeof(int32_t)); };
-  io_ = static_cast<uint64_t>(target.miniBatches) *
+  io_ = static_cast<uint64_t>(target.choice.miniBatches) *
             (kernels::metaBytes(target.meta) + ids(target.batch) + target.historyBytes) +
         ids(target.sequences());
   caches_ = static_cast<uint64_t>(target.caches(spec.layers));
-  const auto away = static_cast<uint64_t>(target.actLayersAway * target.miniBatches);
+  const auto away = static_cast<uint64_t>(target.choice.miniBatches) * target.choice.residency.actAway().size();
   actBytes_ = (caches_ - away) * target.actBytes;
   actSlots_ = std::min(static_cast<uint64_t>(algorithms::kActSlots), away) * target.actBytes;
   actHomes_ = away * target.actBytes;
-  if (target.residualsLeave) { // one after the other in as many slots, as often as layers and mini-batches make
+  if (target.choice.residency
+          .residualsLeave()) { // one after the other in as many slots, as often as layers and mini-batches make
     const int64_t slots = std::min(algorithms::kResidualSlots, target.caches(spec.layers));
     residualSlots_ = static_cast<uint64_t>(slots) * target.residualBytes(spec.hidden);
-    residualHomes_ = static_cast<uint64_t>(target.miniBatches) * target.residualBytes(spec.hidden);
+    residualHomes_ = static_cast<uint64_t>(target.choice.miniBatches) * target.residualBytes(spec.hidden);
   }
   for (const MemoryUse &use : uses_)
     transientsPeak_ = std::max(transientsPeak_, algorithms::packRanges(use.transients).peak);
@@ -103,18 +104,19 @@ std::vector<PlacementFamily::Item> PlacementFamily::itemsOf(const algorithms::Re
   return items;
 }
 
-uint64_t PlacementFamily::kvOf(const algorithms::Residency &residency) const {
-  const std::optional<int64_t> away = residency.firstKvBlockAway();
-  const int64_t onDevice = away.value_or(blocksOf(residency));
+uint64_t PlacementFamily::kvOf(const Candidate &candidate) const {
+  const std::optional<int64_t> away = candidate.residency.firstKvBlockAway();
+  const int64_t onDevice = away.value_or(blocksOf(candidate));
   return caches_ * model::alignUp(static_cast<uint64_t>(onDevice) * kvBlockBytes_) + actBytes_;
 }
 
-uint64_t PlacementFamily::tailsOf(const algorithms::Residency &residency) const {
+uint64_t PlacementFamily::tailsOf(const Candidate &candidate) const {
+  const algorithms::Residency &residency = candidate.residency;
   const std::optional<int64_t> away = residency.firstKvBlockAway();
   if (!away)
     return 0;
   const std::vector<uint64_t> tails(static_cast<size_t>(caches_),
-                                    model::alignUp(static_cast<uint64_t>(blocksOf(residency) - *away) * kvBlockBytes_));
+                                    model::alignUp(static_cast<uint64_t>(blocksOf(candidate) - *away) * kvBlockBytes_));
   if (residency.rotates())
     return static_cast<uint64_t>(residency.kv().places()) * tails.front();
   uint64_t bytes = 0;
@@ -128,7 +130,7 @@ uint64_t PlacementFamily::hostBytes(const Candidate &candidate) const {
   for (const int32_t unit : candidate.residency.weightsAway())
     bytes += layout_.units[static_cast<size_t>(unit)].bytes;
   if (const std::optional<int64_t> away = candidate.residency.firstKvBlockAway())
-    bytes += caches_ * model::alignUp(static_cast<uint64_t>(blocksOf(candidate.residency) - *away) * kvBlockBytes_);
+    bytes += caches_ * model::alignUp(static_cast<uint64_t>(blocksOf(candidate) - *away) * kvBlockBytes_);
   return bytes;
 }
 
@@ -186,14 +188,14 @@ std::vector<PlacementFamily::SlotsUsed> PlacementFamily::slotsByClass(const Cand
 
 MemoryNeed PlacementFamily::held(const Candidate &candidate, const std::vector<SlotsUsed> &slots) const {
   MemoryNeed need;
-  need.kv = kvOf(candidate.residency);
+  need.kv = kvOf(candidate);
   need.io = io_;
   need.weights = layout_.totalBytes();
   for (const int32_t unit : candidate.residency.weightsAway())
     need.weights -= layout_.units[static_cast<size_t>(unit)].bytes;
   for (uint64_t bytes : slots.empty() ? std::vector<uint64_t>() : slots[0].bytes)
     need.slots += bytes;
-  need.slots += tailsOf(candidate.residency) + residualSlots_ + actSlots_;
+  need.slots += tailsOf(candidate) + residualSlots_ + actSlots_;
   need.bytes = need.kv + need.io + need.weights + need.slots;
   return need;
 }
@@ -211,7 +213,7 @@ MemoryNeed PlacementFamily::need(const Candidate &candidate, const std::vector<S
     for (size_t i = 0; i < uses_.size(); ++i)
       iterations.push_back({uses_[i].transients, slots[i].uses});
     need.transients = algorithms::layOutArena({}, iterations, slots[0].bytes, {}).top -
-                      (need.slots - tailsOf(candidate.residency) - residualSlots_ - actSlots_);
+                      (need.slots - tailsOf(candidate) - residualSlots_ - actSlots_);
   }
   need.bytes += need.transients;
   return need;

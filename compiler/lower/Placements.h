@@ -66,10 +66,10 @@ private:
 
   const model::ModelSpec &spec_;
   const model::WeightLayout &layout_;
-  uint64_t kvOf(const algorithms::Residency &residency) const;     // at home on the device
-  uint64_t tailsOf(const algorithms::Residency &residency) const;  // their slots
-  int64_t blocksOf(const algorithms::Residency &residency) const { // of a layer's cache
-    return residency.kvBlocks > 0 ? residency.kvBlocks : kvBlocks_;
+  uint64_t kvOf(const Candidate &candidate) const;     // at home on the device
+  uint64_t tailsOf(const Candidate &candidate) const;  // their slots
+  int64_t blocksOf(const Candidate &candidate) const { // of a layer's cache
+    return candidate.kvBlocks > 0 ? candidate.kvBlocks : kvBlocks_;
   }
   uint64_t kvBlockBytes_ = 0, actBytes_ = 0, io_ = 0; // actBytes_: activation blocks, of all layers and mini-batches
   uint64_t residualSlots_ = 0, residualHomes_ = 0;    // of residual streams that leave the device

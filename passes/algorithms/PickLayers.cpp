@@ -19,4 +19,12 @@ std::vector<int64_t> spreadLayers(int64_t layers, int64_t count) {
   return picked;
 }
 
+std::vector<int32_t> evenLayers(int64_t layers, int64_t count) {
+  std::vector<int32_t> picked;
+  for (int64_t layer = 0; layer < layers; ++layer)
+    if ((layer + 1) * count / layers > layer * count / layers)
+      picked.push_back(static_cast<int32_t>(layer));
+  return picked;
+}
+
 } // namespace headrace::algorithms

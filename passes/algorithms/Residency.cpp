@@ -226,6 +226,14 @@ void Residency::setKvAway(int64_t layers, int64_t firstBlock) {
   away.insert(at, caches.begin(), caches.end());
 }
 
+std::vector<int32_t> Residency::actAway() const {
+  std::vector<int32_t> layers;
+  for (const Extent &extent : away)
+    if (extent.of.kind == MovableKind::Act)
+      layers.push_back(extent.of.index);
+  return layers;
+}
+
 void Residency::setActAway(const std::vector<int32_t> &layers) {
   std::erase_if(away, [](const Extent &extent) { return extent.of.kind == MovableKind::Act; });
   for (const int32_t layer : layers)
@@ -253,8 +261,6 @@ std::string toText(const Residency &residency) {
     add("kv-slots", std::to_string(kv.slots()));
   if (kv.places() != 0)
     add("kv-places", std::to_string(kv.places()));
-  if (residency.kvBlocks != 0)
-    add("kv-blocks", std::to_string(residency.kvBlocks));
   if (kv.fifo())
     add("kv-fifo", std::to_string(kv.fifo()->in) + "/" + std::to_string(kv.fifo()->out));
   if (const int64_t slots = residency.residuals().slots(); slots != 0)
@@ -305,8 +311,6 @@ std::optional<Residency> residencyFromText(std::string_view text, std::string &e
       good = parseNumber(value, pools.kvSlots);
     else if (key == "kv-places")
       good = parseNumber(value, pools.kvPlaces);
-    else if (key == "kv-blocks")
-      good = parseNumber(value, residency.kvBlocks);
     else if (key == "kv-fifo")
       good = parseVisits(value, pools.fifo);
     else if (key == "residual-slots")
@@ -328,9 +332,8 @@ std::optional<Residency> residencyFromText(std::string_view text, std::string &e
     if (!good) {
       error = "has '" + std::string(entry) +
               "', expected weights=, kv= or act= with ascending numbers and ranges (0,4-7; of kv from a block on: "
-              "0-3@33), start=paper, eager or ahead-N, slots=N, ring=BYTES, kv-slots=N or kv-places=N, kv-blocks=N, "
-              "kv-fifo=IN/OUT, "
-              "residual-slots=N, "
+              "0-3@33), start=paper, eager or ahead-N, slots=N, ring=BYTES, kv-slots=N or kv-places=N, "
+              "kv-fifo=IN/OUT, residual-slots=N, "
               "decode-write-back= or mixed-write-back=mirror, all or dirty, decode-cut= or mixed-cut=N or N+BYTES, "
               "wrap, one-cut";
       return std::nullopt;
@@ -355,9 +358,6 @@ std::string contradictionIn(const Residency &residency) {
       if (extent.of.kind == MovableKind::Kv && static_cast<int64_t>(extent.begin) != *block)
         return "splits all caches at one block, got " + std::to_string(*block) + " and " + std::to_string(extent.begin);
   }
-  if (const int64_t blocks = residency.kvBlocks; blocks < 0 || (blocks > 0 && residency.firstKvBlockAway() >= blocks))
-    return "has more blocks of a cache than are away from one on, got " + std::to_string(blocks) + " and block " +
-           std::to_string(residency.firstKvBlockAway().value_or(0));
   if (residency.kv().how() == How::Places)
     if (std::string wrong = contradictionInPlaces(residency.kv(), residency.wrap); !wrong.empty())
       return wrong;

@@ -39,7 +39,6 @@
 //                                compute in and out (ScheduleKvSwap.h)
 //   residual-slots=3             that of residual streams: each mini-batch's leaves the device between layers, and goes
 //                                through so many slots; without: it stays
-//   kv-blocks=150                of each layer's cache there are so many blocks; without: all that the plan has
 //   decode-write-back=mirror | all | dirty, mixed-write-back=...
 //                                how the rows that an iteration appends to a tail get home; without: mirror
 //   decode-cut=1+400 mixed-cut=2 whole movables, and bytes of the one after them; by the class of the iteration
@@ -168,7 +167,6 @@ struct Residency {
   std::vector<Extent> away; // not on the device; ascending by movable, then begin
   Start start;
   std::array<Pool, kMovableKinds> pools; // by kind; of residual streams without slots: they stay on the device
-  int64_t kvBlocks = 0;                  // of each cache, whether away or not; 0: as many as there are
   Wrap wrap;
 
   Pool &pool(MovableKind kind) { return pools[static_cast<size_t>(kind)]; }
@@ -189,7 +187,11 @@ struct Residency {
   std::optional<int64_t> firstKvBlockAway() const;
   void setKvAway(int64_t layers, int64_t firstBlock);
   void setNoKvAway();
-  void setActAway(const std::vector<int32_t> &layers); // whose activation blocks are at home on the host
+  std::vector<int32_t> actAway() const; // layers whose activation blocks are at home on the host, ascending
+  void setActAway(const std::vector<int32_t> &layers);
+  bool residualsLeave() const { return residuals().slots() > 0; } // of each mini-batch, between layers
+  // Whether what an iteration makes leaves the device, caches apart: under the rule eager only.
+  bool movesBack() const { return residualsLeave() || !actAway().empty(); }
   int64_t slotsOfTails() const;
   // Whether iterations differ by what is where: places rotate.
   bool rotates() const { return kv().places() > 0 && firstKvBlockAway().has_value(); }

@@ -147,6 +147,7 @@ struct Buckets {
   std::vector<int64_t> newTokens;
   std::vector<int64_t> sequences;
   std::vector<int64_t> contexts;
+  bool operator==(const Buckets &) const = default;
 };
 
 class CheckpointFiles;

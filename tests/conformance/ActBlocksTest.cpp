@@ -51,13 +51,13 @@ compiler::CompileRequest ask(model::DeviceKind kind, const model::ModelSpec &spe
   if (kept.share.any())
     request.policy.actShare = kept.share;
   request.policy.actHome = kept.onHost == kLayers ? model::ActHome::Host : model::ActHome::Auto;
-  request.actLayersAway = kept.onHost;
   compiler::Candidate candidate =
       compiler::stated(request.model, {kept.interval > 0 ? compiler::interval(kept.interval) : compiler::none()})
           .front();
   if (kept.resident >= 0)
     candidate.residency.setKvAway(kLayers, kept.resident);
   candidate.residency.kv().decodeBack = candidate.residency.kv().mixedBack = kept.writeBack;
+  candidate.residency.setActAway(algorithms::evenLayers(kLayers, kept.onHost));
   request.placements = {candidate};
   return request;
 }

@@ -115,10 +115,11 @@ inline compiler::CompileRequest anyPlan(Draw &draw, model::DeviceKind kind) {
     const int64_t away = acts.oneIn(2) ? asked.model->layers : acts.between(0, asked.model->layers);
     if (kv > 1) {
       asked.policy.actShare = share;
-      asked.actLayersAway = away;
-      for (compiler::Candidate &candidate : asked.placements)
+      for (compiler::Candidate &candidate : asked.placements) {
+        candidate.residency.setActAway(algorithms::evenLayers(asked.model->layers, away));
         if (const auto first = candidate.residency.firstKvBlockAway())
           candidate.residency.setKvAway(asked.model->layers, std::min<int64_t>(*first, kv - 1));
+      }
     }
   }
   return asked;

@@ -202,8 +202,8 @@ compiler::CompileRequest requestOf(const model::Job &job) {
 } // namespace
 
 absl::StatusOr<int64_t> kvTokensOf(const model::Job &job) {
-  ASSIGN_OR_RETURN(target, compiler::resolveGoal(requestOf(job)));
-  return target.kvTokens * target.miniBatches;
+  ASSIGN_OR_RETURN(target, compiler::resolve(requestOf(job)));
+  return target.kvTokens * target.choice.miniBatches;
 }
 
 absl::StatusOr<plan::Plan> compileJob(const model::Job &job, const PhaseText &onPhase, const PhaseText &onPass) {

@@ -13,13 +13,13 @@ namespace {
 std::vector<Candidate> candidates(const PolicyInputs &in) {
   std::vector<Candidate> found;
   for (const model::StartRule rule : {model::StartRule::Eager, model::StartRule::Paper}) {
-    if (in.target.movesBack() && rule != model::StartRule::Eager)
+    if (in.target.choice.residency.movesBack() && rule != model::StartRule::Eager)
       continue;
     model::Policy any = in.request.policy;
     any.startRule = rule;
     appendNew(found, wholeLayers(any, in.request.model, in.layout));
   }
-  if (!in.target.movesBack()) // whose rule is paper
+  if (!in.target.choice.residency.movesBack()) // whose rule is paper
     appendNew(found, kSelectNPolicy.candidates(in));
   return found;
 }

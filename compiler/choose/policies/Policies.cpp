@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "compiler/choose/PolicyInputs.h"
 #include "runtime/base/Nearest.h"
 #include "runtime/base/StatusMacros.h"
 
@@ -29,6 +30,13 @@ const Policy *findPolicy(std::string_view name) {
   const auto &all = allPolicies();
   const auto at = std::find_if(all.begin(), all.end(), [&](const Policy *policy) { return policy->name == name; });
   return at == all.end() ? nullptr : *at;
+}
+
+std::vector<Candidate> candidatesOf(const Policy &policy, const PolicyInputs &inputs) {
+  std::vector<Candidate> found = policy.candidates(inputs);
+  for (Candidate &candidate : found)
+    candidate = alike(std::move(candidate), inputs.target.choice);
+  return found;
 }
 
 absl::StatusOr<const Policy *> policyFor(const model::Policy &asked, const model::Goal &goal) {

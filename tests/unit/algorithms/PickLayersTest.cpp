@@ -52,5 +52,15 @@ TEST(SpreadLayers, GroupsDifferByAtMostOneForEveryCount) {
     }
 }
 
+// Of 8 layers 3: 3/8, 6/8, 9/8 reaches 1 at layer 2; 2 at layer 5; 3 at layer 7.
+TEST(EvenLayers, AreReachedAsLayersGoBy) {
+  EXPECT_EQ(evenLayers(8, 3), (std::vector<int32_t>{2, 5, 7}));
+  EXPECT_EQ(evenLayers(8, 0), (std::vector<int32_t>{}));
+  EXPECT_EQ(evenLayers(3, 3), (std::vector<int32_t>{0, 1, 2}));
+  for (int64_t layers = 1; layers < 30; ++layers)
+    for (int64_t count = 0; count <= layers; ++count)
+      EXPECT_EQ(evenLayers(layers, count).size(), static_cast<size_t>(count)) << layers;
+}
+
 } // namespace
 } // namespace headrace::algorithms

@@ -57,19 +57,6 @@ TEST(Residency, HowTailsGetHomeIsSaidByClass) {
             "start=eager decode-write-back=dirty mixed-write-back=mirror");
 }
 
-TEST(Residency, MayHaveFewerBlocksThanThereAre) {
-  const Residency all = parsed("kv=0-3@0 kv-places=3 kv-fifo=1/1"), fewer = parsed(toText(all) + " kv-blocks=150");
-  EXPECT_EQ(all.kvBlocks, 0);
-  EXPECT_EQ(fewer.kvBlocks, 150);
-  EXPECT_FALSE(fewer == all);
-  EXPECT_EQ(toText(fewer), "kv=0-3 start=eager kv-places=3 kv-blocks=150 kv-fifo=1/1");
-  EXPECT_EQ(contradictionIn(fewer), "");
-  EXPECT_EQ(contradictionIn(parsed("kv-blocks=150")), ""); // none away
-  EXPECT_EQ(contradictionIn(parsed("kv=0-3@33 kv-blocks=33")),
-            "has more blocks of a cache than are away from one on, got 33 and block 33");
-  EXPECT_THAT(refused("kv-blocks=-1"), HasSubstr("kv-blocks=N"));
-}
-
 TEST(Residency, WhatIsNoTextOfOneIsNamed) {
   for (const char *text : {"weights=",
                            "weights=1-",

@@ -51,7 +51,7 @@ TEST(CheckCandidate, RefusesWhatCannotBeCompiled) {
   CompileRequest r = request(tinyLlama(6));
   const model::WeightLayout layout = model::layoutWeights(r.model);
   const Candidate good = placementOfUnits({1, 2, 3, 25}, 1 << 20);
-  ASSERT_TRUE(checkCandidate(good, r.model, 1, layout).ok());
+  ASSERT_TRUE(checkCandidate(good, r.model, layout).ok());
   r.placements = {good};
   ASSERT_TRUE(compile(r).ok());
   const std::vector<Refusal> refusals = {
@@ -90,7 +90,7 @@ TEST(CheckCandidate, RefusesWhatCannotBeCompiled) {
     SCOPED_TRACE(refusal.what);
     Candidate bad = good;
     refusal.change(bad);
-    const absl::Status status = checkCandidate(bad, r.model, 1, layout);
+    const absl::Status status = checkCandidate(bad, r.model, layout);
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(std::string(status.message()), HasSubstr(refusal.what));
     EXPECT_THAT(std::string(status.message()), HasSubstr("placement 'units 4'"));
@@ -105,17 +105,17 @@ TEST(CheckCandidate, ARingIsAsLargeAsItsLargestUnitAtLeast) {
   uint64_t largest = 0;
   for (const size_t unit : {1, 2, 3, 25})
     largest = std::max(largest, layout.units[unit].bytes);
-  EXPECT_TRUE(checkCandidate(placementOfUnits({1, 2, 3, 25}, largest), r.model, 1, layout).ok());
-  EXPECT_THAT(std::string(checkCandidate(placementOfUnits({1, 2, 3, 25}, largest - 1), r.model, 1, layout).message()),
+  EXPECT_TRUE(checkCandidate(placementOfUnits({1, 2, 3, 25}, largest), r.model, layout).ok());
+  EXPECT_THAT(std::string(checkCandidate(placementOfUnits({1, 2, 3, 25}, largest - 1), r.model, layout).message()),
               HasSubstr("cannot hold a unit of " + std::to_string(largest)));
 }
 
 TEST(CheckCandidate, TheTiedHeadIsTheEmbedding) {
   const model::ModelSpec spec = tinyOpt(6);
   const model::WeightLayout layout = model::layoutWeights(spec);
-  EXPECT_TRUE(checkCandidate(placementOfUnits({1, 2}, 1 << 20), spec, 1, layout).ok());
-  EXPECT_TRUE(checkCandidate(placementOfUnits({0, 1, 2}, 1 << 20), spec, 1, layout).ok());
-  EXPECT_THAT(std::string(checkCandidate(placementOfUnits({1, 25}, 1 << 20), spec, 1, layout).message()),
+  EXPECT_TRUE(checkCandidate(placementOfUnits({1, 2}, 1 << 20), spec, layout).ok());
+  EXPECT_TRUE(checkCandidate(placementOfUnits({0, 1, 2}, 1 << 20), spec, layout).ok());
+  EXPECT_THAT(std::string(checkCandidate(placementOfUnits({1, 25}, 1 << 20), spec, layout).message()),
               HasSubstr("from 0 to 24, got 25"));
 }
 
@@ -124,7 +124,7 @@ TEST(PlacementFamily, KnowsWhatUnitsAndRingsNeed) {
   for (const model::ModelSpec &spec : {tinyLlama(6), tinyOpt(7)}) {
     CompileRequest r = request(spec);
     r.buckets = {.newTokens = {2, 16}, .sequences = {2}, .contexts = {64}};
-    const Target target = *resolveGoal(r);
+    const Target target = *resolve(r);
     const model::WeightLayout layout = model::layoutWeights(spec);
     mlir::MLIRContext context(mlir::MLIRContext::Threading::DISABLED);
     context.loadDialect<ir::HeadraceDialect>();

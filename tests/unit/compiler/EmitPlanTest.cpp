@@ -18,7 +18,7 @@ protected:
   EmitPlan() : context_(mlir::MLIRContext::Threading::DISABLED), request_(request(tinyLlama(2))) {
     context_.loadDialect<ir::HeadraceDialect>();
     layout_ = model::layoutWeights(request_.model);
-    target_ = *resolveGoal(request_);
+    target_ = *resolve(request_);
     module_ = mlir::ModuleOp::create(mlir::UnknownLoc::get(&context_));
   }
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "compiler/choice/Resolve.h"
 #include "compiler/choose/HybridShare.h"
 
 #include <gmock/gmock.h>
@@ -34,7 +35,7 @@ CompileRequest away(int64_t layers, int64_t miniBatches) {
 TEST(HybridShare, TimesAreLinesThroughTheCostModelsPrices) {
   const CompileRequest r = away(3, 2);
   const HybridRoom room{.loadWeightsNs = 30'000, .weightBytes = 30'000, .deviceBytes = 0};
-  const absl::StatusOr<HybridShare> share = hybridShare(r, room);
+  const absl::StatusOr<HybridShare> share = hybridShare(r, askedChoice(r), room);
   ASSERT_TRUE(share.ok()) << share.status();
   EXPECT_EQ(share->times.loadWeightsNs, 10'000); // of one of three layers
   EXPECT_NEAR(share->times.loadKv.slopeNsPerToken, 512, 1e-6);
@@ -63,10 +64,10 @@ TEST(HybridShare, CopiesThatDisturbComputeAreCounted) {
     cost::Roofline roofline;
   };
   CompileRequest r = away(3, 1);
-  const absl::StatusOr<HybridShare> alone = hybridShare(r, {});
+  const absl::StatusOr<HybridShare> alone = hybridShare(r, askedChoice(r), {});
   const Disturbed costs(r);
   r.costs = &costs;
-  const absl::StatusOr<HybridShare> beside = hybridShare(r, {});
+  const absl::StatusOr<HybridShare> beside = hybridShare(r, askedChoice(r), {});
   ASSERT_TRUE(alone.ok() && beside.ok());
   EXPECT_NEAR(beside->times.kvGen.slopeNsPerToken, 2 * alone->times.kvGen.slopeNsPerToken, 1e-6);
   EXPECT_EQ(beside->times.loadKv.slopeNsPerToken, alone->times.loadKv.slopeNsPerToken);
@@ -75,15 +76,16 @@ TEST(HybridShare, CopiesThatDisturbComputeAreCounted) {
 TEST(HybridShare, PricesThatAreNoLinesHaveNoAnswer) {
   CompileRequest r = away(3, 1);
   r.goal.context = 1; // every sample is of one block a sequence
-  EXPECT_THAT(hybridShare(r, {}).status().message(), HasSubstr("copies of KV: all 8 samples have 64 tokens"));
+  EXPECT_THAT(hybridShare(r, askedChoice(r), {}).status().message(),
+              HasSubstr("copies of KV: all 8 samples have 64 tokens"));
 }
 
 // The device has room for 40 ACT blocks of three layers, which are taken first; text and part say what was found.
 TEST(HybridShare, FillsTheDeviceFirstAndSaysBothForms) {
   const CompileRequest r = away(3, 2);
   const int64_t blocks = 40;
-  const absl::StatusOr<HybridShare> share =
-      hybridShare(r, {.loadWeightsNs = 30'000, .weightBytes = 30'000, .deviceBytes = blocks * 3 * 16 * 256});
+  const absl::StatusOr<HybridShare> share = hybridShare(
+      r, askedChoice(r), {.loadWeightsNs = 30'000, .weightBytes = 30'000, .deviceBytes = blocks * 3 * 16 * 256});
   ASSERT_TRUE(share.ok()) << share.status();
   EXPECT_EQ(share->actDevice, blocks);
   EXPECT_EQ(share->batch.blocks.actDevice, blocks);

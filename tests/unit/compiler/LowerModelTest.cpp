@@ -23,7 +23,7 @@ protected:
   ir::IterationOp lower(const CompileRequest &r) {
     request_ = r;
     layout_ = model::layoutWeights(r.model);
-    target_ = *resolveGoal(request_);
+    target_ = *resolve(request_);
     module_ = mlir::ModuleOp::create(mlir::UnknownLoc::get(&context_));
     const LowerOptions options{&*request_.model,           &layout_,  &target_, r.hardware.kind,
                                ir::IterationClass::Decode, {2, 2, 64}};

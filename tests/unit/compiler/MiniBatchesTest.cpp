@@ -140,7 +140,7 @@ TEST(MiniBatches, BucketsAndBlocksAreOfTheLargest) {
   CompileRequest r = request(tinyLlama(2));
   r.goal.batch = 12;
   r.goal.miniBatches = 4;
-  auto target = resolveGoal(r);
+  auto target = resolve(r);
   ASSERT_TRUE(target.ok()) << target.status();
   EXPECT_EQ(target->batch, 3);
   EXPECT_EQ(target->sequences(), 12);
@@ -153,7 +153,7 @@ TEST(MiniBatches, BucketsAndBlocksAreOfTheLargest) {
   EXPECT_EQ(target->mixed.back().tokens, 3 * 64);
   // Tokens of KV are shared out: 500 are 125 for each, 8 blocks.
   r.goal.kvTokens = 500;
-  EXPECT_EQ(resolveGoal(r)->kvBlocks, 9);
+  EXPECT_EQ(resolve(r)->kvBlocks, 9);
   const plan::Plan plan = compiled(r);
   EXPECT_EQ(plan.goal.batch, 12);
   EXPECT_EQ(plan.mostSampled(), 12);
@@ -204,7 +204,7 @@ TEST(MiniBatches, WhatDoesNotFitNamesTheirResidualsAndTheLeastThatWould) {
 }
 
 std::string refusal(const CompileRequest &r) {
-  const auto target = resolveGoal(r);
+  const auto target = resolve(r);
   EXPECT_EQ(target.status().code(), absl::StatusCode::kInvalidArgument);
   return std::string(target.status().message());
 }

@@ -72,8 +72,7 @@ OpenedCase::OpenedCase(CompileRequest request, const cost::Bucket &bucket, bool 
     : OpenedCase(std::move(request), SearchCase{"", "", bucket, decode, factor}, /*allBuckets=*/false) {}
 
 OpenedCase::OpenedCase(CompileRequest request, const SearchCase &c, bool allBuckets)
-    : request_(std::move(request)), target_(opened(resolveGoal(request_))),
-      layout_(model::layoutWeights(request_.model)),
+    : request_(std::move(request)), target_(opened(resolve(request_))), layout_(model::layoutWeights(request_.model)),
       costs_(request_.model, request_.hardware, target_.activation, target_.kv), prices_(costs_) {
   search_.model = &*request_.model;
   search_.layout = &layout_;

@@ -81,7 +81,7 @@ TEST(Policies, RefuseWhatTheyCannotBeAskedFor) {
 
 // What is away, and how it is brought.
 std::vector<std::string> candidatesOf(const Policy &policy, const CompileRequest &r) {
-  const Target target = *resolveGoal(r);
+  const Target target = *resolve(r);
   const model::WeightLayout layout = model::layoutWeights(r.model);
   const PlacementFamily family(r.model, layout, target, {});
   std::vector<std::string> texts;

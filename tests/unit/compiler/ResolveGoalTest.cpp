@@ -25,7 +25,7 @@ std::vector<std::string> keys(const std::vector<cost::Bucket> &buckets) {
 TEST(ResolveGoal, DefaultsAreOneSequenceAndTheModelsContextUpTo2048) {
   CompileRequest r = request(tinyLlama(2));
   r.goal = {};
-  auto target = resolveGoal(r);
+  auto target = resolve(r);
   ASSERT_TRUE(target.ok()) << target.status();
   EXPECT_EQ(target->batch, 1);
   EXPECT_EQ(target->context, 512); // the model's
@@ -35,14 +35,14 @@ TEST(ResolveGoal, DefaultsAreOneSequenceAndTheModelsContextUpTo2048) {
   // 33 blocks x (k, v) x 2 heads x 16 tokens x 16 x 4 bytes = 33 x 4096
   EXPECT_EQ(target->kvBytes, 33u * 4096);
   r.model->maxPositions = 131072;
-  EXPECT_EQ(resolveGoal(r)->context, 2048);
+  EXPECT_EQ(resolve(r)->context, 2048);
 }
 
 TEST(ResolveGoal, DefaultBucketsArePowersOfTwo) {
   CompileRequest r = request(tinyLlama(2));
   r.goal.batch = 3;
   r.goal.context = 512;
-  auto target = resolveGoal(r);
+  auto target = resolve(r);
   ASSERT_TRUE(target.ok()) << target.status();
   EXPECT_THAT(keys(target->decode), ElementsAre("1x1@256", "1x1@512", "2x2@256", "2x2@512", "3x3@256", "3x3@512"));
   // New tokens from 16 to 3 x 512 = 1536, for one sequence and for three; 512 and more of one sequence need context
@@ -63,14 +63,14 @@ TEST(ResolveGoal, OneIterationPrefillsAtMost2048Tokens) {
   CompileRequest r = request(tinyLlama(2));
   r.goal.batch = 64;
   r.goal.context = 512;
-  EXPECT_EQ(resolveGoal(r)->mixed.back().tokens, 2048);
+  EXPECT_EQ(resolve(r)->mixed.back().tokens, 2048);
 }
 
 TEST(ResolveGoal, AShortContextHasOneBucket) {
   CompileRequest r = request(tinyLlama(2));
   r.goal.batch = 1;
   r.goal.context = 12;
-  auto target = resolveGoal(r);
+  auto target = resolve(r);
   ASSERT_TRUE(target.ok()) << target.status();
   EXPECT_THAT(keys(target->decode), ElementsAre("1x1@12"));
   EXPECT_THAT(keys(target->mixed), ElementsAre("12x1@12"));
@@ -81,7 +81,7 @@ TEST(ResolveGoal, ATokenAtATimeNeedsNoMixedBucket) {
   CompileRequest r = request(tinyLlama(2));
   r.goal.batch = 1;
   r.goal.context = 1;
-  auto target = resolveGoal(r);
+  auto target = resolve(r);
   ASSERT_TRUE(target.ok()) << target.status();
   EXPECT_THAT(keys(target->decode), ElementsAre("1x1@1"));
   EXPECT_TRUE(target->mixed.empty());
@@ -92,7 +92,7 @@ TEST(ResolveGoal, BucketsSettleWhatTheGoalLeavesOpen) {
   r.goal = {};
   r.buckets.sequences = {2, 6};
   r.buckets.contexts = {32, 96};
-  auto target = resolveGoal(r);
+  auto target = resolve(r);
   ASSERT_TRUE(target.ok()) << target.status();
   EXPECT_EQ(target->batch, 6);
   EXPECT_EQ(target->context, 96);
@@ -101,7 +101,7 @@ TEST(ResolveGoal, BucketsSettleWhatTheGoalLeavesOpen) {
 TEST(ResolveGoal, KvTokensReplaceBatchTimesContext) {
   CompileRequest r = request(tinyLlama(2));
   r.goal.kvTokens = 100; // 7 blocks of 16
-  auto target = resolveGoal(r);
+  auto target = resolve(r);
   ASSERT_TRUE(target.ok()) << target.status();
   EXPECT_EQ(target->kvBlocks, 8);
   EXPECT_EQ(target->kvTokens, 112);
@@ -113,7 +113,7 @@ TEST(ResolveGoal, WhatKvMayHaveOfTheDeviceIsWholeBlocks) {
   const auto resident = [](std::optional<uint64_t> bytes) {
     CompileRequest r = request(tinyLlama(2));
     r.goal.kvDeviceMemory = bytes;
-    auto target = resolveGoal(r);
+    auto target = resolve(r);
     EXPECT_TRUE(target.ok()) << target.status();
     return target->kvResident;
   };
@@ -129,7 +129,7 @@ TEST(ResolveGoal, RefusesContradictionsByName) {
   const auto expect = [](auto change, const char *text) {
     CompileRequest r = request(tinyLlama(2));
     change(r);
-    const absl::Status status = resolveGoal(r).status();
+    const absl::Status status = resolve(r).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status << text;
     EXPECT_THAT(std::string(status.message()), HasSubstr(text));
   };

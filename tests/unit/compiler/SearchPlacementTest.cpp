@@ -47,7 +47,7 @@ struct Searched {
   }
 
   CompileRequest request;
-  const Target target = *resolveGoal(request);
+  const Target target = *resolve(request);
   const model::WeightLayout layout = model::layoutWeights(request.model);
   const cost::Roofline costs{request.model, request.hardware, target.activation, target.kv};
   Prices prices{costs};

@@ -154,7 +154,7 @@ TEST(FlexGenPolicy, EstimatesFromPeakPerformanceAndItsShareOfTheBus) {
   CompileRequest r = request(tinyLlama(2));
   r.hardware.flopsEfficiency = r.hardware.memoryEfficiency = 0.5; // which it does not know
   const model::WeightLayout layout = model::layoutWeights(r.model);
-  const auto target = resolveGoal(r);
+  const auto target = resolve(r);
   ASSERT_TRUE(target.ok());
   // One op a layer, the up projection (2 x 96 by 64 in F32, 49,152 bytes), one row: 49,152 + 256 + 768 bytes at 10 GB/s
   // = 5.0 us; the head outside.

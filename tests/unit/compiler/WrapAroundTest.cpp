@@ -61,7 +61,7 @@ protected:
   }
 
   const CompileRequest request_ = request(tinyLlama(6));
-  const Target target_ = *resolveGoal(request_);
+  const Target target_ = *resolve(request_);
   const model::WeightLayout layout_ = model::layoutWeights(request_.model);
   const cost::Roofline costs_{request_.model, request_.hardware, target_.activation, target_.kv};
   const std::vector<cost::Bucket> shapes_{{2, 2, 64}};

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/choice/Choice.h"
+
+#include <gmock/gmock.h>
+
+#include "compiler/choice/Candidate.h"
+
+namespace headrace::compiler {
+namespace {
+
+using testing::HasSubstr;
+
+Choice parsed(std::string_view text) {
+  std::string error;
+  const std::optional<Choice> choice = choiceFromText(text, error);
+  EXPECT_TRUE(choice.has_value()) << text << ": " << error;
+  return choice.value_or(Choice());
+}
+
+std::string refused(std::string_view text) {
+  std::string error;
+  EXPECT_FALSE(choiceFromText(text, error).has_value()) << text;
+  return error;
+}
+
+TEST(Choice, SaysWhatIsNotAsByDefault) {
+  EXPECT_EQ(toText(Choice()), "start=eager");
+  EXPECT_EQ(parsed(""), Choice());
+  const char *all = "mini-batches=4 act-ratio=1/3 kv-blocks=150 new-tokens=1,8 sequences=8 contexts=256,2048 "
+                    "weights=0,4-7 kv=0-3@33 act=2 start=eager slots=2 kv-slots=3 residual-slots=3";
+  const Choice choice = parsed(all);
+  EXPECT_EQ(toText(choice), all);
+  EXPECT_EQ(choice.miniBatches, 4);
+  EXPECT_EQ(choice.act, (model::ActShare{1, 3}));
+  EXPECT_EQ(choice.kvBlocks, 150);
+  EXPECT_EQ(choice.buckets.newTokens, (std::vector<int64_t>{1, 8}));
+  EXPECT_EQ(choice.buckets.sequences, (std::vector<int64_t>{8}));
+  EXPECT_EQ(choice.buckets.contexts, (std::vector<int64_t>{256, 2048}));
+  EXPECT_EQ(choice.residency.weightsAway(), (std::vector<int32_t>{0, 4, 5, 6, 7}));
+  EXPECT_TRUE(choice.residency.movesBack());
+}
+
+// Each of its entries sets it apart.
+TEST(Choice, ComparesAllOfIt) {
+  const std::string base =
+      "mini-batches=4 act-ratio=1/3 kv-blocks=150 new-tokens=1,8 sequences=8 contexts=256 "
+      "weights=0,4-7 kv=0-3@33 act=2 slots=2 kv-slots=3 residual-slots=3 decode-write-back=dirty wrap";
+  const Choice choice = parsed(base);
+  EXPECT_EQ(parsed(base), choice);
+  for (const auto &[from, to] : std::vector<std::pair<std::string, std::string>>{{"batches=4", "batches=2"},
+                                                                                 {"1/3", "1/2"},
+                                                                                 {"150", "151"},
+                                                                                 {"=1,8", "=1,9"},
+                                                                                 {"ces=8", "ces=4"},
+                                                                                 {"=256", "=512"},
+                                                                                 {"4-7", "4-8"},
+                                                                                 {"@33", "@34"},
+                                                                                 {"act=2", "act=1"},
+                                                                                 {" slots=2", " slots=3"},
+                                                                                 {"kv-slots=3", "kv-slots=4"},
+                                                                                 {"residual-slots=3", ""},
+                                                                                 {"dirty", "all"},
+                                                                                 {"wrap", ""}}) {
+    std::string other = base;
+    other.replace(other.find(from), from.size(), to);
+    EXPECT_FALSE(parsed(other) == choice) << other;
+    EXPECT_FALSE((Candidate{choice, "a"}.samePlacement(parsed(other)))) << other;
+    EXPECT_NE(toText(parsed(other)), toText(choice)) << other;
+  }
+  EXPECT_TRUE((Candidate{choice, "a"}.samePlacement(Candidate{choice, "b"}))); // whatever its name
+}
+
+TEST(Choice, WhatIsNoTextOfOneIsNamed) {
+  for (const char *text :
+       {"mini-batches=0", "mini-batches=x", "mini-batches", "act-ratio=0", "act-ratio=auto", "act-ratio=2",
+        "kv-blocks=0", "kv-blocks=-1", "new-tokens=8,1", "sequences=", "contexts=0", "sequences=1,1", "contexts=1,"}) {
+    EXPECT_THAT(refused(text), HasSubstr(std::string("has '") + text + "'"));
+    EXPECT_THAT(refused(text), HasSubstr("act-ratio=A/B above 0")) << text;
+  }
+  EXPECT_EQ(refused("mini-batches=2 mini-batches=2"), "says 'mini-batches' twice");
+  EXPECT_EQ(refused("sequences=1 slots=2 sequences=4"), "says 'sequences' twice");
+  EXPECT_EQ(refused("slots=2 slots=3"), "says 'slots' twice");
+  EXPECT_THAT(refused("experts=2"), HasSubstr("has 'experts=2'"));
+}
+
+TEST(Choice, HasMoreBlocksThanAreAwayFromOneOn) {
+  EXPECT_EQ(contradictionIn(parsed("kv-blocks=150")), ""); // none away
+  EXPECT_EQ(contradictionIn(parsed("kv=0-3@33 kv-blocks=34")), "");
+  EXPECT_EQ(contradictionIn(parsed("kv=0-3@33 kv-blocks=33")),
+            "has more blocks of a cache than are away from one on, got 33 and block 33");
+  Choice none;
+  none.miniBatches = 0;
+  EXPECT_EQ(contradictionIn(none), "has at least one mini-batch, got 0");
+  EXPECT_THAT(contradictionIn(parsed("kv=0-3@33 start=paper")), HasSubstr("under the rule eager only"));
+}
+
+// Weights, caches and their blocks are a placement's own.
+TEST(Choice, PlacementsOfAPlanHaveTheRestAlike) {
+  const Choice common = parsed("mini-batches=4 act-ratio=1/3 sequences=8 act=2 residual-slots=3");
+  Candidate candidate{parsed("kv-blocks=150 weights=0 kv=0-3@33 act=0 slots=2 kv-slots=3"), "its name"};
+  candidate = alike(candidate, common);
+  EXPECT_EQ(toText(candidate), "mini-batches=4 act-ratio=1/3 kv-blocks=150 sequences=8 weights=0 kv=0-3@33 act=2 "
+                               "start=eager slots=2 kv-slots=3 residual-slots=3");
+  EXPECT_EQ(candidate.name, "its name");
+  EXPECT_FALSE(candidate.offloadsNothing());
+  EXPECT_TRUE(alike({}, common).offloadsNothing()); // of what placements differ by
+}
+
+} // namespace
+} // namespace headrace::compiler
