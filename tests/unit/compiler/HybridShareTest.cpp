@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/choice/Resolve.h"
 #include "compiler/choose/HybridShare.h"
+#include "compiler/choice/Resolve.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
