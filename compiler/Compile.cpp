@@ -12,6 +12,7 @@
 #include "compiler/choice/Resolve.h"
 #include "compiler/choose/BestActShare.h"
 #include "compiler/choose/HybridShare.h"
+#include "compiler/choose/MechanismsInUse.h"
 #include "compiler/choose/MiniBatchCount.h"
 #include "compiler/choose/policies/Policies.h"
 #include "compiler/emit/CheckKernels.h"
@@ -19,92 +20,10 @@
 #include "passes/algorithms/PickLayers.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/cost/CostModel.h"
-#include "runtime/job/Expansion.h"
 #include "runtime/model/ModelSpec.h"
 
 namespace headrace::compiler {
 namespace {
-
-// A budget for KV, how rows of what is not on the device get home, or places for it, says that caches are to be split;
-// what else moves in both directions goes by the same rules.
-absl::Status checkSplit(const CompileRequest &request, const Policy &policy) {
-  const bool eager = request.policy.startRule == model::StartRule::Eager;
-  const model::Policy &asked = request.policy;
-  if (request.goal.expansion && asked.kvPlaces)
-    return absl::InvalidArgumentError(absl::StrCat("policy.kv_places = ", *asked.kvPlaces,
-                                                   ": expected no goal.expansion beside it, which says what KV takes"));
-  std::string key;
-  if (request.goal.kvDeviceMemory)
-    key = absl::StrCat("goal.kv_device_memory = ", *request.goal.kvDeviceMemory);
-  else if (asked.kvPlaces)
-    key = absl::StrCat("policy.kv_places = ", *asked.kvPlaces);
-  else if (asked.kvWriteBack != model::KvWriteBack::Auto)
-    key = absl::StrCat("policy.kv_write_back = \"", std::string(model::kvWriteBackName(asked.kvWriteBack)), "\"");
-  else if (request.goal.expansion)
-    key = absl::StrCat("goal.expansion = ", model::expansionText(*request.goal.expansion));
-  const bool leaves = key.empty() && asked.residuals == model::Residuals::Host;
-  if (leaves)
-    key = "policy.residuals = \"host\"";
-  const bool keeps = key.empty() && asked.actHome == model::ActHome::Host;
-  if (keeps)
-    key = "policy.act_home = \"host\"";
-  if (key.empty() || (policy.traits.splitsCaches && eager))
-    return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(key, ": policy ", std::string(policy.name),
-                                                 eager ? "" : " under the rule paper",
-                                                 leaves  ? " keeps residual streams on the device, expected policy "
-                                                 : keeps ? " keeps activation blocks on the device, expected policy "
-                                                         : " keeps caches on the device, expected policy ",
-                                                 splittingPolicyNames(), " and start rule eager"));
-}
-
-// What a policy that swaps layers' caches whole cannot be asked for.
-absl::Status checkSwapped(const CompileRequest &request, const Choice &choice, const Policy &policy) {
-  const model::Policy &asked = request.policy;
-  const std::string name(policy.name);
-  if (asked.startRule != model::StartRule::Eager)
-    return absl::InvalidArgumentError(absl::StrCat("policy.start_rule = \"",
-                                                   std::string(model::startRuleName(asked.startRule)),
-                                                   "\": expected \"eager\": policy ", name, " moves caches under it"));
-  if (asked.kvWriteBack != model::KvWriteBack::Auto && asked.kvWriteBack != model::KvWriteBack::All)
-    return absl::InvalidArgumentError(absl::StrCat(
-        "policy.kv_write_back = \"", std::string(model::kvWriteBackName(asked.kvWriteBack)),
-        "\": expected \"auto\" or \"all\": policy ", name, " swaps out what is in use of a layer's cache"));
-  if (asked.residuals == model::Residuals::Host)
-    return absl::InvalidArgumentError(absl::StrCat("policy.residuals = \"host\": expected \"device\": policy ", name,
-                                                   " swaps caches through places, beside which residual streams stay"));
-  if (choice.miniBatches > 1)
-    return absl::InvalidArgumentError(absl::StrCat("goal.mini_batches = ", choice.miniBatches, ": expected 1: policy ",
-                                                   name, " swaps the caches of whole layers"));
-  return absl::OkStatus();
-}
-
-// What activation blocks cannot stand beside: there are as many in all placements, at the same home.
-absl::Status checkAct(const CompileRequest &request, const Policy &policy) {
-  const model::Policy &asked = request.policy;
-  const model::Goal &goal = request.goal;
-  if (!asked.actShare && asked.actHome != model::ActHome::Auto)
-    return absl::InvalidArgumentError(absl::StrCat("policy.act_home = \"",
-                                                   std::string(model::actHomeName(asked.actHome)),
-                                                   "\": expected policy.act_ratio beside it: without one there are no "
-                                                   "activation blocks"));
-  if (!asked.actShare || !(asked.actShare->any() || asked.actShare->isAuto()))
-    return absl::OkStatus();
-  const char *beside = goal.expansion                              ? "no goal.expansion"
-                       : asked.kvPlaces                            ? "no policy.kv_places"
-                       : goal.elasticKv == model::AutoOnOff::On    ? "goal.elastic_kv \"auto\" or off"
-                       : goal.instances == model::Instances::Apart ? "goal.instances \"together\""
-                       : policy.traits.swapsLayers                 ? "another policy"
-                                                                   : nullptr;
-  if (beside == nullptr)
-    return absl::OkStatus();
-  const std::string key = policy.traits.keepsActivations
-                              ? absl::StrCat("policy.name = \"", std::string(policy.name), "\"")
-                              : absl::StrCat("policy.act_ratio = ", model::actShareText(*asked.actShare));
-  return absl::InvalidArgumentError(
-      absl::StrCat(key, ": expected ", beside,
-                   " beside it: there are as many activation blocks in all placements, and they do not move"));
-}
 
 // Placements that are stated say what they have alike, or leave it to the choice: that, with what they say.
 absl::StatusOr<Choice> commonOf(const std::vector<Candidate> &stated, Choice choice) {
@@ -132,11 +51,6 @@ absl::StatusOr<plan::Plan> compileStated(const CompileRequest &asked, const Choi
   for (Candidate &candidate : request.placements)
     candidate = alike(std::move(candidate), choice);
   ASSIGN_OR_RETURN(policy, policyFor(request.policy, request.goal));
-  RETURN_IF_ERROR(checkPolicy(request.policy, request.goal));
-  if (policy->traits.swapsLayers)
-    RETURN_IF_ERROR(checkSwapped(request, choice, *policy));
-  RETURN_IF_ERROR(checkAct(request, *policy));
-  RETURN_IF_ERROR(checkSplit(request, *policy));
   RETURN_IF_ERROR(checkStated(request, choice, !policy->traits.swapsLayers));
   model::WeightLayout layout = model::layoutWeights(request.model);
   for (const Candidate &candidate : request.placements)
@@ -309,20 +223,16 @@ absl::StatusOr<plan::Plan> compile(const CompileRequest &asked) {
   RETURN_IF_ERROR(model::validate(asked.model, "model"));
   RETURN_IF_ERROR(model::validate(asked.hardware, "hardware"));
   ASSIGN_OR_RETURN(policy, policyFor(asked.policy, asked.goal));
+  RETURN_IF_ERROR(checkPolicy(asked.policy, asked.goal));
+  RETURN_IF_ERROR(model::checkBeside(mechanismsInUse(asked, *policy)));
   CompileRequest request = asked;
   if (policy->traits.keepsActivations) {
-    if (asked.policy.startRule != model::StartRule::Eager)
-      return absl::InvalidArgumentError(
-          absl::StrCat("policy.start_rule = \"", std::string(model::startRuleName(asked.policy.startRule)),
-                       "\": expected \"eager\": policy ", std::string(policy->name), " moves caches under it"));
     if (!request.policy.actShare)
       request.policy.actShare = model::kAutoActShare;
     if (!request.goal.kvDeviceMemory && !request.goal.expansion && !request.policy.kvPlaces)
       request.goal.kvDeviceMemory = 0;
   }
   const bool anyShare = request.policy.actShare && request.policy.actShare->isAuto();
-  if (anyShare)
-    RETURN_IF_ERROR(checkAct(request, *policy));
   if (asked.progress && (anyShare || request.goal.autoMiniBatches))
     request.progress = [&](CompileProgress at) {
       at.searching = true;

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "compiler/choice/AmountText.h"
 #include "passes/algorithms/RotationOf.h"
+#include "runtime/job/Capabilities.h"
 #include "runtime/model/ModelSpec.h"
 #include "runtime/plan/Plan.h"
 
@@ -146,8 +147,8 @@ absl::Status checkCandidate(const Candidate &candidate, const model::ModelSpec &
   if (largest && !residency.weights().ringBytes() && !residency.weights().slots())
     return refuse("what is offloaded needs slots or a ring");
   if (residency.weights().ringBytes() > 0 && candidate.miniBatches > 1)
-    return refuse("a ring beside ", candidate.miniBatches,
-                  " mini-batches, each of which uses all of a layer: expected slots");
+    return refuse("a ring beside ", candidate.miniBatches, " mini-batches: expected slots: ",
+                  std::string(model::whyNotBeside(model::Mechanism::Ring, model::Mechanism::MiniBatches)));
   return absl::OkStatus();
 }
 

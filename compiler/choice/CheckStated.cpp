@@ -69,8 +69,9 @@ absl::Status checkStated(const CompileRequest &request, const Choice &choice, bo
                                             std::clamp<int64_t>(choice.miniBatches, 1, kernels::kMostMiniBatches));
         !status.ok())
       return status;
-  if (policy.kvPlaces && policy.residuals == model::Residuals::Host)
-    return refuse("policy.residuals", quoted("host"), "\"device\" where policy.kv_places is given");
+  if (!policy.actShare && policy.actHome != model::ActHome::Auto)
+    return refuse("policy.act_home", quoted(model::actHomeName(policy.actHome)),
+                  "policy.act_ratio beside it: without one there are no activation blocks");
   if (policy.none && (policy.offloadEmbedding == model::AutoOnOff::On || policy.offloadHead == model::AutoOnOff::On))
     return refuse("policy.interval", quoted("none"), "no offload_embedding or offload_head of \"on\" beside it");
   // The token table and the head's matrix are one operand there.

@@ -11,6 +11,7 @@
 #include <limits>
 
 #include "kernels/Kernels.h"
+#include "passes/algorithms/PickLayers.h"
 #include "runtime/plan/PlanVerifier.h"
 #include "runtime/serve/engine/BatchEngine.h"
 #include "tests/conformance/DevicesUnderTest.h"

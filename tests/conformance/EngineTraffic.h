@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "passes/algorithms/PickLayers.h"
 #include "runtime/serve/engine/Engine.h"
 #include "tests/conformance/ShadowKv.h"
 #include "tests/support/LongRun.h"

@@ -3,11 +3,14 @@
 // Activation blocks, as a user of the command line asks for them and hears of them.
 #include <gmock/gmock.h>
 
+#include <algorithm>
+
 #include "tests/support/Process.h"
 
 namespace headrace::tools {
 namespace {
 
+using testing::ContainsRegex;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -115,7 +118,7 @@ TEST_F(ActBlocks, HybridServeKeepsThemAndKvOnTheHost) {
   EXPECT_THAT(stated, HasSubstr(" --kv-device-memory 0B --act-ratio 1/3 "));
   EXPECT_THAT(stated, HasSubstr(" --interval 2 "));
   expectUsage({"--policy", "hybridserve", "--expansion", "1.5"},
-              "--policy = \"hybridserve\": expected no goal.expansion beside it");
+              "--policy = \"hybridserve\" beside --expansion = 1.5: expected one of them: there are as many");
 }
 
 // Fewer key heads than heads: what is kept is larger than the keys and values that are not.
@@ -134,22 +137,42 @@ TEST_F(ActBlocks, WhatCannotBeIsRefused) {
                     "millionths at the finest: 0.25, or 1/3");
   expectUsage({"--act-ratio", "1/2", "--act-home", "disk"}, "--act-home = \"disk\": expected auto, device or host");
   expectUsage({"--act-home", "host"}, "--act-home = \"host\": expected policy.act_ratio beside it");
-  expectUsage({"--policy", "hybridserve", "--start-rule", "paper"},
-              "--start-rule = \"paper\": expected \"eager\": policy hybridserve moves caches under it");
-  const std::string beside = "--act-ratio = 1/2: expected ";
-  expectUsage({"--act-ratio", "1/2", "--expansion", "1.5"}, beside + "no goal.expansion beside it");
-  expectUsage({"--act-ratio", "1/2", "--kv-places", "3"}, beside + "no policy.kv_places beside it");
-  expectUsage({"--act-ratio", "1/2", "--elastic-kv", "on"}, beside + "goal.elastic_kv \"auto\" or off beside it");
-  expectUsage({"--act-ratio", "1/2", "--instances", "apart"}, beside + "goal.instances \"together\" beside it");
-  expectUsage({"--act-ratio", "1/2", "--policy", "pie"}, beside + "another policy beside it");
-  expectUsage({"--act-ratio", "auto", "--policy", "pie"}, "--act-ratio = auto: expected another policy beside it");
+  expectUsage(
+      {"--policy", "hybridserve", "--start-rule", "paper"},
+      "--policy = \"hybridserve\" beside --start-rule = \"paper\": expected start rule eager: what an iteration "
+      "writes moves under the rule eager alone");
+  const std::string beside = "--act-ratio = 1/2 beside ",
+                    alike = ": there are as many activation blocks in all placements";
+  expectUsage({"--act-ratio", "1/2", "--expansion", "1.5"}, beside + "--expansion = 1.5: expected one of them" + alike);
+  expectUsage({"--act-ratio", "1/2", "--kv-places", "3"}, beside + "--kv-places = 3: expected one of them" + alike);
+  expectUsage({"--act-ratio", "1/2", "--elastic-kv", "on"},
+              beside + "--elastic-kv = true: expected elastic_kv \"auto\" or off" + alike);
+  expectUsage({"--act-ratio", "1/2", "--instances", "apart"},
+              beside + "--instances = \"apart\": expected instances \"together\": keys and values are handed over");
+  expectUsage({"--act-ratio", "1/2", "--policy", "pie"},
+              beside + "--policy = \"pie\": expected another policy" + alike);
+  expectUsage({"--act-ratio", "auto", "--policy", "pie"},
+              "--act-ratio = auto beside --policy = \"pie\": expected another");
   expectUsage({"--act-ratio", "1/2", "--act-home", "host", "--interval", "2", "--start-rule", "paper"},
-              "--act-home = \"host\": policy interval under the rule paper");
+              "--act-home = \"host\" beside --start-rule = \"paper\": expected start rule eager");
   const Outcome swap = headrace({"bench", "serve", golden(kOpt), "--hardware", "host", "--context", "64", "--act-ratio",
                                  "1/2", "--num-prompts", "1", "--random-input-len", "8", "--random-output-len", "4",
                                  "--preemption-mode", "swap", "--swap-space", "1MiB"});
   EXPECT_EQ(swap.status, 2);
-  EXPECT_THAT(swap.err, HasSubstr("expected recompute: swap space takes keys and values"));
+  EXPECT_THAT(
+      swap.err,
+      HasSubstr("beside activation blocks of the plan: expected recompute: swap space takes keys and values alone"));
+}
+
+// What is refused is what the table has.
+TEST_F(ActBlocks, WhatDoesNotStandBesideThemIsListed) {
+  const Outcome o = headrace({"compile", "--beside"});
+  ASSERT_EQ(o.status, 0) << o.err;
+  EXPECT_THAT(o.out, ContainsRegex("\n--act-ratio +--instances apart +keys and values are handed over"));
+  const nlohmann::json rows = nlohmann::json::parse(headrace({"compile", "--beside", "--json"}).out);
+  EXPECT_EQ(rows.size() + 1, static_cast<size_t>(std::count(o.out.begin(), o.out.end(), '\n')));
+  EXPECT_EQ(headrace({"compile", "opt-6.7b", "--beside"}).status, 2);
+  EXPECT_EQ(headrace({"compile", "--beside", "--batch", "2"}).status, 2);
 }
 
 // Host memory that activation blocks on the host do not fit: the minimum, and exit status 1.

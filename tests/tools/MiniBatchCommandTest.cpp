@@ -126,7 +126,8 @@ TEST_F(MiniBatches, WhatCannotBeIsRefused) {
   expectUsage(asked("16"), "--mini-batches = 16: expected a divisor of the batch of 8");
   expectUsage(asked("2", {"--kv-device-memory", "100KiB", "--kv-places", "14"}),
               "--kv-places = 14: expected less than the 7 layers of ");
-  expectUsage(asked("2", {"--policy", "pie"}), "--mini-batches = 2: expected 1: policy pie swaps ");
+  expectUsage(asked("2", {"--policy", "pie"}),
+              "--policy = \"pie\" beside --mini-batches = 2: expected one of them: a layer's cache is swapped whole");
   expectUsage(asked("4", {"--kv-tokens", "100"}), "expected at least 4 sequences of context 64");
   writeText(path("job.toml"), "[model]\npath = \"" + golden(kModel) + "\"\n[goal]\nbatch = 8\nmini_batches = 65\n");
   expectUsage({"compile", path("job.toml"), "--dry-run"}, "job.toml:5: goal.mini_batches = 65: " + range);
@@ -182,9 +183,9 @@ TEST_F(MiniBatches, ResidualsMayLeaveBetweenLayers) {
               HasSubstr(", residual streams that leave the device (residuals = \"host\")"));
   expectUsage(compiled({"--residuals", "disk", "--dry-run"}), "--residuals = \"disk\": expected device or host");
   expectUsage(compiled({"--residuals", "host", "--start-rule", "paper", "--dry-run"}),
-              "--residuals = \"host\": policy interval under the rule paper keeps residual streams on the device");
+              "--residuals = \"host\" beside --start-rule = \"paper\": expected start rule eager: ");
   expectUsage(compiled({"--residuals", "host", "--kv-device-memory", "100KiB", "--kv-places", "3", "--dry-run"}),
-              "--residuals = \"host\": expected \"device\" where policy.kv_places is given");
+              "--kv-places = 3 beside --residuals = \"host\": expected one of them: residual streams stay where tails");
 }
 
 TEST_F(MiniBatches, TheTimelineSaysWhoseAStepIs) {

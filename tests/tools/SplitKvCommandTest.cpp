@@ -133,7 +133,8 @@ TEST_F(SplitKv, HowAppendedRowsGetHomeIsAskedForOrChosen) {
   refused(arguments({"--kv-write-back", "often"}), 2,
           "command line: --kv-write-back = \"often\": expected auto, mirror, all or dirty");
   refused(arguments({"--kv-write-back", "all", "--policy", "accelerate"}), 2,
-          "--kv-write-back = \"all\": policy accelerate keeps caches on the device, expected policy ");
+          "--kv-write-back = \"all\" beside --policy = \"accelerate\": expected policy interval, pie, hybridserve or "
+          "headrace: the policy moves weights alone");
 }
 
 TEST_F(SplitKv, HostMemoryForKvIsNamedAsOthersNameIt) {
@@ -220,13 +221,14 @@ TEST_F(SplitKv, OtherPoliciesKeepCachesOnTheDeviceAndSaySo) {
   for (const char *policy :
        {"none", "deepspeed", "accelerate", "vllm-prefetch", "flexgen", "flexgen-nobus", "select-n"}) {
     refused(arguments({"--kv-device-memory", "100KiB", "--policy", policy, "--tpot", "1s"}), 2,
-            std::string("command line: --kv-device-memory = 102400: policy ") + policy + " keeps caches on the device");
+            std::string("command line: --kv-device-memory = 102400 beside --policy = \"") + policy +
+                "\": expected policy interval, pie, hybridserve or headrace: the policy moves weights alone");
     const Outcome o = headrace(arguments({"--device-memory", "600KiB", "--policy", policy, "--tpot", "1s"}));
     EXPECT_EQ(o.status, 1) << policy << o.out;
     EXPECT_THAT(o.err, HasSubstr("KV cache 693.00 KiB")) << policy;
   }
   refused(arguments({"--kv-device-memory", "100KiB", "--start-rule", "paper"}), 2,
-          "--kv-device-memory = 102400: policy interval under the rule paper keeps caches on the device");
+          "--kv-device-memory = 102400 beside --start-rule = \"paper\": expected start rule eager: ");
 }
 
 // What a placement that is stated cannot hold is not split unasked.
@@ -339,7 +341,7 @@ TEST_F(SplitKv, BenchSplitsForThePoliciesThatDo) {
   EXPECT_EQ(split["rows"][0]["decode"]["freed_bytes"], 13 * kBlock - 119808);
   // What an objective's factor is of has the whole cache on a device that is large enough: it is no reason to refuse.
   refused(with({"--policies", "deepspeed", "--slo-factor", "1.5", "--kv-device-memory", "100KiB"}), 2,
-          "command line: --kv-device-memory = 102400: policy deepspeed keeps caches on the device");
+          "command line: --kv-device-memory = 102400 beside policy.name = \"deepspeed\": expected policy interval, ");
 }
 
 } // namespace

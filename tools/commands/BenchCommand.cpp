@@ -13,6 +13,7 @@
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
 #include "runtime/base/Units.h"
+#include "runtime/job/Capabilities.h"
 #include "runtime/model/ModelSpec.h"
 #include "tools/commands/BenchFill.h"
 #include "tools/commands/BenchInstance.h"
@@ -318,8 +319,8 @@ absl::Status checkPolicies(const BenchOptions &options, const model::Job &job) {
     const bool shares = one.policy.actShare && (one.policy.actShare->any() || one.policy.actShare->isAuto());
     if (options.instances == model::Instances::Apart && (keeps || shares))
       return badUsage(cat("--policies ", tools::quoted(name), keeps ? "" : " with --act-ratio",
-                          ": expected --instances together beside it: activation blocks are not handed over from a "
-                          "prefill instance to a decode instance"));
+                          ": expected --instances together beside it: ",
+                          model::whyNotBeside(model::Mechanism::ActBlocks, model::Mechanism::InstancesApart)));
     // What a policy chooses by is for each instance to have: one without is named in the table.
     if (!one.goal.hasSlo())
       one.goal.sloFactor = 1;

@@ -148,6 +148,7 @@ CLI::App *addCompile(CLI::App &app, CompileOptions &options) {
                     "read all weights and keep a hash of them in the plan, for run --verify-weights");
   addOverwrite(*command, options.overwrite);
   command->add_flag("--dry-run", options.dryRun, "print the chosen settings, write nothing");
+  command->add_flag("--beside", options.beside, "instead: which mechanisms do not stand side by side, and why");
   command->add_flag("--all", options.all, kAllHelp);
   command->add_flag("--json", options.json, "one JSON object on standard output");
   command->footer(policiesHelp() + "\n" + kCompileHelp);

@@ -10,6 +10,7 @@
 #include "runtime/base/ReplaceFile.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
+#include "runtime/job/Capabilities.h"
 #include "runtime/model/ModelSpec.h"
 #include "runtime/plan/PlanFile.h"
 #include "tools/commands/Commands.h"
@@ -162,9 +163,27 @@ absl::Status checkFlags(const CompileOptions &options) {
   return absl::OkStatus();
 }
 
+// The table of capabilities: what stands side by side is not in it.
+void printBeside(bool json) {
+  Json rows = Json::array();
+  std::string text = absl::StrFormat("%-18s  %-29s  %s\n", "this", "not beside", "why");
+  for (const model::Clash &clash : model::allClashes()) {
+    const std::string a(model::mechanismName(clash.a)), b(model::mechanismName(clash.b)), why(clash.why);
+    absl::StrAppendFormat(&text, "%-18s  %-29s  %s\n", a, b, why);
+    rows.push_back({{"a", a}, {"b", b}, {"why", why}});
+  }
+  print(json ? rows.dump(2) + "\n" : text);
+}
+
 } // namespace
 
 absl::Status compileCommand(const CompileOptions &options) {
+  if (options.beside) {
+    if (options.job.any() || !options.job.source.empty())
+      return badUsage("--beside: expected no model and no key of a job beside it: it prints what is so of all");
+    printBeside(options.json);
+    return absl::OkStatus();
+  }
   RETURN_IF_ERROR(checkFlags(options));
   ASSIGN_OR_RETURN(assembled, assembleJob(options.job));
   say(assembled.notes);

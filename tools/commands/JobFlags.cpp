@@ -46,6 +46,22 @@ absl::Status readSource(const JobInput &input, model::Job &job) {
   return absl::OkStatus();
 }
 
+// A message about two keys, "policy.act_ratio = 1/2 beside goal.expansion = 1.5: ...", with the second as its flag,
+// where it was given.
+std::string secondAsFlag(const JobInput &input, const std::string &message) {
+  constexpr std::string_view kBeside = " beside ";
+  const size_t beside = message.find(kBeside);
+  if (beside == std::string::npos)
+    return message;
+  const size_t from = beside + kBeside.size(), end = message.find_first_of(" :", from);
+  const std::string key = message.substr(from, end == std::string::npos ? end : end - from);
+  const size_t point = key.find('.');
+  const KeyFlag *flag = point == std::string::npos ? nullptr : flagOf(key.substr(0, point), key.substr(point + 1));
+  if (flag == nullptr || !input.flags.contains(std::string(flag->flag)))
+    return message;
+  return cat(message.substr(0, from), flag->flag, end == std::string::npos ? "" : message.substr(end));
+}
+
 // A message about a key, "goal.batch = 0: ..." or "hardware: memory = 0: ...": its flag, and the rest behind the key.
 struct Refused {
   const KeyFlag *flag;
@@ -177,10 +193,10 @@ absl::Status applyBuckets(const JobInput &input, model::Buckets &buckets) {
 std::string deviceFor(model::DeviceKind kind) { return kind == model::DeviceKind::Cuda ? "cuda" : "host"; }
 
 absl::Status aboutInput(const JobInput &input, const absl::Status &status) {
-  const std::string message(status.message());
+  const std::string message = secondAsFlag(input, std::string(status.message()));
   const std::optional<Refused> refused = refusedOf(message);
   if (!refused)
-    return status;
+    return message == status.message() ? status : absl::Status(status.code(), message);
   const bool given = input.flags.contains(std::string(refused->flag->flag));
   const bool profile = refused->flag->section == "hardware" && !input.hardwareFlag.empty();
   std::string where = refused->text();

@@ -7,6 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/Kernels.h"
 #include "runtime/base/StatusMacros.h"
+#include "runtime/base/Text.h"
+#include "runtime/job/Capabilities.h"
 #include "runtime/model/ModelSpec.h"
 #include "runtime/serve/engine/Expansion.h"
 #include "runtime/serve/engine/WrongLogits.h"
@@ -38,8 +40,8 @@ absl::Status checkOptions(const plan::Plan &plan, const EngineOptions &options, 
     return refuse(absl::StrCat("swap space = ", options.swapBytes, " bytes, expected at least ", slot,
                                ", a KV block of all layers"));
   if (options.preemption == Preemption::Swap && plan.actBlocks > 0)
-    return refuse("preemption = swap, expected recompute: swap space takes keys and values alone, the plan has "
-                  "activation blocks");
+    return refuse(model::cat("preemption = swap beside activation blocks of the plan: expected recompute: ",
+                             model::whyNotBeside(model::Mechanism::ActBlocks, model::Mechanism::SwapSpace)));
   if (options.depth < 1 || options.depth > 2)
     return refuse(absl::StrCat("depth = ", options.depth, ", expected 1 or 2 iterations in flight"));
   return absl::OkStatus();

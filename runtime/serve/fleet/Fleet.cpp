@@ -10,12 +10,14 @@
 
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
+#include "runtime/job/Capabilities.h"
 #include "runtime/model/ModelSpec.h"
 #include "runtime/serve/fleet/FleetImpl.h"
 
 namespace headrace::serve {
 
 using model::cat;
+using model::Mechanism;
 
 absl::Status FleetInstance::enter(uint32_t to, absl::Span<const std::vector<int32_t>> prompts) {
   const auto sequences = static_cast<int64_t>(prompts.size());
@@ -63,12 +65,13 @@ absl::StatusOr<std::unique_ptr<Fleet>> Fleet::create(core::DeviceGroup &group, s
     if (instances[i].runtime == nullptr)
       return absl::InvalidArgumentError(cat("instance ", i, " (", instances[i].name, ") has no runtime"));
     if (const uint32_t count = instances[i].runtime->plan().miniBatches; count > 1)
-      return absl::InvalidArgumentError(cat("instance ", i, " (", instances[i].name, "): its plan has ", count,
-                                            " mini-batches, expected 1: hand-over knows one range of KV blocks"));
+      return absl::InvalidArgumentError(
+          cat("instance ", i, " (", instances[i].name, "): its plan has ", count,
+              " mini-batches, expected 1: ", model::whyNotBeside(Mechanism::MiniBatches, Mechanism::HandOver)));
     if (instances[i].runtime->plan().actBlocks > 0)
-      return absl::InvalidArgumentError(cat("instance ", i, " (", instances[i].name, "): its plan has ",
-                                            instances[i].runtime->plan().actBlocks,
-                                            " activation blocks, expected none: hand-over takes keys and values"));
+      return absl::InvalidArgumentError(
+          cat("instance ", i, " (", instances[i].name, "): its plan has ", instances[i].runtime->plan().actBlocks,
+              " activation blocks, expected none: ", model::whyNotBeside(Mechanism::ActBlocks, Mechanism::HandOver)));
     if (&instances[i].runtime->device() != &group.device(i))
       return absl::FailedPreconditionError(
           cat("instance ", i, " (", instances[i].name, "): its runtime is not on device ", i, " of the group"));

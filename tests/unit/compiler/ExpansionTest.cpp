@@ -157,14 +157,15 @@ TEST(KvExpansion, RefusesByName) {
   EXPECT_EQ(refused(r), "");
   r = expanded(1.5);
   r.policy.name = "none";
-  EXPECT_THAT(refused(r), HasSubstr("goal.expansion = 1.5: policy none keeps caches on the device"));
+  EXPECT_THAT(refused(r),
+              HasSubstr("goal.expansion = 1.5 beside policy.name = \"none\": expected policy interval, pie, "));
   r.goal.expansion = model::kAutoExpansion;
-  EXPECT_THAT(refused(r), HasSubstr("goal.expansion = \"auto\": policy none keeps caches on the device"));
+  EXPECT_THAT(refused(r), HasSubstr("goal.expansion = \"auto\" beside policy.name = \"none\": expected policy "));
   r.policy.name = "pie";
   EXPECT_EQ(refused(r), "");
   r = expanded(1.5);
   r.policy.kvPlaces = 3;
-  EXPECT_THAT(refused(r), HasSubstr("policy.kv_places = 3: expected no goal.expansion beside it"));
+  EXPECT_THAT(refused(r), HasSubstr("policy.kv_places = 3 beside goal.expansion = 1.5: expected one of them"));
   for (const double none : {0.5, -1.0, 1e7})
     EXPECT_THAT(refused(expanded(none)), HasSubstr("expected \"auto\" or 1 to 1e6")) << none;
 }

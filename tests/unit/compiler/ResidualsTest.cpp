@@ -172,18 +172,18 @@ TEST(Residuals, RefusesWhatKeepsThemOnTheDevice) {
   };
   CompileRequest paper = asked(2);
   paper.policy.startRule = model::StartRule::Paper;
-  refused(paper, "policy.residuals = \"host\": policy interval under the rule paper keeps residual streams on the "
-                 "device, expected policy ");
+  refused(paper, "policy.residuals = \"host\" beside policy.start_rule = \"paper\": expected start rule eager: ");
   CompileRequest places = asked(1);
   places.policy.interval.reset();
   places.policy.none = true;
   places.goal.kvDeviceMemory = 0;
   places.policy.kvPlaces = 4;
-  refused(places, "policy.residuals = \"host\": expected \"device\" where policy.kv_places is given");
+  refused(places,
+          "policy.kv_places = 4 beside policy.residuals = \"host\": expected one of them: residual streams stay");
   CompileRequest pie = asked(1);
   pie.policy.interval.reset();
   pie.policy.name = "pie";
-  refused(pie, "policy.residuals = \"host\": expected \"device\": policy pie swaps caches through places");
+  refused(pie, "policy.name = \"pie\" beside policy.residuals = \"host\": expected one of them: residual streams stay");
 }
 
 } // namespace

@@ -198,7 +198,7 @@ TEST(RotatingCaches, PlacesThatNothingRotatesThroughAreRefused) {
   kept.policy.kvPlaces = 5;
   kept.goal.kvDeviceMemory.reset();
   kept.goal.tpot = std::chrono::seconds(1);
-  refused(kept, "policy.kv_places = 5: policy select-n keeps caches on the device, expected policy ");
+  refused(kept, "policy.kv_places = 5 beside policy.name = \"select-n\": expected policy interval, ");
 }
 
 } // namespace

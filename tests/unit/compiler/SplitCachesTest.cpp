@@ -242,9 +242,10 @@ TEST(SplitCaches, PoliciesThatKeepCachesOnTheDeviceSaySo) {
     r.goal.tpot = std::chrono::nanoseconds(1'000'000'000);
     const auto refused = compile(r);
     EXPECT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument) << name;
-    EXPECT_THAT(std::string(refused.status().message()),
-                HasSubstr(std::string("policy ") + name +
-                          " keeps caches on the device, expected policy interval, pie, hybridserve or headrace"));
+    EXPECT_THAT(
+        std::string(refused.status().message()),
+        HasSubstr(std::string(" beside policy.name = \"") + name +
+                  "\": expected policy interval, pie, hybridserve or headrace: the policy moves weights alone"));
   }
   r.policy.name = "interval";
   r.policy.startRule = model::StartRule::Paper;

@@ -199,10 +199,12 @@ TEST(SwappedCaches, WhatIsRefused) {
   EXPECT_THAT(refusal(r), HasSubstr("take a cycle of 39 iterations, a plan has at most 32"));
   r = pie(9);
   r.policy.startRule = model::StartRule::Paper;
-  EXPECT_EQ(refusal(r), "policy.start_rule = \"paper\": expected \"eager\": policy pie moves caches under it");
+  EXPECT_EQ(refusal(r), "policy.name = \"pie\" beside policy.start_rule = \"paper\": expected start rule eager: caches "
+                        "are swapped while other layers compute, under the rule eager");
   r = pie(9);
   r.policy.kvWriteBack = model::KvWriteBack::Dirty;
-  EXPECT_THAT(refusal(r), StartsWith("policy.kv_write_back = \"dirty\": expected \"auto\" or \"all\": policy pie "));
+  EXPECT_THAT(refusal(r),
+              StartsWith("policy.name = \"pie\" beside policy.kv_write_back = \"dirty\": expected one of them"));
   r = pie(9);
   r.goal.expansion = model::kAutoExpansion;
   r.goal.kvDeviceMemory = 9 * 20 * 4096; // a sequence takes 32 blocks

@@ -235,7 +235,7 @@ TEST(WriteBack, ThePolicyKeepsItToItselfWhereCachesStay) {
   EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(
       std::string(refused.message()),
-      HasSubstr("policy.kv_write_back = \"dirty\": policy accelerate keeps caches on the device, expected policy "));
+      HasSubstr("policy.kv_write_back = \"dirty\" beside policy.name = \"accelerate\": expected policy interval, "));
 }
 
 TEST(WriteBack, TheClassesChooseByWhatTheirIterationsTake) {
