@@ -3,7 +3,6 @@
 // Passes over headrace.iteration. docs/ir.md shows what each does to a small model; compiler/ runs them in this order:
 //
 //   model     LowerModel's output           every weight at home on the device
-//             InsertRecompute               where blocks keep activations, before the phase is closed
 //   homes     ChooseHomes                   some at home on the host; on_device where they are needed
 //             PriceDirect              what reads over the link has the amounts of that
 //   movement  InsertMovement                carry, prefetch, wait, release, carry_out; slots

@@ -15,28 +15,6 @@ def Headrace_ResidencyOption
     : Option<"residency", "residency", "::headrace::algorithms::Residency", /*default=*/"",
              "what lives where and how the rest is brought: weights=0,4-7 start=eager slots=2 ... (Residency.h)">;
 
-def InsertRecompute : Headrace_IterationPass<"insert-recompute"> {
-  let summary = "model: layers with activation blocks keep their norm's rows, and recompute keys and values of earlier ones";
-  let description = [{
-    A layer with `act` begins with recompute_kv, and act_append stands behind its norm; rope_append and attention take
-    what was recomputed behind the cache. The amounts are the cost model's (cost::workOf), the bytes the plan's.
-  }];
-  let options = [
-    Option<"recomputedBytes", "recomputed-bytes", "uint64_t", "0", "keys and values of a layer's activation blocks">,
-    Option<"workspaceBytes", "workspace-bytes", "uint64_t", "0", "of recompute_kv">,
-    Option<"flops", "flops", "uint64_t", "0", "of recompute_kv">,
-    Option<"deviceBytes", "device-bytes", "uint64_t", "0", "of recompute_kv: in device memory">,
-    Option<"keepDeviceBytes", "keep-device-bytes", "uint64_t", "0", "of act_append: in device memory">];
-}
-
-def SpillResiduals : Headrace_IterationPass<"spill-residuals"> {
-  let summary = "model: the residual stream of each mini-batch leaves the device behind each layer and comes back";
-  let description = [{
-    Its home is `residual`, on the host. Each layer reads `on_device` of it, embed writes into that; embedding and
-    the gathering of the head's rows stand beside the first and the last layer of their mini-batch.
-  }];
-}
-
 def ChooseHomes : Headrace_IterationPass<"choose-homes"> {
   let summary = "model -> homes: movables that the residency has away get their home on the host";
   let description = [{
@@ -86,7 +64,7 @@ def InsertMovement : Headrace_IterationPass<"insert-movement"> {
     Start `eager`: movable by movable. A copy is eligible as soon as its range is free, a step waits for what it reads.
     The iteration starts with what the cut of its class says, copied by the iteration before, and its tail copies the
     same for the next. A cache's tail that the class has written back is evicted in place of its release, and so is a
-    residual stream (SpillResiduals) behind each layer but the last; embed writes into a range that is claimed.
+    residual stream behind each layer but the last; embed writes into a range that is claimed.
 
     Slots are as large as the items that take turns in them. With `ring` (start eager) there is one slot of at most that
     many bytes instead, a ring that movables of any size go through (passes/algorithms/AssignRing.h).

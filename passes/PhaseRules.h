@@ -16,7 +16,8 @@ namespace headrace::passes {
 // says so too, but a compiler's pipeline runs without it, and what follows here plays the program in its order.
 mlir::LogicalResult verifyMade(ir::IterationOp iteration);
 
-// model: every weight is at home on the device. homes: nothing moves yet. Later: no on_device is left.
+// model: every weight is at home on the device; residual streams alone may leave it. homes: nothing moves yet. Later:
+// no on_device is left.
 mlir::LogicalResult verifyHomes(ir::IterationOp iteration, ir::Phase phase);
 
 // movement: each op that moves keeps its own rules (ir/MovementOps.cpp); what is brought is waited for before it is

@@ -26,9 +26,11 @@ mlir::LogicalResult verifyHomes(ir::IterationOp iteration, ir::Phase phase) {
     if (phase < ir::Phase::Movement && llvm::isa<ir::PrefetchOp, ir::EvictOp, ir::CarryOp, ir::CarryOutOp, ir::ClaimOp,
                                                  ir::ReleaseOp, ir::WaitOp, ir::SlotOp>(op))
       return op.emitError() << "moves data in phase " << stringifyPhase(phase) << ", before movement is inserted";
-    if (llvm::isa<ir::OnDeviceOp>(op) && phase != ir::Phase::Homes)
+    auto onDevice = llvm::dyn_cast<ir::OnDeviceOp>(op);
+    const bool leaves = onDevice && onDevice.getSource().getDefiningOp<ir::ResidualOp>(); // as it was lowered
+    if (onDevice && phase != ir::Phase::Homes && !(leaves && phase == ir::Phase::Model))
       return op.emitError() << "belongs to phase homes only, not to phase " << stringifyPhase(phase);
-    if (phase == ir::Phase::Model && llvm::isa<ir::MovableInterface>(op) &&
+    if (phase == ir::Phase::Model && llvm::isa<ir::MovableInterface>(op) && !llvm::isa<ir::ResidualOp>(op) &&
         !ir::bufferType(op.getResult(0)).isOnDevice())
       return op.emitError() << "is at home off the device in phase model, before homes are chosen";
   }

@@ -5,7 +5,8 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
-#include "compiler/lower/LowerModel.h"
+#include "compiler/evaluate/MemoryUse.h"
+#include "compiler/evaluate/Steps.h"
 #include "compiler/lower/Placements.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/model/ModelSpec.h"
@@ -35,19 +36,17 @@ uint64_t embeddingBytes(const SearchRequest &request) {
 }
 
 // The times of one class.
-absl::StatusOr<algorithms::ScheduleTimes> scheduleTimes(const SearchRequest &request, ir::IterationClass iterationClass,
-                                                        const std::vector<BucketGoal> &goals, Prices &prices,
-                                                        mlir::MLIRContext &context) {
+absl::StatusOr<algorithms::ScheduleTimes> scheduleTimes(const SearchRequest &request,
+                                                        plan::IterationClass iterationClass,
+                                                        const std::vector<BucketGoal> &goals, Prices &prices) {
   std::vector<cost::Bucket> buckets;
   buckets.reserve(goals.size());
   for (const BucketGoal &goal : goals)
     buckets.push_back(goal.bucket);
-  mlir::OwningOpRef<mlir::ModuleOp> module = mlir::ModuleOp::create(mlir::UnknownLoc::get(&context));
-  ir::IterationOp iteration = lowerModel(
-      *module, stringifyIterationClass(iterationClass),
+  const Steps steps = stepsOf(
       {request.model, request.layout, request.target, request.deviceKind, iterationClass, Target::limits(buckets)});
   algorithms::ScheduleTimes times;
-  const MemoryUse use = memoryUseOf(iteration);
+  const MemoryUse use = memoryUseOf(steps);
   int64_t before = -1;
   for (size_t i = 0; i < use.units.size(); ++i) {
     if (!isSearched(request, request.layout->units[i]))
@@ -61,10 +60,9 @@ absl::StatusOr<algorithms::ScheduleTimes> scheduleTimes(const SearchRequest &req
   for (const BucketGoal &goal : goals) {
     algorithms::ScheduleTimes::Bucket &timed = times.buckets.emplace_back();
     timed.sloNs = goal.sloNs;
-    for (mlir::Operation &op : iteration.block())
-      if (llvm::isa<ir::StepInterface>(op))
-        timed.computeNs.push_back(
-            prices.computeNs(opSite(&op), goal.bucket, embeddingAway(request) && llvm::isa<ir::EmbedOp>(op)));
+    for (const Step &step : steps.steps)
+      timed.computeNs.push_back(
+          prices.computeNs(step.site(), goal.bucket, embeddingAway(request) && step.op == kernels::Op::Embed));
   }
   return times;
 }
@@ -216,14 +214,12 @@ SearchedPlacement described(const SearchRequest &request, const PlacementProblem
 absl::StatusOr<PlacementProblem> placementProblem(const SearchRequest &request, Prices &prices) {
   if (request.decode.empty() && request.mixed.empty())
     return absl::InvalidArgumentError("a placement is searched for at least one bucket");
-  mlir::MLIRContext context(mlir::MLIRContext::Threading::DISABLED);
-  context.loadDialect<ir::HeadraceDialect>();
   PlacementProblem found;
-  for (const auto &[iterationClass, goals] :
-       {std::pair(ir::IterationClass::Decode, &request.decode), std::pair(ir::IterationClass::Mixed, &request.mixed)}) {
+  for (const auto &[iterationClass, goals] : {std::pair(plan::IterationClass::Decode, &request.decode),
+                                              std::pair(plan::IterationClass::Mixed, &request.mixed)}) {
     if (goals->empty())
       continue;
-    absl::StatusOr<algorithms::ScheduleTimes> times = scheduleTimes(request, iterationClass, *goals, prices, context);
+    absl::StatusOr<algorithms::ScheduleTimes> times = scheduleTimes(request, iterationClass, *goals, prices);
     if (!times.ok())
       return times.status();
     found.problem.schedules.push_back(*std::move(times));

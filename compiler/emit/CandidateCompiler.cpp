@@ -11,7 +11,6 @@
 #include "compiler/lower/LowerModel.h"
 #include "compiler/lower/Mirrors.h"
 #include "compiler/lower/PlanWrapAround.h"
-#include "passes/SpillResiduals.h"
 #include "passes/algorithms/RotationOf.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/model/ModelSpec.h"
@@ -34,9 +33,9 @@ CandidateCompiler::CandidateCompiler(const CompileRequest &request, const Target
     : request_(request), target_(target), layout_(layout), prices_(prices),
       context_(mlir::MLIRContext::Threading::DISABLED) {
   context_.loadDialect<ir::HeadraceDialect>();
-  classes_.push_back({ir::IterationClass::Decode, &target_.decode});
+  classes_.push_back({plan::IterationClass::Decode, &target_.decode});
   if (!target_.mixed.empty())
-    classes_.push_back({ir::IterationClass::Mixed, &target_.mixed});
+    classes_.push_back({plan::IterationClass::Mixed, &target_.mixed});
 }
 
 mlir::OwningOpRef<mlir::ModuleOp> CandidateCompiler::lower(int64_t firstKvBlockAway, uint64_t period) {
@@ -44,7 +43,7 @@ mlir::OwningOpRef<mlir::ModuleOp> CandidateCompiler::lower(int64_t firstKvBlockA
   for (const IterationClass &c : classes_)
     for (uint64_t phase = 0; phase < period; ++phase) {
       ir::IterationOp iteration = lowerModel(*module, period == 1 ? c.name() : absl::StrCat(c.name(), "_", phase),
-                                             lowerOptions(c.iterationClass));
+                                             stepsRequest(c.iterationClass));
       iteration.setCyclePhase(static_cast<int64_t>(phase));
       iteration.setPeriod(static_cast<int64_t>(period));
     }
@@ -52,40 +51,30 @@ mlir::OwningOpRef<mlir::ModuleOp> CandidateCompiler::lower(int64_t firstKvBlockA
     return module;
   // With nothing in use above, an iteration brings no tails.
   for (const IterationClass &c : classes_)
-    lowerModel(*module, absl::StrCat(c.name(), "_no_tails"), lowerOptions(c.iterationClass))
+    lowerModel(*module, absl::StrCat(c.name(), "_no_tails"), stepsRequest(c.iterationClass))
         .setKvBlocks(firstKvBlockAway);
   return module;
 }
 
-LowerOptions CandidateCompiler::lowerOptions(ir::IterationClass iterationClass) const {
+StepsRequest CandidateCompiler::stepsRequest(plan::IterationClass iterationClass) const {
   const auto of = std::find_if(classes_.begin(), classes_.end(),
                                [&](const IterationClass &c) { return c.iterationClass == iterationClass; });
   return {&*request_.model, &layout_, &target_, request_.hardware.kind, iterationClass, Target::limits(*of->buckets)};
 }
 
-std::vector<MemoryUse> CandidateCompiler::memoryUses() {
-  mlir::OwningOpRef<mlir::ModuleOp> module = lower();
+std::vector<MemoryUse> CandidateCompiler::memoryUses() const {
   std::vector<MemoryUse> uses;
-  for (ir::IterationOp iteration : module->getOps<ir::IterationOp>()) {
-    // Made by lowering: it has layers and streams.
-    (void)passes::insertRecompute(iteration, recomputeAmounts(lowerOptions(iteration.getIterationClass())));
-    if (target_.choice.residency.residualsLeave())
-      (void)passes::spillResiduals(iteration);
-    uses.push_back(memoryUseOf(iteration));
-  }
+  for (const IterationClass &c : classes_)
+    uses.push_back(memoryUseOf(stepsOf(stepsRequest(c.iterationClass))));
   return uses;
 }
 
-std::vector<PricedStep> CandidateCompiler::pricedSteps() {
-  std::vector<PricedStep> steps;
-  mlir::OwningOpRef<mlir::ModuleOp> module = lower();
-  ir::IterationOp first = *module->getOps<ir::IterationOp>().begin();
-  (void)passes::insertRecompute(first, recomputeAmounts(lowerOptions(first.getIterationClass())));
-  for (mlir::Operation &op : first.block())
-    if (auto step = llvm::dyn_cast<ir::StepInterface>(op))
-      if (const std::optional<cost::OpSite> site = opSite(step))
-        steps.push_back({*site, step.stepInfo().layer >= 0});
-  return steps;
+std::vector<PricedStep> CandidateCompiler::pricedSteps() const {
+  std::vector<PricedStep> priced;
+  for (const Step &step : stepsOf(stepsRequest(classes_.front().iterationClass)).steps)
+    if (const std::optional<cost::OpSite> site = step.site())
+      priced.push_back({*site, step.layer >= 0});
+  return priced;
 }
 
 absl::StatusOr<Placed> CandidateCompiler::place(const Candidate &candidate, const Where &where) {
@@ -104,10 +93,6 @@ PipelineOptions CandidateCompiler::optionsOf(const Candidate &candidate, const W
   options.kv = where.host->kv;
   options.kvBlocks = candidate.kvBlocks;
   options.onHost = where.host->at;
-  if (target_.actBlocks > 0)
-    options.recompute = [this](ir::IterationOp iteration) {
-      return recomputeAmounts(lowerOptions(iteration.getIterationClass()));
-    };
   options.directWork = [this](ir::StepInterface step, ir::IterationOp iteration) {
     cost::Work work = cost::workOf(request_.model, *opSite(step), Target::limits(bucketsOf(iteration)),
                                    target_.activation, target_.kv, /*direct=*/true);

@@ -39,9 +39,9 @@ public:
                     Prices &prices);
 
   // Of an iteration of each iteration class: decode, then mixed where the target has such.
-  std::vector<MemoryUse> memoryUses();
+  std::vector<MemoryUse> memoryUses() const;
   // The compute steps of an iteration with nothing offloaded.
-  std::vector<PricedStep> pricedSteps();
+  std::vector<PricedStep> pricedSteps() const;
   size_t classes() const { return classes_.size(); }
 
   struct Where {
@@ -56,14 +56,14 @@ public:
 private:
   // One iteration class: its buckets, and the iteration that all its schedules begin as.
   struct IterationClass {
-    ir::IterationClass iterationClass;
+    plan::IterationClass iterationClass;
     const std::vector<cost::Bucket> *buckets;
-    const char *name() const { return iterationClass == ir::IterationClass::Decode ? "decode" : "mixed"; }
+    const char *name() const { return iterationClass == plan::IterationClass::Decode ? "decode" : "mixed"; }
   };
   // An iteration of each class, or a cycle of so many; where tails of caches are away, from this block on, one more
   // that brings none.
   mlir::OwningOpRef<mlir::ModuleOp> lower(int64_t firstKvBlockAway = 0, uint64_t period = 1);
-  LowerOptions lowerOptions(ir::IterationClass iterationClass) const;
+  StepsRequest stepsRequest(plan::IterationClass iterationClass) const;
   PipelineOptions optionsOf(const Candidate &candidate, const Where &where);
   const std::vector<cost::Bucket> &bucketsOf(ir::IterationOp iteration) const;
   plan::Variant variantOf(const EmittedSchedule &emitted, const cost::Bucket &bucket, const plan::Plan &plan,

@@ -40,7 +40,12 @@ constexpr plan::EdgeKind toPlan(ir::WaitKind kind) { return static_cast<plan::Ed
 constexpr model::StartRule toModel(algorithms::StartRule rule) { return static_cast<model::StartRule>(rule); }
 constexpr model::UnitRole toModel(ir::UnitRole role) { return static_cast<model::UnitRole>(role); }
 constexpr ir::UnitRole toIr(model::UnitRole role) { return static_cast<ir::UnitRole>(role); }
-constexpr ir::Encoding toIr(model::DType dtype) { return static_cast<ir::Encoding>(dtype); }
+constexpr ir::Encoding toIr(plan::Encoding encoding) { return static_cast<ir::Encoding>(encoding); }
+constexpr ir::Part toIr(plan::Part part) { return static_cast<ir::Part>(part); }
+constexpr ir::IoRole toIr(plan::Io role) { return static_cast<ir::IoRole>(role); }
+constexpr ir::IterationClass toIr(plan::IterationClass iterationClass) {
+  return static_cast<ir::IterationClass>(iterationClass);
+}
 
 // What a lane may run is said twice, as the IR's verifier sees no plan: the same for every lane.
 constexpr bool lanesMayRunTheSame() {

@@ -104,21 +104,9 @@ absl::Status schedule(ir::IterationOp iteration, const PipelineOptions &options,
       options.onPhase(iteration, stringifyPhase(phase));
   };
 
-  // Where blocks keep activations: the steps that keep them and recompute keys and values, as any that compute.
-  if (options.recompute) {
-    const passes::RecomputeAmounts of = options.recompute(iteration);
-    RETURN_IF_ERROR(runner.run(iteration, "model",
-                               passes::createInsertRecompute({of.recomputedBytes, of.workspaceBytes, of.flops,
-                                                              of.deviceBytes, of.keepDeviceBytes})));
-  }
-
   // model: what is computed, every weight at home on the device
   RETURN_IF_ERROR(runner.run(iteration, "model", verify(ir::Phase::Model)));
   close(ir::Phase::Model);
-
-  // Where residual streams leave the device between layers: as if each layer read its own from a home of its own.
-  if (residency.residuals().slots() > 0)
-    RETURN_IF_ERROR(runner.run(iteration, "homes", passes::createSpillResiduals()));
 
   // homes: which weights live on the host. The choice is the policy's; here it becomes types, so that a use of a weight
   // that nobody brings to the device no longer type-checks.

@@ -10,7 +10,6 @@
 
 #include "absl/status/statusor.h"
 #include "ir/Headrace.h"
-#include "passes/InsertRecompute.h"
 #include "passes/algorithms/Residency.h"
 #include "passes/algorithms/SlabAddresses.h"
 #include "runtime/cost/CostModel.h"
@@ -31,8 +30,6 @@ struct PipelineOptions {
   // The cut of an iteration in the homes phase, where the residency leaves it to be planned. Asked of the decode
   // iteration first.
   std::function<absl::StatusOr<algorithms::Cut>(ir::IterationOp)> planCut;
-  // Of activation blocks; null where there are none.
-  std::function<passes::RecomputeAmounts(ir::IterationOp)> recompute;
   // The amounts of a compute step that reads its weights directly over the link. Null: steps keep theirs.
   std::function<cost::Work(ir::StepInterface, ir::IterationOp)> directWork;
   KvHomes kv;

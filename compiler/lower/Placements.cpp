@@ -8,49 +8,8 @@
 #include "passes/algorithms/AssignRing.h"
 #include "passes/algorithms/AssignSlots.h"
 #include "runtime/model/ModelSpec.h"
-#include "llvm/ADT/DenseMap.h"
 
 namespace headrace::compiler {
-MemoryUse memoryUseOf(ir::IterationOp iteration) {
-  MemoryUse use;
-  const ir::Ranges ranges(iteration);
-  llvm::DenseMap<mlir::Value, size_t> unitOf, transientOf;
-  llvm::SmallVector<ir::Access> accesses;
-  int64_t step = -1;
-  for (mlir::Operation &op : iteration.block()) {
-    if (auto weight = llvm::dyn_cast<ir::WeightOp>(op)) {
-      unitOf[weight.getBuffer()] = use.units.size();
-      use.units.push_back({weight.sizeInBytes(), -1, -1});
-      continue;
-    }
-    auto compute = llvm::dyn_cast<ir::StepInterface>(op);
-    if (!compute)
-      continue;
-    ++step;
-    accesses.clear();
-    compute.getAccesses(accesses);
-    for (const ir::Access &access : accesses) {
-      if (!access.value) {
-        use.transients.push_back({compute.workspace()->bytes, step, step});
-        continue;
-      }
-      const mlir::Value buffer = ranges.bufferOf(access.value);
-      if (const auto unit = unitOf.find(buffer); unit != unitOf.end()) {
-        if (llvm::isa<ir::EmbedOp>(op))
-          continue; // a table away from the device is read directly
-        MemoryUse::Unit &u = use.units[unit->second];
-        u.firstUse = u.firstUse < 0 ? step : u.firstUse;
-        u.lastUse = step;
-      } else if (!llvm::isa<ir::PersistentInterface>(buffer.getDefiningOp())) {
-        const auto [entry, fresh] = transientOf.try_emplace(buffer, use.transients.size());
-        if (fresh)
-          use.transients.push_back({ir::bufferType(buffer).getBytes(), step, step});
-        use.transients[entry->second].last = step;
-      }
-    }
-  }
-  return use;
-}
 
 std::string MemoryNeed::describe() const {
   return absl::StrCat(bytes, " bytes (", bytesText(bytes), "): weights at home on the device ", bytesText(weights),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How much device memory a placement takes: by arithmetic on what one lowered iteration of each iteration class tells,
-// without running the passes.
+// How much device memory a placement takes: by arithmetic on what the steps of each iteration class tell, without
+// running the passes.
 #pragma once
 
 #include <optional>
@@ -10,22 +10,11 @@
 
 #include "compiler/choice/Candidate.h"
 #include "compiler/choice/Resolve.h"
-#include "ir/Headrace.h"
+#include "compiler/evaluate/MemoryUse.h"
 #include "passes/algorithms/LayOutArena.h"
 #include "runtime/model/WeightLayout.h"
 
 namespace headrace::compiler {
-
-// What an iteration of one iteration class does with memory.
-struct MemoryUse {
-  struct Unit {
-    uint64_t bytes = 0;
-    int64_t firstUse = -1, lastUse = -1; // compute steps that read it, embed left out; -1: none
-  };
-  std::vector<Unit> units;                       // in the order of the weight layout
-  std::vector<algorithms::LiveRange> transients; // lives in compute steps
-};
-MemoryUse memoryUseOf(ir::IterationOp modelPhase);
 
 // Device memory of a candidate, and what it is made of.
 struct MemoryNeed {

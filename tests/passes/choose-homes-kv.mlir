@@ -13,9 +13,9 @@
 // RUN: headrace-opt %s -headrace-choose-homes="residency={kv=0@2} kv-blocks=4 kv-block-bytes=256 kv-mirror=0" -headrace-verify-phase=phase=homes | FileCheck %s --check-prefix=FROM0
 // RUN: headrace-opt %s -headrace-choose-homes="residency={kv=0@0 decode-write-back=all} kv-blocks=4 kv-block-bytes=256 kv-mirror=0" -headrace-insert-movement="residency={decode-write-back=all}" -headrace-verify-phase=phase=movement -headrace-assign-lanes -headrace-insert-waits -headrace-elide-waits -headrace-verify-phase=phase=lanes -headrace-place-on-host -headrace-place-buffers -headrace-verify-phase=phase=offsets | FileCheck %s --check-prefix=ALLBACK
 // RUN: sed 's/limits(8, 8, 64)/limits(8, 8, 64) kv(2)/' %s | %not headrace-opt -headrace-choose-homes="residency={kv=0@0} kv-blocks=4 kv-block-bytes=256 kv-mirror=0" 2>&1 | FileCheck %s --check-prefix=NONE
-// RUN: headrace-opt %s -headrace-choose-homes="residency={kv=0@0 kv-blocks=3} kv-blocks=4 kv-block-bytes=256 kv-mirror=0" -headrace-verify-phase=phase=homes | FileCheck %s --check-prefix=THREE
-// RUN: headrace-opt %s -headrace-choose-homes="residency={kv-blocks=3} kv-blocks=4 kv-block-bytes=256 kv-mirror=0" -headrace-verify-phase=phase=homes | FileCheck %s --check-prefix=THREEHERE
-// RUN: %not headrace-opt %s -headrace-choose-homes="residency={kv=0@0 kv-blocks=5} kv-blocks=4 kv-block-bytes=256" 2>&1 | FileCheck %s --check-prefix=FIVE
+// RUN: headrace-opt %s -headrace-choose-homes="residency={kv=0@0} kv-blocks-here=3 kv-blocks=4 kv-block-bytes=256 kv-mirror=0" -headrace-verify-phase=phase=homes | FileCheck %s --check-prefix=THREE
+// RUN: headrace-opt %s -headrace-choose-homes="kv-blocks-here=3 kv-blocks=4 kv-block-bytes=256 kv-mirror=0" -headrace-verify-phase=phase=homes | FileCheck %s --check-prefix=THREEHERE
+// RUN: %not headrace-opt %s -headrace-choose-homes="residency={kv=0@0} kv-blocks-here=5 kv-blocks=4 kv-block-bytes=256" 2>&1 | FileCheck %s --check-prefix=FIVE
 // RUN: %not headrace-opt %s -headrace-choose-homes="residency={kv=0@4} kv-blocks=4 kv-block-bytes=256" 2>&1 | FileCheck %s --check-prefix=BEYOND
 // RUN: %not headrace-opt %s -headrace-choose-homes="residency={kv=0@2 start=paper} kv-blocks=4 kv-block-bytes=256" -headrace-insert-movement="residency={kv=0@2 start=paper}" 2>&1 | FileCheck %s --check-prefix=PAPER
 // RUN: %not headrace-opt %s -headrace-choose-homes="residency={kv=0@2} kv-blocks=4 kv-block-bytes=256 kv-mirror=2" -headrace-insert-movement="residency={decode-cut=0+256}" 2>&1 | FileCheck %s --check-prefix=PART

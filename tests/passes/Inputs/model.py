@@ -2,7 +2,7 @@
 """Prints a decoder-only model in the model phase, with round sizes.
 
     model.py [--layers N] [--tied] [--relu] [--iterations decode,mixed] [--cycle PERIOD] [--mini-batches M]
-             [--stream BYTES] [--acts BYTES]
+             [--stream BYTES] [--acts BYTES [--recomputed BYTES]]
 
 Sizes in bytes, all multiples of 256 (alignment):
     units        qkv 4096 = norm 256 + matrix 3840, out 2048, up 8192 = norm 256 + matrix 7936, down 4096,
@@ -48,25 +48,54 @@ def iteration(kind, phase, options):
     for layer, b in ((layer, b) for layer in range(options.layers if options.acts else 0) for b in batches):
         emit(f"%{of(f'act.{layer}', b)} = headrace.act {layer}{whose(b)} : <{options.acts}, f32>")
 
-    for b in batches:
-        meta = f"%{of('meta', b)}"
-        emit(f"%{of('x.0', b)}, %{of('nh', b)} = headrace.embed tokens({meta}) %embedding[0 for {EMBEDDING}],"
-             f" %{of('sampled', b)}, %{of('history', b)}"
-             f" {step('embedding', b)}, device_bytes 512> : {META}, <{EMBEDDING}, bf16>, {IDS}, {IDS} -> {x}")
+    leaves = options.stream > 0
+    for b in batches if leaves else []:
+        emit(f"%{of('home', b)} = headrace.residual{whose(b)} : <host, {options.stream}, f32>")
+
+    def comes(layer, b):
+        emit(f"%{of(f'c.{layer}', b)} = headrace.on_device %{of('home', b)} : <host, {options.stream}, f32> -> {x}")
+        return f"%{of(f'c.{layer}', b)}"
+
+    def embed(b):
+        into = f" into {comes(0, b)}" if leaves else ""
+        emit(f"%{of('x.0', b)}, %{of('nh', b)} = headrace.embed tokens(%{of('meta', b)}) %embedding[0 for {EMBEDDING}],"
+             f" %{of('sampled', b)}, %{of('history', b)}{into} {step('embedding', b)}, device_bytes 512>"
+             f" : {META}, <{EMBEDDING}, bf16>, {IDS}, {IDS} -> {x}")
+
+    def gather(b):
+        emit(f"%{of('g', b)} = headrace.gather_rows sampled(%{of('meta', b)}) %{of(f'x.{options.layers}', b)}"
+             f" {step('head', b)}> : {META}, {x} -> {row}")
+
+    for b in batches if not leaves else []:
+        embed(b)
     for layer, b in ((layer, b) for layer in range(options.layers) for b in batches):
         a, m = step(f"attention {layer}", b), step(f"mlp {layer}", b)
         meta = f"%{of('meta', b)}"
         weight = lambda role: f"%layers.{layer}.{role}"
         n, q, r, k, att, o, mid, u, s = (f"%{of(f'{name}.{layer}', b)}" for name in "nqrkaomus")
+        if leaves and layer == 0:
+            embed(b)
         entering, leaving = f"%{of(f'x.{layer}', b)}", f"%{of(f'x.{layer + 1}', b)}"
+        if leaves and layer > 0:
+            entering = comes(layer, b)
+        acts = f"<{options.acts}, f32>"
+        again, more = (f", %{of(f'again.{layer}', b)}", f", <{options.recomputed}, bf16>") if options.acts else ("", "")
+        if options.acts:
+            emit(f"{again[2:]} = headrace.recompute_kv tokens({meta}) %{of(f'act.{layer}', b)}, {weight('qkv')}[256 for 3840]"
+                 f" {a}, flops 7000, device_bytes 6000> scratch 512 : {META}, {acts}, {unit['qkv']}"
+                 f" -> <{options.recomputed}, bf16>")
         emit(f"{n} = headrace.norm qkv tokens({meta}) {entering}, {weight('qkv')}[0 for 256] {a}, flops 768>"
              f" : {META}, {x}, {unit['qkv']} -> {row}")
+        if options.acts:
+            emit(f"%{of(f'kept.{layer}', b)} = headrace.act_append tokens({meta}) {n}, %{of(f'act.{layer}', b)}"
+                 f" {a}, device_bytes 800> : {META}, {row}, {acts}")
         emit(f"{q} = headrace.linear qkv tokens({meta}) {n}, {weight('qkv')}[256 for 3840] {a}, flops 3840>"
              f" : {META}, {row}, {unit['qkv']} -> {qkv}")
-        emit(f"{r}, {k} = headrace.rope_append tokens({meta}) {q}, %{of(f'kv.{layer}', b)} {a}, flops 512>"
-             f" : {META}, {qkv}, {KV}")
-        emit(f"{att} = headrace.attention tokens({meta}) {r}, {k} {a}, flops 8192> scratch 256"
-             f" : {META}, {qkv}, {KV} -> {row}")
+        appended, cache = (f"{k}:2", f"{k}#0, {k}#1") if options.acts else (k, k)
+        emit(f"{r}, {appended} = headrace.rope_append tokens({meta}) {q}, %{of(f'kv.{layer}', b)}{again} {a}, flops 512>"
+             f" : {META}, {qkv}, {KV}{more}")
+        emit(f"{att} = headrace.attention tokens({meta}) {r}, {cache} {a}, flops 8192> scratch 256"
+             f" : {META}, {qkv}, {KV}{more} -> {row}")
         emit(f"{o} = headrace.linear out tokens({meta}) {att}, {weight('out')}[0 for 2048] onto {entering}"
              f" {a}, flops 2048> : {META}, {row}, {unit['out']} -> {x}")
         emit(f"{mid} = headrace.norm up tokens({meta}) {o}, {weight('up')}[0 for 256] {m}, flops 768>"
@@ -79,12 +108,15 @@ def iteration(kind, phase, options):
             emit(f"{s} = headrace.activate tokens({meta}) {u} {m}, flops 1024> : {META}, {up} -> {act}")
         emit(f"{leaving} = headrace.linear down tokens({meta}) {activated}, {weight('down')}[0 for 4096]"
              f" onto {o} {m}, flops 4096> : {META}, {act}, {unit['down']} -> {x}")
+        if leaves and layer == options.layers - 1:
+            gather(b)
     output = "%output"
     for b in batches:
         h = step("head", b)
         meta, sampled, history = (f"%{of(name, b)}" for name in ("meta", "sampled", "nh"))
         g, f, l, ns, no = (f"%{of(name, b)}" for name in ("g", "f", "l", "ns", "no"))
-        emit(f"{g} = headrace.gather_rows sampled({meta}) %{of(f'x.{options.layers}', b)} {h}> : {META}, {x} -> {row}")
+        if not leaves:
+            gather(b)
         emit(f"{f} = headrace.norm head sampled({meta}) {g}, %head[0 for 256] {h}, flops 768>"
              f" : {META}, {row}, <{head}, bf16> -> {row}")
         if tied:
@@ -112,8 +144,11 @@ def model(arguments=None):
     parser.add_argument("--iterations", default="decode", help="decode, mixed, or both with a comma")
     parser.add_argument("--cycle", type=int, default=1, help="of each iteration so many that follow each other")
     parser.add_argument("--mini-batches", type=int, default=1)
-    parser.add_argument("--stream", type=int, default=0, help="bytes of x, in iterations of all kinds")
-    parser.add_argument("--acts", type=int, default=0, help="bytes of each layer's activation blocks")
+    parser.add_argument("--stream", type=int, default=0,
+                        help="bytes of x, which leaves the device between layers, in iterations of all kinds")
+    parser.add_argument("--acts", type=int, default=0,
+                        help="bytes of each layer's activation blocks, of which keys and values are recomputed")
+    parser.add_argument("--recomputed", type=int, default=4096, help="bytes of these keys and values")
     options = parser.parse_args(arguments)
     return "\n".join(iteration(kind, phase, options)
                      for kind in options.iterations.split(",") for phase in range(options.cycle)) + "\n"

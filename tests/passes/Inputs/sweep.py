@@ -124,7 +124,7 @@ def residual_cases():
             split = f" kv-blocks=4 kv-block-bytes=2048 kv-mirror={resident}"
         residency = "residency={" + text + "}"
         yield ["--layers", str(count), "--iterations", "decode,mixed", "--mini-batches", str(batches), "--stream", "2048"], \
-            [VERIFY, "-headrace-spill-residuals", f"-headrace-choose-homes={residency}{split}", VERIFY,
+            [VERIFY, f"-headrace-choose-homes={residency}{split}", VERIFY,
              f"-headrace-insert-movement={residency}", VERIFY, "-headrace-assign-lanes", "-headrace-insert-waits",
              "-headrace-elide-waits", VERIFY, "-headrace-place-on-host", "-headrace-place-buffers", VERIFY]
 

@@ -126,15 +126,11 @@ TEST(PlacementFamily, KnowsWhatUnitsAndRingsNeed) {
     r.buckets = {.newTokens = {2, 16}, .sequences = {2}, .contexts = {64}};
     const Target target = *resolve(r);
     const model::WeightLayout layout = model::layoutWeights(spec);
-    mlir::MLIRContext context(mlir::MLIRContext::Threading::DISABLED);
-    context.loadDialect<ir::HeadraceDialect>();
-    mlir::OwningOpRef<mlir::ModuleOp> module = mlir::ModuleOp::create(mlir::UnknownLoc::get(&context));
     std::vector<MemoryUse> uses;
-    for (const auto &[iterationClass, buckets] :
-         {std::pair(ir::IterationClass::Decode, &target.decode), std::pair(ir::IterationClass::Mixed, &target.mixed)})
+    for (const auto &[iterationClass, buckets] : {std::pair(plan::IterationClass::Decode, &target.decode),
+                                                  std::pair(plan::IterationClass::Mixed, &target.mixed)})
       uses.push_back(memoryUseOf(
-          lowerModel(*module, stringifyIterationClass(iterationClass),
-                     {&*r.model, &layout, &target, r.hardware.kind, iterationClass, Target::limits(*buckets)})));
+          stepsOf({&*r.model, &layout, &target, r.hardware.kind, iterationClass, Target::limits(*buckets)})));
     const PlacementFamily family(r.model, layout, target, std::move(uses));
 
     std::mt19937 generator(3);

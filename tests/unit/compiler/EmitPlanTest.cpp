@@ -26,7 +26,7 @@ protected:
   ir::IterationOp placed() {
     ir::IterationOp iteration = lowerModel(*module_, "decode",
                                            {&*request_.model, &layout_, &target_, request_.hardware.kind,
-                                            ir::IterationClass::Decode, Target::limits(target_.decode)});
+                                            plan::IterationClass::Decode, Target::limits(target_.decode)});
     const absl::Status status = runPipeline(*module_, {});
     EXPECT_TRUE(status.ok()) << status;
     return iteration;

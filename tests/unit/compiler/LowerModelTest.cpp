@@ -25,11 +25,9 @@ protected:
     layout_ = model::layoutWeights(r.model);
     target_ = *resolve(request_);
     module_ = mlir::ModuleOp::create(mlir::UnknownLoc::get(&context_));
-    const LowerOptions options{&*request_.model,           &layout_,  &target_, r.hardware.kind,
-                               ir::IterationClass::Decode, {2, 2, 64}};
-    ir::IterationOp iteration = lowerModel(*module_, "decode", options);
-    EXPECT_TRUE(mlir::succeeded(passes::insertRecompute(iteration, recomputeAmounts(options))));
-    return iteration;
+    return lowerModel(
+        *module_, "decode",
+        {&*request_.model, &layout_, &target_, r.hardware.kind, plan::IterationClass::Decode, {2, 2, 64}});
   }
   // The steps' names behind "headrace.", those of one layer or of none.
   static std::vector<std::string> steps(ir::IterationOp iteration, int32_t layer) {

@@ -27,7 +27,7 @@ protected:
     mlir::OwningOpRef<mlir::ModuleOp> module = mlir::ModuleOp::create(mlir::UnknownLoc::get(&context_));
     ir::IterationOp iteration = lowerModel(
         *module, "decode",
-        {&*request_.model, &layout_, &target_, request_.hardware.kind, ir::IterationClass::Decode, shapes_[0]});
+        {&*request_.model, &layout_, &target_, request_.hardware.kind, plan::IterationClass::Decode, shapes_[0]});
     uint64_t planned = 0;
     size_t longest = 0;
     PipelineOptions options;

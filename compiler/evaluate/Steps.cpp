@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/evaluate/Steps.h"
+
+#include "runtime/model/ModelSpec.h"
+#include "runtime/plan/Mirrors.h"
+
+namespace headrace::compiler {
+namespace {
+
+using kernels::Op;
+using model::TensorRole;
+using model::UnitRole;
+using plan::Part;
+using Kind = StepBuffer::Kind;
+
+constexpr plan::Encoding encodingOf(model::DType dtype) { return static_cast<plan::Encoding>(dtype); }
+static_assert(encodingOf(model::DType::F32) == plan::Encoding::F32 &&
+              encodingOf(model::DType::F16) == plan::Encoding::F16 &&
+              encodingOf(model::DType::BF16) == plan::Encoding::BF16);
+
+class StepsMaker {
+public:
+  explicit StepsMaker(const StepsRequest &request)
+      : request_(request), spec_(*request.spec), layout_(*request.layout), target_(*request.target),
+        leaves_(target_.choice.residency.residualsLeave()) {}
+
+  Steps run() {
+    declare();
+    x_.resize(made_.own.size(), kNoBuffer);
+    if (!leaves_)
+      ofEach([&] { embed(); });
+    for (int32_t layer = 0; layer < spec_.layers; ++layer)
+      ofEach([&] {
+        BufferIndex comes = kNoBuffer;
+        if (leaves_)
+          comes = x_[miniBatch_] =
+              add({Kind::Stream, layer, batch(), {}, target_.residualBytes(spec_.hidden), plan::Encoding::F32});
+        if (leaves_ && layer == 0) {
+          embed();
+          made_.steps.back().comes = comes;
+          comes = kNoBuffer;
+        }
+        const size_t first = made_.steps.size();
+        decoderLayer(layer);
+        made_.steps[first].comes = comes;
+        if (leaves_ && layer == spec_.layers - 1)
+          gather();
+      });
+    ofEach([&] {
+      if (!leaves_)
+        gather();
+      head();
+    });
+    publish();
+    return std::move(made_);
+  }
+
+private:
+  template <typename Pass> void ofEach(Pass &&pass) {
+    for (miniBatch_ = 0; miniBatch_ < made_.own.size(); ++miniBatch_)
+      pass();
+  }
+  int32_t batch() const { return static_cast<int32_t>(miniBatch_); }
+  Steps::Own &own() { return made_.own[miniBatch_]; }
+
+  BufferIndex add(const StepBuffer &buffer) {
+    made_.buffers.push_back(buffer);
+    return static_cast<BufferIndex>(made_.buffers.size()) - 1;
+  }
+
+  void declare() {
+    for (size_t unit = 0; unit < layout_.units.size(); ++unit)
+      add({Kind::Weight, static_cast<int32_t>(unit), 0, {}, layout_.units[unit].bytes, encodingOf(spec_.dtype)});
+    made_.own.resize(static_cast<size_t>(target_.choice.miniBatches));
+    for (int32_t layer = 0; layer < spec_.layers; ++layer)
+      ofEach([&] { own().kv.push_back(add({Kind::Kv, layer, batch(), {}, target_.kvBytes, encodingOf(target_.kv)})); });
+    for (int32_t layer = 0; layer < spec_.layers && target_.actBlocks > 0; ++layer)
+      ofEach([&] {
+        own().act.push_back(add({Kind::Act, layer, batch(), {}, target_.actBytes, encodingOf(target_.activation)}));
+      });
+    const auto ids = [](int64_t count) { return model::alignUp(static_cast<uint64_t>(count) * sizeof(int32_t)); };
+    const auto io = [&](plan::Io role, uint64_t bytes) {
+      return add({Kind::Io, -1, batch(), role, bytes, plan::Encoding::Bytes});
+    };
+    // The ranges of a role lie one behind the other.
+    ofEach([&] { own().meta = io(plan::Io::Meta, kernels::metaBytes(target_.meta)); });
+    ofEach([&] { own().sampled = io(plan::Io::Sampled, ids(target_.meta.maxSequences)); });
+    miniBatch_ = 0;
+    made_.output = io(plan::Io::Output, ids(target_.mostSampled()));
+    ofEach([&] { own().history = io(plan::Io::History, target_.historyBytes); });
+  }
+
+  kernels::Backend backend() const { return plan::backendOf(request_.device); }
+  int64_t rowsOf(bool sampled) const { return sampled ? request_.limits.sequences : request_.limits.tokens; }
+
+  // [rows, columns] activations that a step makes.
+  BufferIndex transient(int64_t rows, int64_t columns, model::DType dtype) {
+    const auto bytes = static_cast<uint64_t>(rows) * static_cast<uint64_t>(columns) * model::dtypeBytes(dtype);
+    return add({Kind::Transient, -1, batch(), {}, model::alignUp(bytes), encodingOf(dtype)});
+  }
+  BufferIndex tokenRows(int64_t columns) { return transient(request_.limits.tokens, columns, target_.activation); }
+
+  Step &step(int32_t layer, Part part, Op op, UnitRole role) {
+    Step &step = made_.steps.emplace_back();
+    step.op = op;
+    step.role = role;
+    step.part = part;
+    step.layer = layer;
+    step.miniBatch = batch();
+    const cost::Work work =
+        cost::workOf(spec_, {op, role}, request_.limits, target_.activation, target_.kv, /*direct=*/false);
+    step.flops = work.flops;
+    step.deviceBytes = work.deviceBytes;
+    return step;
+  }
+
+  UnitRange range(int32_t unit, TensorRole role) const {
+    const model::Tensor *tensor = layout_.units[static_cast<size_t>(unit)].find(role);
+    return tensor != nullptr ? UnitRange{tensor->offset, tensor->bytes} : UnitRange();
+  }
+
+  void embed() {
+    Step &embed = step(-1, Part::Embedding, Op::Embed, UnitRole::Embedding);
+    embed.unit = layout_.embeddingUnit();
+    embed.weight = range(embed.unit, TensorRole::TokenTable);
+    embed.bias = range(embed.unit, TensorRole::PositionTable);
+    embed.inPlace = leaves_;
+    // The residual stream is F32 on every device.
+    if (!leaves_)
+      x_[miniBatch_] = transient(request_.limits.tokens, spec_.hidden, model::DType::F32);
+    embed.y = x_[miniBatch_];
+  }
+
+  BufferIndex norm(int32_t layer, Part part, bool sampled, BufferIndex x, int32_t unit, UnitRole role) {
+    const BufferIndex y = transient(rowsOf(sampled), spec_.hidden, target_.activation);
+    Step &norm = step(layer, part, Op::Norm, role);
+    norm.sampledRows = sampled;
+    norm.unit = unit;
+    norm.weight = range(unit, TensorRole::NormWeight);
+    norm.bias = range(unit, TensorRole::NormBias);
+    norm.x = x;
+    norm.y = y;
+    return y;
+  }
+
+  // y = epilogue(x W^T + bias); out and in are the numbers of features.
+  Step &linear(int32_t layer, Part part, bool sampled, BufferIndex x, int32_t unit, TensorRole matrix, UnitRole role,
+               int64_t out, int64_t in) {
+    Step &linear = step(layer, part, Op::Linear, role);
+    linear.sampledRows = sampled;
+    linear.unit = unit;
+    linear.weight = range(unit, matrix);
+    linear.bias = range(unit, TensorRole::Bias);
+    linear.x = x;
+    linear.workspaceBytes = model::alignUp(kernels::linearWorkspaceBytes(backend(), rowsOf(sampled), out, in));
+    return linear;
+  }
+  BufferIndex layerLinear(int32_t layer, Part part, BufferIndex x, UnitRole role, int64_t out, int64_t in) {
+    const BufferIndex y = tokenRows(out);
+    linear(layer, part, false, x, layout_.layerUnit(layer, role), TensorRole::Matrix, role, out, in).y = y;
+    return y;
+  }
+  // Onto the residual stream.
+  void addLinear(int32_t layer, Part part, BufferIndex x, UnitRole role, int64_t in) {
+    Step &onto =
+        linear(layer, part, false, x, layout_.layerUnit(layer, role), TensorRole::Matrix, role, spec_.hidden, in);
+    onto.y = x_[miniBatch_];
+    onto.inPlace = true;
+  }
+
+  void decoderLayer(int32_t layer) {
+    const auto at = static_cast<size_t>(layer);
+    const int32_t qkvUnit = layout_.layerUnit(layer, UnitRole::Qkv);
+    const bool keeps = !own().act.empty();
+    const BufferIndex recomputed = keeps ? recompute(layer, qkvUnit) : kNoBuffer;
+    BufferIndex normed = norm(layer, Part::Attention, false, x_[miniBatch_], qkvUnit, UnitRole::Qkv);
+    if (keeps) {
+      Step &append = step(layer, Part::Attention, Op::ActAppend, UnitRole::Qkv);
+      append.flops = 0;
+      append.x = normed;
+      append.act = own().act[at];
+    }
+    const BufferIndex qkv = layerLinear(layer, Part::Attention, normed, UnitRole::Qkv, spec_.qkvRows(), spec_.hidden);
+    Step &append = step(layer, Part::Attention, Op::RopeAppend, UnitRole::Qkv);
+    if (spec_.qkNorm)
+      append.unit = qkvUnit;
+    append.headNorms = range(qkvUnit, TensorRole::HeadNorms);
+    append.x = qkv;
+    append.kv = own().kv[at];
+    append.recomputed = recomputed;
+    const BufferIndex attended = tokenRows(spec_.qRows());
+    Step &attention = step(layer, Part::Attention, Op::Attention, UnitRole::Qkv);
+    attention.workspaceBytes = model::alignUp(kernels::attentionWorkspaceBytes(
+        backend(), request_.limits.sequences, spec_.heads, spec_.headDim, request_.limits.context));
+    attention.x = qkv;
+    attention.kv = own().kv[at];
+    attention.recomputed = recomputed;
+    attention.y = attended;
+    addLinear(layer, Part::Attention, attended, UnitRole::Out, spec_.qRows());
+
+    normed = norm(layer, Part::Mlp, false, x_[miniBatch_], layout_.layerUnit(layer, UnitRole::Up), UnitRole::Up);
+    BufferIndex up = layerLinear(layer, Part::Mlp, normed, UnitRole::Up, spec_.upRows(), spec_.hidden);
+    made_.steps.back().epilogue = epilogue();
+    if (spec_.gated()) {
+      const BufferIndex activated = tokenRows(spec_.intermediate);
+      Step &activate = step(layer, Part::Mlp, Op::Activate, UnitRole::Up);
+      activate.x = up;
+      activate.y = activated;
+      up = activated;
+    }
+    addLinear(layer, Part::Mlp, up, UnitRole::Down, spec_.intermediate);
+  }
+
+  // Keys and values of earlier tokens, from the activations that were kept of them.
+  BufferIndex recompute(int32_t layer, int32_t unit) {
+    const BufferIndex y = add({Kind::Transient,
+                               -1,
+                               batch(),
+                               {},
+                               model::alignUp(static_cast<uint64_t>(target_.actBlocks) * target_.kvBlockBytes),
+                               encodingOf(target_.kv)});
+    Step &recompute = step(layer, Part::Attention, Op::RecomputeKv, UnitRole::Qkv);
+    const int64_t columns = 2 * spec_.kvRows() + spec_.qRows() % model::kPanelRows;
+    recompute.workspaceBytes = model::alignUp(
+        kernels::recomputeWorkspaceBytes(backend(), target_.actBlocks * target_.blockTokens, columns, spec_.hidden,
+                                         static_cast<int64_t>(model::dtypeBytes(target_.activation))));
+    recompute.unit = unit;
+    recompute.weight = range(unit, TensorRole::Matrix);
+    recompute.bias = range(unit, TensorRole::Bias);
+    recompute.headNorms = range(unit, TensorRole::HeadNorms);
+    recompute.act = own().act[static_cast<size_t>(layer)];
+    recompute.y = y;
+    return y;
+  }
+
+  kernels::Epilogue epilogue() const {
+    switch (spec_.activation) {
+    case model::Activation::Relu:
+      return kernels::Epilogue::Relu;
+    case model::Activation::Gelu:
+      return kernels::Epilogue::Gelu;
+    case model::Activation::GeluTanh:
+      return kernels::Epilogue::GeluTanh;
+    case model::Activation::SiluGate:
+      break; // a step of its own
+    }
+    return kernels::Epilogue::None;
+  }
+
+  void gather() {
+    const BufferIndex rows = transient(request_.limits.sequences, spec_.hidden, model::DType::F32);
+    Step &gather = step(-1, Part::Head, Op::GatherRows, UnitRole::Head);
+    gather.x = x_[miniBatch_];
+    gather.y = x_[miniBatch_] = rows;
+  }
+
+  void head() {
+    const int32_t unit = layout_.headUnit();
+    const BufferIndex normed = norm(-1, Part::Head, true, x_[miniBatch_], unit, UnitRole::Head);
+    const bool tied = spec_.tiedEmbeddings;
+    const BufferIndex logits = transient(request_.limits.sequences, spec_.vocab, model::DType::F32);
+    linear(-1, Part::Head, true, normed, tied ? layout_.embeddingUnit() : unit,
+           tied ? TensorRole::TokenTable : TensorRole::Matrix, UnitRole::Head, spec_.vocab, spec_.hidden)
+        .y = logits;
+    Step &sample = step(-1, Part::Head, Op::Sample, UnitRole::Head);
+    sample.workspaceBytes =
+        model::alignUp(kernels::sampleWorkspaceBytes(backend(), request_.limits.sequences, spec_.vocab));
+    sample.x = logits;
+  }
+
+  // The tokens of all.
+  void publish() { made_.steps.emplace_back().part = Part::Head; }
+
+  const StepsRequest &request_;
+  const model::ModelSpec &spec_;
+  const model::WeightLayout &layout_;
+  const Target &target_;
+  const bool leaves_;
+  Steps made_;
+  size_t miniBatch_ = 0;       // whose steps are being made
+  std::vector<BufferIndex> x_; // by mini-batch: its residual stream, then the head's rows
+};
+
+} // namespace
+
+Steps stepsOf(const StepsRequest &request) { return StepsMaker(request).run(); }
+
+} // namespace headrace::compiler

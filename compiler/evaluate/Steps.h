@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The compute steps of an iteration and the buffers that they use, as plain values: the one place where a model becomes
+// steps. Prices, memory and the IR are made of this list, all weights and caches at home on the device.
+//
+//   embed -> [ norm -> qkv -> rope_append -> attention -> out -> norm -> up -> (activate) -> down ] x layers
+//         -> gather_rows -> norm -> head -> sample -> publish
+//
+// Of several mini-batches each part stands once a mini-batch, the first one's first, before the next part: a layer's
+// weights are used by all of them, one after the other.
+//
+// Where blocks of the context keep activations (HybridServe, section 4.1) a layer begins with recompute_kv, which needs
+// nothing of this iteration but the layer's qkv weights and activations, and its first norm's rows are kept:
+//
+//   recompute_kv | norm | act_append | qkv | rope_append | attention | ...
+//
+// Where residual streams leave the device between layers, each layer works on one that comes for it, as what a compiler
+// spills comes back to a register. Embedding goes on into the first layer, and behind the last the rows that the head
+// wants are gathered: these few stay.
+//
+//   stays     embed 0 | embed 1 | layer 0 of 0 | layer 0 of 1 | layer 1 of 0 | layer 1 of 1 | head 0 | head 1
+//   leaves    embed 0 | layer 0 of 0 | embed 1 | layer 0 of 1 | layer 1 of 0 | layer 1 of 1 | head 0 | head 1
+//             ^ comes                ^ comes                  ^ comes        ^ comes
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "compiler/choice/Resolve.h"
+#include "kernels/Kernels.h"
+#include "runtime/cost/CostModel.h"
+#include "runtime/model/WeightLayout.h"
+#include "runtime/plan/Plan.h"
+
+namespace headrace::compiler {
+
+// What is lowered, and what its transients are sized for.
+struct StepsRequest {
+  const model::ModelSpec *spec = nullptr;
+  const model::WeightLayout *layout = nullptr;
+  const Target *target = nullptr;
+  model::DeviceKind device = model::DeviceKind::Host;
+  plan::IterationClass iterationClass = plan::IterationClass::Decode;
+  cost::Bucket limits;
+};
+
+struct StepBuffer {
+  enum class Kind : uint8_t {
+    Weight,
+    Kv,
+    Act,
+    Io,
+    Transient,
+    Stream, // a residual stream that leaves the device, for one of its layers; at home it is one buffer
+  };
+  Kind kind = Kind::Transient;
+  int32_t index = -1; // of a weight its unit, else the layer
+  int32_t miniBatch = 0;
+  plan::Io io = plan::Io::Meta; // of Io
+  uint64_t bytes = 0;
+  plan::Encoding encoding = plan::Encoding::Bytes;
+  bool isTransient() const { return kind == Kind::Transient; }
+};
+
+using BufferIndex = int32_t;
+inline constexpr BufferIndex kNoBuffer = -1;
+
+// Bytes of a unit; none where the model has no such tensor.
+struct UnitRange {
+  uint64_t offset = 0, bytes = 0;
+};
+
+struct Step {
+  std::optional<kernels::Op> op;                     // none: publish
+  model::UnitRole role = model::UnitRole::Embedding; // whose kernel it is: of cost::OpSite
+  plan::Part part = plan::Part::Embedding;
+  int32_t layer = -1;
+  int32_t miniBatch = 0;
+  bool sampledRows = false; // one row a sequence; else one a token
+
+  // What it uses beside what its mini-batch has (meta, sampled, history) and the output.
+  BufferIndex unit = kNoBuffer; // of weights, of which: matrix, table or norm; bias or positions; heads' norms
+  UnitRange weight, bias, headNorms;
+  BufferIndex x = kNoBuffer;          // rows; rope_append rotates them in place
+  BufferIndex kv = kNoBuffer;         // a layer's cache
+  BufferIndex recomputed = kNoBuffer; // keys and values behind it
+  BufferIndex act = kNoBuffer;        // activation blocks
+  BufferIndex y = kNoBuffer;          // what it makes; where `inPlace` it adds to that, or writes it where it is
+  bool inPlace = false;
+  BufferIndex comes = kNoBuffer; // a stream that is brought for this step and those behind it
+
+  kernels::Epilogue epilogue = kernels::Epilogue::None;
+  uint64_t workspaceBytes = 0;
+  uint64_t flops = 0, deviceBytes = 0; // at the limits
+
+  std::optional<cost::OpSite> site() const { return op ? std::optional(cost::OpSite{*op, role}) : std::nullopt; }
+};
+
+struct Steps {
+  struct Own { // of a mini-batch
+    BufferIndex meta = kNoBuffer, sampled = kNoBuffer, history = kNoBuffer;
+    std::vector<BufferIndex> kv, act; // by layer; `act` empty: none are kept
+  };
+  // In the order of declaration: weights, caches, activation blocks, meta, sampled, output, history; then what steps
+  // make, in their order.
+  std::vector<StepBuffer> buffers;
+  std::vector<Own> own; // by mini-batch
+  BufferIndex output = kNoBuffer;
+  std::vector<Step> steps;
+
+  const StepBuffer &buffer(BufferIndex index) const { return buffers[static_cast<size_t>(index)]; }
+};
+
+Steps stepsOf(const StepsRequest &request);
+
+} // namespace headrace::compiler
