@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/choose/MechanismsInUse.h"
+#include "compiler/choose/policies/MechanismsInUse.h"
 
 #include <string>
 
