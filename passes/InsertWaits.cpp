@@ -11,7 +11,7 @@
 //   A step that writes into a range that was claimed waits as a copy into it would.
 //   pacing waits are there already.
 #include "passes/Passes.h"
-#include "passes/RangeMap.h"
+#include "passes/algorithms/RangeMap.h"
 #include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/DenseSet.h"
 
@@ -131,7 +131,7 @@ private:
   // What writes a range of a slot comes after whatever used it.
   void orderInSlot(mlir::Operation *step, ir::SlotOp in, uint64_t begin, uint64_t bytes) {
     const uint64_t end = begin + bytes;
-    RangeMap<std::vector<Use>> &slot = given_[in];
+    algorithms::RangeMap<std::vector<Use>> &slot = given_[in];
     llvm::SmallDenseSet<Value> seen;
     slot.forEach(begin, end, [&](uint64_t, uint64_t, const std::vector<Use> &uses) {
       for (const Use &use : uses)
@@ -177,10 +177,10 @@ private:
 
   ir::IterationOp iteration_;
   mlir::OpBuilder builder_;
-  Value last_[ir::getMaxEnumValForLane() + 1];                          // by lane: the last step's event
-  llvm::DenseMap<mlir::Operation *, RangeMap<std::vector<Use>>> given_; // by slot
-  llvm::DenseSet<mlir::Operation *> claimed_;                           // claims that a step has written
-  llvm::DenseSet<std::pair<mlir::Operation *, unsigned>> readable_;     // (step, lane that has waited for it)
+  Value last_[ir::getMaxEnumValForLane() + 1];                                      // by lane: the last step's event
+  llvm::DenseMap<mlir::Operation *, algorithms::RangeMap<std::vector<Use>>> given_; // by slot
+  llvm::DenseSet<mlir::Operation *> claimed_;                                       // claims that a step has written
+  llvm::DenseSet<std::pair<mlir::Operation *, unsigned>> readable_; // (step, lane that has waited for it)
 };
 
 struct InsertWaits : impl::InsertWaitsBase<InsertWaits> {

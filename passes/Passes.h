@@ -6,7 +6,6 @@
 //   homes     ChooseHomes                   some at home on the host; on_device where they are needed
 //             PriceDirect              what reads over the link has the amounts of that
 //   movement  InsertMovement                carry, prefetch, wait, release, carry_out; slots
-//             InsertRotation           instead of it, where tails of caches rotate through places
 //   lanes     AssignLanes, InsertWaits, ElideWaits
 //   offsets   PlaceOnHost, PlaceBuffers     addresses
 //

@@ -68,20 +68,13 @@ def InsertMovement : Headrace_IterationPass<"insert-movement"> {
 
     Slots are as large as the items that take turns in them. With `ring` (start eager) there is one slot of at most that
     many bytes instead, a ring that movables of any size go through (passes/algorithms/AssignRing.h).
-  }];
-  let options = [Headrace_ResidencyOption];
-}
 
-def InsertRotation : Headrace_IterationPass<"insert-rotation"> {
-  let summary = "homes -> movement, where tails of caches rotate through fewer places than there are tails";
-  let description = [{
-    As InsertMovement under the rule eager for what is moved of weights. Of tails only what algorithms::rotatePlaces says:
-    the iteration is one of a cycle, which starts with a tail in each place (carry), brings others into places that were
-    given up, and leaves the places as the next of the cycle finds them (carry_out).
+    Where tails rotate through places the iteration is one of a cycle, which starts with a tail in each place (carry),
+    brings others into places that were given up, and leaves the places as the next of the cycle finds them (carry_out).
   }];
   let options = [
     Headrace_ResidencyOption,
-    Option<"phase", "phase", "int64_t", "-1", "which of the cycle this is, from 0; -1: as the iteration says">];
+    Option<"phase", "phase", "int64_t", "-1", "which of a cycle this is, from 0; -1: as the iteration says">];
 }
 
 def AssignLanes : Headrace_IterationPass<"assign-lanes"> {

@@ -7,7 +7,7 @@
 // Before the offsets phase bytes are those of slots (each slot an address space of its own); from then on those of the
 // arena.
 #include "passes/PhaseRules.h"
-#include "passes/RangeMap.h"
+#include "passes/algorithms/RangeMap.h"
 #include "llvm/ADT/DenseSet.h"
 
 namespace headrace::passes {
@@ -50,7 +50,7 @@ private:
   Owner ownerOf(Value value) const { return ranges_.rangeOf(value).getAsOpaquePointer(); }
 
   // Where bytes of `value` lie: a map of owners, and the first byte in it. No map for what has no place yet.
-  RangeMap<Owner> *placeOf(Value value, uint64_t &at) {
+  algorithms::RangeMap<Owner> *placeOf(Value value, uint64_t &at) {
     if (placed_) {
       at = static_cast<uint64_t>(ranges_.addressOf(value).value);
       return ir::bufferType(value).isOnDevice() ? &arena_ : nullptr;
@@ -73,7 +73,7 @@ private:
 
   void own(Value value, uint64_t offset, uint64_t bytes) {
     uint64_t at = 0;
-    if (RangeMap<Owner> *place = placeOf(value, at))
+    if (algorithms::RangeMap<Owner> *place = placeOf(value, at))
       place->assign(at + offset, at + offset + bytes, ownerOf(value));
   }
 
@@ -97,7 +97,7 @@ private:
     const uint64_t bytes = op.sizeInBytes();
     if (failed(checkAddress(op, op.address(), bytes, onDevice)))
       return failure();
-    RangeMap<Value> &space = onDevice ? homes_ : host_;
+    algorithms::RangeMap<Value> &space = onDevice ? homes_ : host_;
     const auto at = static_cast<uint64_t>(op.address().value);
     Value other;
     space.forEach(at, at + bytes, [&](uint64_t, uint64_t, Value owner) { other = owner; });
@@ -119,7 +119,7 @@ private:
     const Owner range = ownerOf(value);
     if (atHome_.contains(range))
       return success(); // nothing may write there, which is checked where something does
-    RangeMap<Owner> *place = placeOf(value, at);
+    algorithms::RangeMap<Owner> *place = placeOf(value, at);
     if (!place)
       return success();
     uint64_t found = 0;
@@ -151,7 +151,7 @@ private:
     return diagnostic;
   }
 
-  LogicalResult overwrite(ir::StepInterface step, const Clock &when, RangeMap<Owner> &place, uint64_t at,
+  LogicalResult overwrite(ir::StepInterface step, const Clock &when, algorithms::RangeMap<Owner> &place, uint64_t at,
                           uint64_t bytes, Owner self) {
     llvm::SmallVector<Owner, 4> owners;
     place.forEach(at, at + bytes, [&](uint64_t, uint64_t, Owner owner) {
@@ -243,7 +243,7 @@ private:
         failed(checkAddress(step, *step.resultAddress(), access.range.bytes, true)))
       return failure();
     uint64_t at = 0;
-    if (RangeMap<Owner> *place = placeOf(access.value, at))
+    if (algorithms::RangeMap<Owner> *place = placeOf(access.value, at))
       return overwrite(step, when, *place, at + access.range.offset, access.range.bytes, ownerOf(range));
     return success();
   }
@@ -256,10 +256,10 @@ private:
     Clock last;           // by lane: the last step that touched it
     mlir::Location where; // the first one
   };
-  RangeMap<Value> homes_, host_;                             // what persists, slots included
-  llvm::DenseSet<Owner> atHome_;                             // the same, without slots
-  RangeMap<Owner> arena_;                                    // who owns which bytes now
-  llvm::DenseMap<mlir::Operation *, RangeMap<Owner>> slots_; // the same by slot, before there are addresses
+  algorithms::RangeMap<Value> homes_, host_;                             // what persists, slots included
+  llvm::DenseSet<Owner> atHome_;                                         // the same, without slots
+  algorithms::RangeMap<Owner> arena_;                                    // who owns which bytes now
+  llvm::DenseMap<mlir::Operation *, algorithms::RangeMap<Owner>> slots_; // the same by slot, before there are addresses
   llvm::DenseMap<Owner, Uses> uses_;
   llvm::SmallVector<ir::Access> accesses_;
 };

@@ -3,7 +3,7 @@
 #include <tuple>
 
 #include "passes/PhaseRules.h"
-#include "passes/RangeMap.h"
+#include "passes/algorithms/RangeMap.h"
 #include "llvm/ADT/DenseSet.h"
 #include "llvm/ADT/MapVector.h"
 #include "llvm/ADT/TypeSwitch.h"
@@ -223,11 +223,11 @@ private:
   ir::IterationOp iteration_;
   const bool inProgramOrder_;
   const ir::Ranges ranges_;
-  llvm::MapVector<Value, mlir::Operation *> brought_;        // range -> what gave it up
-  llvm::DenseSet<Value> underWay_;                           // versions whose prefetch has not been waited for
-  llvm::DenseSet<Value> kept_;                               // ranges that are carried out
-  llvm::DenseMap<mlir::Operation *, RangeMap<Value>> slots_; // by slot: who lies where
-  llvm::DenseMap<Value, Ahead> ahead_;                       // by buffer: of which more is on the device than at home
+  llvm::MapVector<Value, mlir::Operation *> brought_; // range -> what gave it up
+  llvm::DenseSet<Value> underWay_;                    // versions whose prefetch has not been waited for
+  llvm::DenseSet<Value> kept_;                        // ranges that are carried out
+  llvm::DenseMap<mlir::Operation *, algorithms::RangeMap<Value>> slots_; // by slot: who lies where
+  llvm::DenseMap<Value, Ahead> ahead_; // by buffer: of which more is on the device than at home
   std::set<Content> entry_, exit_;
 };
 

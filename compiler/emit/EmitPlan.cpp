@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "compiler/lower/LowerModel.h"
 #include "compiler/lower/Mirrors.h"
-#include "passes/RangeMap.h"
+#include "passes/algorithms/RangeMap.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/model/ModelSpec.h"
 #include "runtime/plan/BufferIndex.h"
@@ -147,7 +147,7 @@ private:
   // their addresses tell, what it overwrites is what a step wrote: the edge is the same, its reason another.
   void nameOverwrites() {
     enum class Last : uint8_t { Copied, Read, Written };
-    passes::RangeMap<Last> last; // of each byte of the slots, what was done to it last
+    algorithms::RangeMap<Last> last; // of each byte of the slots, what was done to it last
     size_t edge = 0;
     for (uint32_t index = 0; index < schedule_.steps.size(); ++index) {
       const plan::Step &step = schedule_.steps[index];

@@ -125,11 +125,8 @@ absl::Status schedule(ir::IterationOp iteration, const PipelineOptions &options,
   // movement: how they get to the device and when they give their range up. Only waits in program order are inserted:
   // right one step after another, whatever lanes there will be.
   RETURN_IF_ERROR(decideCut(iteration, options, residency));
-  const bool rotates = residency.rotates() && iteration.getKvBlocks() == 0;
   RETURN_IF_ERROR(
-      runner.run(iteration, "movement",
-                 rotates ? passes::createInsertRotation({residency}) : passes::createInsertMovement({residency}),
-                 verify(ir::Phase::Movement)));
+      runner.run(iteration, "movement", passes::createInsertMovement({residency}), verify(ir::Phase::Movement)));
   close(ir::Phase::Movement);
 
   // lanes: what runs beside what

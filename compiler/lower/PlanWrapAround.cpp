@@ -27,7 +27,7 @@ uint64_t stretched(uint64_t ns, double by) {
 // beside the other from its first byte to its last.
 std::pair<double, double> slowedByEachOther(const passes::Movables &movables, Prices &prices) {
   double in = 0, out = 0;
-  for (const passes::MovedBuffer &moved : movables.moved) {
+  for (const algorithms::Moved &moved : movables.moved) {
     if (!moved.made)
       in += static_cast<double>(prices.copyNs(moved.bytes, /*hostToDevice=*/true));
     out += moved.writtenBack ? static_cast<double>(prices.copyNs(moved.bytes, /*hostToDevice=*/false)) : 0;
@@ -45,12 +45,12 @@ absl::StatusOr<WrapAround> wrapAroundOf(ir::IterationOp iteration, const std::ve
   mlir::FailureOr<passes::Movables> movables = passes::findMovables(iteration, residency);
   if (failed(movables))
     return absl::InternalError("planning the wrap-around: what is to be moved cannot be found");
-  const passes::RangeTimes times = passes::rangeTimes(*movables);
+  const algorithms::RangeTimes times = algorithms::rangeTimes(*movables);
   WrapAround wrap;
   algorithms::CutProblem &problem = wrap.problem;
   std::vector<int64_t> unitOf(movables->moved.size(), -1); // by movable
   for (size_t i = 0; i < movables->moved.size(); ++i) {
-    const passes::MovedBuffer &moved = movables->moved[i];
+    const algorithms::Moved &moved = movables->moved[i];
     if (!moved.mayBeCarried() || (moved.resizable() && residency.rotates()))
       continue; // goes on within the iteration, or rotates by itself: the cut is of all else
     unitOf[i] = static_cast<int64_t>(problem.units.size());
@@ -77,7 +77,7 @@ absl::StatusOr<WrapAround> wrapAroundOf(ir::IterationOp iteration, const std::ve
 
   std::vector<std::optional<cost::OpSite>> sites;
   std::vector<bool> direct;
-  for (mlir::Operation *step : movables->steps) {
+  for (mlir::Operation *step : movables->ops) {
     sites.push_back(opSite(step));
     direct.push_back(llvm::cast<ir::StepInterface>(step).stepInfo().direct);
   }

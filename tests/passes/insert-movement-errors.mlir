@@ -15,7 +15,7 @@
 
 // SLOTS: a residency has 'slots=-1', expected
 // NEGATIVE-RING: a residency has 'ring=-1', expected
-// SMALL-RING: error: brings 1000 bytes, more than the ring of 1023
+// SMALL-RING: error: '{{.*}}' brings 1000 bytes, more than the ring of 1023
 // RING-AND-SLOTS: a residency has either item-sized slots or a ring, got 1 slots and a ring of 2048 bytes
 // RING-HELD: error: 'q2' cannot be there on entry: an earlier one lies in its range of slot 0
 // PAPER-RING: error: has item-sized slots under the rule paper, not a ring

@@ -99,7 +99,7 @@ def rotation_cases():
         residency = "residency={" + text + "}"
         yield ["--layers", str(count), "--iterations", "decode,mixed", "--cycle", str(period)], \
             [VERIFY, f"-headrace-choose-homes={residency} kv-blocks=4 kv-block-bytes=2048 kv-mirror={resident}", VERIFY,
-             f"-headrace-insert-rotation={residency}", VERIFY, "-headrace-verify-cycles", "-headrace-assign-lanes",
+             f"-headrace-insert-movement={residency}", VERIFY, "-headrace-verify-cycles", "-headrace-assign-lanes",
              "-headrace-insert-waits", "-headrace-elide-waits", VERIFY, "-headrace-place-on-host",
              "-headrace-place-buffers", VERIFY, "-headrace-verify-cycles"]
 

@@ -10,7 +10,7 @@
 #include <iterator>
 #include <map>
 
-namespace headrace::passes {
+namespace headrace::algorithms {
 
 template <typename T> class RangeMap {
 public:
@@ -61,4 +61,4 @@ private:
   std::map<uint64_t, Run> runs_; // by begin
 };
 
-} // namespace headrace::passes
+} // namespace headrace::algorithms

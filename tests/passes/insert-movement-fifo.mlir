@@ -1,11 +1,11 @@
 // Layers' caches that are swapped whole, first in, first out: Pie's Figure 4, nine layers in seven places, a swap takes two
 // layers' compute; but no swap is under way over an iteration's edge.
 // RUN: %python %S/Inputs/model.py --layers 9 > %t.mlir
-// RUN: headrace-opt %t.mlir -headrace-choose-homes="residency={kv=0-8@0 decode-write-back=all} kv-blocks=4 kv-block-bytes=2048" -headrace-insert-rotation="residency={kv=0-8@0 kv-places=7 kv-fifo=2/2 decode-write-back=all mixed-write-back=all} phase=0" -headrace-verify-phase=phase=movement | FileCheck %s
-// RUN: headrace-opt %t.mlir -headrace-choose-homes="residency={kv=0-8@0 decode-write-back=all} kv-blocks=4 kv-block-bytes=2048" -headrace-insert-rotation="residency={kv=0-8@0 kv-places=7 kv-fifo=2/2 decode-write-back=all mixed-write-back=all} phase=1" -headrace-verify-phase=phase=movement | FileCheck %s --check-prefix=NEXT
-// RUN: %not headrace-opt %t.mlir -headrace-choose-homes="residency={kv=0-8@0} kv-blocks=4 kv-block-bytes=2048" -headrace-insert-rotation="residency={kv=0-8@0} phase=0" 2>&1 | FileCheck %s --check-prefix=PLACES
-// RUN: %not headrace-opt %t.mlir -headrace-choose-homes="residency={kv=0-8@0} kv-blocks=4 kv-block-bytes=2048" -headrace-insert-rotation="residency={kv=0-8@0 kv-places=7 kv-fifo=0/2} phase=0" 2>&1 | FileCheck %s --check-prefix=TIMES
-// RUN: %not headrace-opt %t.mlir -headrace-choose-homes="residency={kv=0-8@0} kv-blocks=4 kv-block-bytes=2048" -headrace-insert-rotation="residency={kv=0-8@0 kv-places=7 kv-fifo=2} phase=0" 2>&1 | FileCheck %s --check-prefix=TEXT
+// RUN: headrace-opt %t.mlir -headrace-choose-homes="residency={kv=0-8@0 decode-write-back=all} kv-blocks=4 kv-block-bytes=2048" -headrace-insert-movement="residency={kv=0-8@0 kv-places=7 kv-fifo=2/2 decode-write-back=all mixed-write-back=all} phase=0" -headrace-verify-phase=phase=movement | FileCheck %s
+// RUN: headrace-opt %t.mlir -headrace-choose-homes="residency={kv=0-8@0 decode-write-back=all} kv-blocks=4 kv-block-bytes=2048" -headrace-insert-movement="residency={kv=0-8@0 kv-places=7 kv-fifo=2/2 decode-write-back=all mixed-write-back=all} phase=1" -headrace-verify-phase=phase=movement | FileCheck %s --check-prefix=NEXT
+// RUN: %not headrace-opt %t.mlir -headrace-choose-homes="residency={kv=0-8@0} kv-blocks=4 kv-block-bytes=2048" -headrace-insert-movement="residency={kv=0-8@0} phase=0" 2>&1 | FileCheck %s --check-prefix=PLACES
+// RUN: %not headrace-opt %t.mlir -headrace-choose-homes="residency={kv=0-8@0} kv-blocks=4 kv-block-bytes=2048" -headrace-insert-movement="residency={kv=0-8@0 kv-places=7 kv-fifo=0/2} phase=0" 2>&1 | FileCheck %s --check-prefix=TIMES
+// RUN: %not headrace-opt %t.mlir -headrace-choose-homes="residency={kv=0-8@0} kv-blocks=4 kv-block-bytes=2048" -headrace-insert-movement="residency={kv=0-8@0 kv-places=7 kv-fifo=2} phase=0" 2>&1 | FileCheck %s --check-prefix=TEXT
 
 // PLACES: error: has no places that rotate: the residency names none (kv-places)
 // TIMES: error: swaps tails while one layer computes, or more, got 0 in and 2 out
