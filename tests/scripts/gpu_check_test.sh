@@ -204,7 +204,7 @@ out=$work/third
 : >"$work/asked"
 FAULTS='' check --from "$work/carried"
 expect 'nothing is left after the third call' test $? = 0
-all='facts smoke golden-one overlap overlap-rate link graphs-cost kernels-rate iterations furthest caches hybrid switch sizes mapped direct tracing spread'
+all='facts smoke golden-one same-tokens overlap overlap-rate link graphs-cost kernels-rate iterations furthest caches hybrid switch sizes mapped direct tracing spread'
 all="$all kernels graphs conformance golden placement sanitizer"
 for part in $all; do
   results 'in the end' "$part=passed"
@@ -212,7 +212,7 @@ for part in $all; do
 done
 expect 'logs of earlier tries are kept' grep -q 'Running 3 tests' <(held parts/golden-one.1.log)
 expect 'and those of later ones' grep -q 'Running 3 tests' <(held parts/golden-one.2.log)
-measured='overlap link kernels iterations furthest caches hybrid switch sizes mapped direct tracing spread iterations graphs '
+measured='same-tokens overlap link kernels iterations furthest caches hybrid switch sizes mapped direct tracing spread iterations graphs '
 expect 'figures of all calls are there' test "$(held figures.json | tr '\n' ' ')" = "$measured"
 expect 'the summary names the device' grep -q '"device": "NVIDIA H200"' "$out/gpu-check.json"
 expect 'the summary is JSON' /usr/bin/env python3 -m json.tool "$out/gpu-check.json" /dev/null
