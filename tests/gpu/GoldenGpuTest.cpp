@@ -58,8 +58,8 @@ TEST_P(GpuGolden, LogitsAreTransformers) {
 INSTANTIATE_TEST_SUITE_P(Models, GpuGolden, testing::ValuesIn(allModels()), testName);
 
 // Where weights live, and which builder made the graphs, does not change a bit: nothing offloaded, every layer, every
-// second one, one alone. The host device's tests go through all intervals between. With every layer away iterations that
-// decode may stay in the variant for prompts, whose attention kernel has bits of its own (GoldenRun.h).
+// second one, one alone. The host device's tests go through all intervals between. With every layer away iterations
+// that decode may stay in the variant for prompts, whose attention kernel has bits of its own (GoldenRun.h).
 class GpuPlacement : public OnGpu {};
 TEST_P(GpuPlacement, LogitsAreBitIdenticalToTheResidentRun) {
   setup_.maxNewTokens = 6;
