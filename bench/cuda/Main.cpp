@@ -20,6 +20,8 @@ struct Part {
   void (*measure)(const Context &);
 };
 constexpr Part kParts[] = {
+    {"same-tokens", "replies of two models, the same wherever weights live and however graphs are built",
+     measureSameTokens},
     {"link", "copies by chunk size: alone, both ways, beside kernels", measureLink},
     {"graphs", "what graphs take to make, hold and launch; of real plans too", measureGraphs},
     {"kernels", "attention and products against device memory and tensor cores", measureKernels},

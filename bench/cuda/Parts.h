@@ -29,6 +29,7 @@ void measureHybridCaches(const Context &context);
 void measureSwitches(const Context &context);
 void measureTracing(const Context &context);
 void measureSpread(const Context &context);
+void measureSameTokens(const Context &context);
 void measureSizes(const Context &context);
 void measureDirectWrites(const Context &context);
 void measureMappedReads(const Context &context);

@@ -15,6 +15,8 @@ namespace {
 
 constexpr size_t kCopyThreads = 8;
 
+} // namespace
+
 void copyByThreads(std::byte *to, const std::byte *from, size_t bytes) {
   const size_t run = model::alignUp(bytes / kCopyThreads + 1);
   std::vector<std::thread> threads;
@@ -23,8 +25,6 @@ void copyByThreads(std::byte *to, const std::byte *from, size_t bytes) {
   for (std::thread &thread : threads)
     thread.join();
 }
-
-} // namespace
 
 model::ModelSpec openShape(const std::string &name) {
   return take(model::openModel(sourceDir() + "/examples/models/" + name + ".toml")).spec;
@@ -79,7 +79,7 @@ absl::Status LayerWeights::fill(const model::Unit &unit, model::MatrixOrder orde
   return absl::OkStatus();
 }
 
-Session::Session(plan::Plan plan, const LayerWeights &weights, const Options &options)
+Session::Session(plan::Plan plan, const model::WeightSource &weights, const Options &options)
     : plan_(std::make_unique<plan::Plan>(std::move(plan))) {
   device_ = take(cuda::makeCudaDevice(options.cuda));
   const double at = nowSeconds();

@@ -33,6 +33,7 @@ inline void check(const absl::Status &status) {
 model::ModelSpec openShape(const std::string &name);
 model::Hardware openProfile(const std::string &deviceName);
 uint64_t freeDeviceMemory();
+void copyByThreads(std::byte *to, const std::byte *from, size_t bytes);
 
 // Every layer has the first one's weights: six units are made, by a thread each, and lie in pinned memory, from where
 // they go to the device at the link's rate and to the slab by several threads.
@@ -56,7 +57,7 @@ public:
     bool trace = false;
     uint32_t placement = 0;
   };
-  Session(plan::Plan plan, const LayerWeights &weights, const Options &options);
+  Session(plan::Plan plan, const model::WeightSource &weights, const Options &options);
 
   const plan::Plan &plan() const { return *plan_; }
   core::Runtime &runtime() { return *runtime_; }

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -43,7 +44,8 @@ struct GraphCosts {
   uint64_t graphs = 0, nodes = 0; // nodes of graphs, library calls' included
   int64_t buildNs = 0, instantiateNs = 0, uploadNs = 0;
   uint64_t deviceBytes = 0;
-  std::string algorithms; // of matrix products, a line a shape
+  std::string algorithms;        // of matrix products, a line a shape
+  std::set<std::string> kernels; // names of those that graphs launch, library calls' left out
 };
 // Unset for other devices.
 absl::StatusOr<GraphCosts> graphCosts(const core::Device &device);

@@ -170,6 +170,9 @@ absl::StatusOr<std::unique_ptr<CudaGraph>> makeGraph(const MakeGraphRequest &req
   for (const auto &nodes : built.nodes)
     costs.nodes += nodes.size();
   costs.nodes += built.stamps.size();
+  for (const GraphNode &node : plan.nodes)
+    if (node.kind == NodeKind::Kernel)
+      costs.kernels.insert(node.kernel.launch.kernel);
   costs.buildNs += instantiating - start;
   costs.instantiateNs += monotonicNs() - instantiating;
   costs.deviceBytes += before > after ? before - after : 0;

@@ -66,7 +66,8 @@ TEST_P(ActBlocks, TokensAreTransformers) {
       }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, ActBlocks, testing::ValuesIn(modelNames()), testName);
+// The models with the heads of tensor cores have fewer tokens to compare with.
+INSTANTIATE_TEST_SUITE_P(Models, ActBlocks, testing::ValuesIn(kEmulated ? allModels() : modelNames()), testName);
 
 } // namespace
 } // namespace headrace::golden

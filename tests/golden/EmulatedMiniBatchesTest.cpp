@@ -47,7 +47,7 @@ TEST_P(EmulatedMiniBatches, TokensAreTransformers) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, EmulatedMiniBatches, testing::ValuesIn(modelNames()), testName);
+INSTANTIATE_TEST_SUITE_P(Models, EmulatedMiniBatches, testing::ValuesIn(allModels()), testName);
 
 } // namespace
 } // namespace headrace::golden

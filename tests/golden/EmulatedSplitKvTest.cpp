@@ -63,7 +63,7 @@ TEST_P(EmulatedSplitKv, TokensAndLogitsAreBitIdenticalToTheAllResidentRun) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, EmulatedSplitKv, testing::ValuesIn(modelNames()), testName);
+INSTANTIATE_TEST_SUITE_P(Models, EmulatedSplitKv, testing::ValuesIn(allModels()), testName);
 
 } // namespace
 } // namespace headrace::golden

@@ -37,7 +37,7 @@ TEST_P(EmulatedWriteBackKv, TokensAndLogitsAreBitIdenticalToTheAllResidentRun) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, EmulatedWriteBackKv, testing::ValuesIn(modelNames()), testName);
+INSTANTIATE_TEST_SUITE_P(Models, EmulatedWriteBackKv, testing::ValuesIn(allModels()), testName);
 
 } // namespace
 } // namespace headrace::golden

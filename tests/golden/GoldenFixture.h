@@ -33,6 +33,19 @@ protected:
     setup_.maxNewTokens = static_cast<int64_t>(reference_.tokens[0].size());
   }
 
+  // Bit for bit the resident run's through the same variants, and as near as two that hold to the bound through others.
+  // Whether it was the same ones.
+  bool expectLogitsOf(const RunResult &resident, const RunResult &result) const {
+    if (result.buckets == resident.buckets || reference_.ownTypeBound == 0) {
+      EXPECT_TRUE(result.generated.logits == resident.generated.logits);
+      return true;
+    }
+    for (size_t p = 0; p < resident.generated.logits.size(); ++p)
+      EXPECT_LE(largestDifference(result.generated.logits[p], resident.generated.logits[p]),
+                2 * reference_.ownTypeBound);
+    return false;
+  }
+
   Reference reference_;
   RunSetup setup_; // of the host device, everything resident
 };

@@ -161,17 +161,29 @@ absl::StatusOr<RunResult> run(const RunSetup &setup) {
     generation.preemption = serve::Preemption::Swap;
     generation.swapBytes = static_cast<uint64_t>(setup.swapBlocks) * serve::SwapSpace::slotBytes(*plan);
   }
+  std::vector<int64_t> buckets;
+  generation.onIteration = [&](const serve::IterationSeen &seen) {
+    buckets.push_back(plan->variants[seen.variant].newTokens);
+  };
   absl::StatusOr<serve::GenerateResult> generated = serve::generate(**runtime, generation);
   if (!generated.ok())
     return generated.status();
   generation.keepLogits = false;
+  generation.onIteration = nullptr;
   absl::StatusOr<serve::GenerateResult> inFlight = serve::generate(**runtime, generation);
   if (!inFlight.ok())
     return inFlight.status();
+  if (setup.lookAt)
+    setup.lookAt(**made);
   const plan::Placement &placement = plan->placements[(*runtime)->placement()];
-  return RunResult{*std::move(generated),       std::move(inFlight->tokens), placement.offloadedLayers,
-                   placement.offloadsEmbedding, placement.offloadsHead,      plan::residentBlocks(*plan, placement),
-                   placement.kvBlocks};
+  return RunResult{.generated = *std::move(generated),
+                   .tokensInFlight = std::move(inFlight->tokens),
+                   .buckets = std::move(buckets),
+                   .offloadedLayers = placement.offloadedLayers,
+                   .offloadsEmbedding = placement.offloadsEmbedding,
+                   .offloadsHead = placement.offloadsHead,
+                   .residentBlocks = plan::residentBlocks(*plan, placement),
+                   .kvBlocks = placement.kvBlocks};
 }
 
 } // namespace headrace::golden

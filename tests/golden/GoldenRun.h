@@ -43,12 +43,17 @@ struct RunSetup {
   // Change every unit after it is filled from the checkpoint, and the iteration buffer before each launch.
   std::function<void(const model::Unit &, model::MatrixOrder, absl::Span<std::byte>)> changeUnit;
   std::function<void(kernels::IterationMeta &)> changeMeta;
+  std::function<void(const core::Device &)> lookAt; // the device, once all is generated
 };
 
 struct RunResult {
   serve::GenerateResult generated; // greedy, logits kept: one iteration at a time (several mini-batches: not kept)
   // Of a second call on the same runtime that keeps no logits: two iterations in flight.
   std::vector<std::vector<int32_t>> tokensInFlight;
+  // Rows that the variant of each iteration of the first call is for. Where the link takes as long either way,
+  // iterations that decode may stay in a variant of more rows; on CUDA attention then runs another kernel, whose bits
+  // are others.
+  std::vector<int64_t> buckets;
   int32_t offloadedLayers = 0; // of the plan's placement
   bool offloadsEmbedding = false, offloadsHead = false;
   int64_t residentBlocks = 0, kvBlocks = 0; // of KV, the scratch block included: on the device, in all

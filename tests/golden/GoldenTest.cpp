@@ -6,6 +6,7 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/AttentionTiles.h"
 #include "runtime/model/HfConfig.h"
 #include "tests/golden/Faults.h"
 #include "tests/golden/GoldenFixture.h"
@@ -21,7 +22,7 @@ class SixteenBitGolden : public Golden {};
 // Checkpoints are named after their type.
 std::vector<std::string> sixteenBitModels() {
   std::vector<std::string> names;
-  for (const std::string &name : modelNames())
+  for (const std::string &name : allModels())
     if (name.find("f16") != std::string::npos)
       names.push_back(name);
   return names;
@@ -37,7 +38,7 @@ TEST_P(Golden, TokensAreTransformersAndLogitsWithinTheTolerance) {
   EXPECT_EQ(result->tokensInFlight, reference_.tokens);
 }
 
-// Chunks of prompts beside rows that decode: 56 prompt ids in iterations of 13 rows.
+// Chunks of prompts beside rows that decode: 56 prompt ids or more in iterations of 13 rows.
 TEST_P(Golden, PrefillInChunksBesideDecodingGivesTheBitsOfPrefillAtOnce) {
   const absl::StatusOr<RunResult> atOnce = run(setup_);
   ASSERT_TRUE(atOnce.ok()) << atOnce.status();
@@ -113,12 +114,12 @@ TEST_P(Golden, EveryFaultTurnsItRed) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Golden, testing::ValuesIn(modelNames()), testName);
+INSTANTIATE_TEST_SUITE_P(Models, Golden, testing::ValuesIn(allModels()), testName);
 INSTANTIATE_TEST_SUITE_P(Models, SixteenBitGolden, testing::ValuesIn(sixteenBitModels()), testName);
 
 TEST(GoldenFolder, EverySixteenBitCheckpointIsComparedInItsOwnType) {
   std::vector<std::string> expected;
-  for (const std::string &name : modelNames()) {
+  for (const std::string &name : allModels()) {
     const absl::StatusOr<model::HfFolder> model = model::readHfFolder(goldenFolder() + "/" + name);
     ASSERT_TRUE(model.ok()) << model.status();
     if (model->spec.dtype != model::DType::F32)
@@ -132,7 +133,7 @@ TEST(GoldenFolder, EveryFolderWithAReferenceIsTested) {
   for (const auto &entry : std::filesystem::directory_iterator(goldenFolder()))
     if (std::filesystem::exists(entry.path() / "reference.json"))
       found.insert(entry.path().filename());
-  EXPECT_THAT(modelNames(), testing::UnorderedElementsAreArray(found));
+  EXPECT_THAT(allModels(), testing::UnorderedElementsAreArray(found));
 }
 
 // Each family with 7 and with 12 layers; between them all that the readers and kernels have options for.
@@ -167,6 +168,33 @@ TEST(GoldenFolder, ModelsCoverTheOptions) {
                                            std::pair(Family::Qwen3, 7), std::pair(Family::Qwen3, 12)));
   EXPECT_TRUE(qkNorm && grouped && tied && sharded && llama3 && linear && unevenHead);
   EXPECT_EQ(dtypes.size(), 3u);
+}
+
+// Every head size that a tensor-core kernel is for, both 16-bit types, a group of 8 in both; contexts of more than one
+// split of decode and prompts of more than one tile, but for OPT, whose table of positions would be too large.
+TEST(GoldenFolder, TensorCoreModelsCoverTheKernels) {
+  std::multiset<int64_t> sizes;
+  std::set<std::pair<model::DType, int64_t>> groups;
+  for (const std::string &name : tensorCoreModels()) {
+    const absl::StatusOr<Reference> reference = readReference(name);
+    ASSERT_TRUE(reference.ok()) << reference.status();
+    const absl::StatusOr<model::HfFolder> model = model::readHfFolder(reference->folder);
+    ASSERT_TRUE(model.ok()) << model.status();
+    const model::ModelSpec &spec = model->spec;
+    EXPECT_EQ(spec.layers, 2) << name;
+    sizes.insert(spec.headDim);
+    groups.insert({spec.dtype, spec.heads / spec.kvHeads});
+    EXPECT_TRUE(spec.kvHeads > 1);
+    EXPECT_GT(reference->prompts.back().size(), spec.family == model::Family::Opt
+                                                    ? kernels::PrefillTiles::queries(1)
+                                                    : kernels::CudaWorkspace::kSplitTokens)
+        << name;
+    EXPECT_GT(reference->ownTypeBound, 0) << name; // its tokens hold in 16 bits
+    for (const auto &[fault, difference] : reference->mutations)
+      EXPECT_GT(difference, 1.5 * reference->ownTypeBound) << name << ", " << fault;
+  }
+  EXPECT_THAT(sizes, testing::ElementsAre(64, 64, 80, 96, 128));
+  EXPECT_TRUE(groups.contains({model::DType::F16, 8}) && groups.contains({model::DType::BF16, 8}));
 }
 
 TEST(GoldenFolder, OlderConfigOfTheSameModelGivesTheSameSpec) {

@@ -74,6 +74,40 @@ const std::vector<std::string> &modelNames() {
   return names;
 }
 
+const std::vector<std::string> &tensorCoreModels() {
+  static const std::vector<std::string> names = {"llama-2-heads-64-f16", "qwen2-2-heads-64-bf16", "opt-2-heads-80-f16",
+                                                 "llama-2-heads-96-f16", "llama-2-heads-128-bf16"};
+  return names;
+}
+
+std::vector<std::string> allModels() {
+  std::vector<std::string> names = modelNames();
+  names.insert(names.end(), tensorCoreModels().begin(), tensorCoreModels().end());
+  return names;
+}
+
+// Written out: what chooses a kernel is what is tested.
+std::set<std::string> attentionKernels(const Reference &reference) {
+  static const std::map<std::string, std::set<std::string>> kTensorCores = {
+      {"llama-2-heads-64-f16", {"attention_decode_f16_64", "attention_prefill_f16_64_m64"}},
+      {"qwen2-2-heads-64-bf16", {"attention_decode_bf16_64", "attention_prefill_bf16_64_m64"}},
+      {"opt-2-heads-80-f16", {"attention_decode_f16_80", "attention_prefill_f16_80_m64"}},
+      {"llama-2-heads-96-f16", {"attention_decode_f16_96", "attention_prefill_f16_96_m64"}},
+      {"llama-2-heads-128-bf16", {"attention_decode_bf16_128", "attention_prefill_bf16_128_m64"}}};
+  const auto found = kTensorCores.find(reference.name);
+  const std::string &type = reference.checkpointType;
+  return found == kTensorCores.end() ? std::set<std::string>{absl::StrCat("attention_any_", type, "_", type)}
+                                     : found->second;
+}
+
+std::set<std::string> ofAttention(const std::set<std::string> &kernels) {
+  std::set<std::string> out;
+  for (const std::string &kernel : kernels)
+    if (kernel.starts_with("attention_"))
+      out.insert(kernel);
+  return out;
+}
+
 std::string goldenFolder() { return absl::StrCat(sourceDir(), "/tests/golden"); }
 
 absl::StatusOr<Reference> readReference(const std::string &name) {
@@ -99,7 +133,11 @@ absl::StatusOr<Reference> readReference(const std::string &name) {
   absl::StatusOr<std::map<std::string, std::vector<float>>> tensors = readTensors(tensorPath);
   if (!tensors.ok())
     return tensors.status();
-  const bool narrow = json.at("checkpoint_dtype") != "f32";
+  reference.checkpointType = json.at("checkpoint_dtype");
+  reference.ownTypeBound = json.value("own_type_bound", 0.0);
+  if (reference.ownTypeBound > 0 && json.at("smallest_gap") <= 2 * reference.ownTypeBound)
+    return absl::DataLossError(absl::StrCat(path, ": smallest_gap is not over twice own_type_bound"));
+  const bool narrow = reference.checkpointType != "f32";
   if (narrow)
     reference.bf16Bound = json.at("bf16_bound");
   for (size_t p = 0; p < reference.prompts.size(); ++p) {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -22,12 +23,25 @@ struct Reference {
   std::vector<std::vector<float>> logits;     // per prompt: tokens x vocab
   std::vector<std::vector<float>> bf16Logits; // the same of transformers in BF16; empty for F32 checkpoints
   double bf16Bound = 0;                       // their largest difference
-  std::map<std::string, double> mutations;    // fault -> largest logit difference it makes in transformers
+  // The same of transformers in the checkpoint's own type, where no step's two best logits are nearer than twice that:
+  // whoever computes as well gets the same tokens. 0: of other checkpoints.
+  double ownTypeBound = 0;
+  std::map<std::string, double> mutations; // fault -> largest logit difference it makes in transformers
+  std::string checkpointType;              // "f32", "f16", "bf16"
 };
 
-// The eight models under tests/golden.
+// Models under tests/golden: ten of 7 or 12 layers and small heads; five of two layers and the heads that tensor-core
+// kernels are for; all.
 const std::vector<std::string> &modelNames();
+const std::vector<std::string> &tensorCoreModels();
+std::vector<std::string> allModels();
 std::string goldenFolder();
+
+// Names of the attention kernels that the CUDA device has to take for a model, each once: of iterations with a row a
+// sequence, and of others.
+std::set<std::string> attentionKernels(const Reference &reference);
+// Those of `kernels` that are of attention.
+std::set<std::string> ofAttention(const std::set<std::string> &kernels);
 
 // Refuses files that are missing or do not fit each other.
 absl::StatusOr<Reference> readReference(const std::string &name);

@@ -6,6 +6,9 @@ sizes, tied and separate embeddings, one and many safetensors files, F32, F16 an
 that are supported (llama3 with an original length of 16, linear), biases everywhere a family can have them, a head_dim
 that is odd (OPT), a head_dim other than hidden / heads, norms of each head of q and k (Qwen3), and sizes that are no
 multiples of 16.
+
+Five more have two layers and the head sizes that the tensor-core attention kernels are for. Their tokens hold in 16
+bits: see make_goldens.py.
 """
 
 import dataclasses
@@ -18,6 +21,8 @@ from transformers import (
 
 PROMPT_LENGTHS = (1, 5, 17, 33)
 NEW_TOKENS = 64
+SHORT_PROMPTS = (1, 5, 70)
+LONG_PROMPTS = (1, 5, 70, 515)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,6 +36,9 @@ class Golden:
     residual: float = 0.3               # standard deviation of an embedding's elements
     score: float = 1.2                  # of q's and k's elements: a score's is about score^2
     logit: float = 3.0                  # of a logit
+    prompt_lengths: tuple = PROMPT_LENGTHS
+    new_tokens: int = NEW_TOKENS
+    holds_in_16_bits: bool = False      # the gaps between logits are wider than what 16-bit arithmetic loses
 
     def config(self):
         options = dict(bos_token_id=1, eos_token_id=2, pad_token_id=None, attn_implementation="eager")
@@ -88,6 +96,34 @@ GOLDENS = (
         num_key_value_heads=3, head_dim=16, max_position_embeddings=128, rms_norm_eps=1e-2, tie_word_embeddings=True,
         attention_bias=True, use_sliding_window=False,
         rope_parameters=dict(rope_type="default", rope_theta=10000.0)), dtype=torch.bfloat16, score=1.5),
+    # Head sizes of the tensor-core kernels. Keys and queries of several tiles in the prompt of 70; of more than one split
+    # of 512 tokens in those of 515, which a decode step has to join.
+    Golden("llama-2-heads-64-f16", LlamaForCausalLM, LlamaConfig, dict(
+        vocab_size=101, hidden_size=48, intermediate_size=75, num_hidden_layers=2, num_attention_heads=16,
+        num_key_value_heads=2, head_dim=64, max_position_embeddings=600, rms_norm_eps=1e-3, tie_word_embeddings=False,
+        rope_parameters=dict(rope_type="default", rope_theta=10000.0)),
+        dtype=torch.float16, prompt_lengths=LONG_PROMPTS, new_tokens=16, holds_in_16_bits=True),
+    Golden("qwen2-2-heads-64-bf16", Qwen2ForCausalLM, Qwen2Config, dict(
+        vocab_size=91, hidden_size=48, intermediate_size=75, num_hidden_layers=2, num_attention_heads=16,
+        num_key_value_heads=2, head_dim=64, max_position_embeddings=600, rms_norm_eps=1e-3, tie_word_embeddings=False,
+        use_sliding_window=False, rope_parameters=dict(rope_type="default", rope_theta=1000000.0)),
+        dtype=torch.bfloat16, prompt_lengths=LONG_PROMPTS, new_tokens=8, holds_in_16_bits=True),
+    Golden("opt-2-heads-80-f16", OPTForCausalLM, OPTConfig, dict(
+        vocab_size=101, hidden_size=160, word_embed_proj_dim=160, num_hidden_layers=2, num_attention_heads=2, ffn_dim=75,
+        max_position_embeddings=107, activation_function="relu", tie_word_embeddings=True),
+        dtype=torch.float16, residual=0.03, prompt_lengths=SHORT_PROMPTS, new_tokens=16, holds_in_16_bits=True),
+    Golden("llama-2-heads-96-f16", LlamaForCausalLM, LlamaConfig, dict(
+        vocab_size=101, hidden_size=66, intermediate_size=75, num_hidden_layers=2, num_attention_heads=6,
+        num_key_value_heads=2, head_dim=96, max_position_embeddings=600, rms_norm_eps=1e-3, tie_word_embeddings=False,
+        rope_parameters=dict(rope_type="default", rope_theta=10000.0)),
+        dtype=torch.float16, prompt_lengths=LONG_PROMPTS, new_tokens=16, holds_in_16_bits=True),
+    Golden("llama-2-heads-128-bf16", LlamaForCausalLM, LlamaConfig, dict(
+        vocab_size=91, hidden_size=56, intermediate_size=75, num_hidden_layers=2, num_attention_heads=8,
+        num_key_value_heads=2, head_dim=128, max_position_embeddings=600, rms_norm_eps=1e-3, tie_word_embeddings=False,
+        rope_parameters=dict(
+            rope_type="llama3", rope_theta=500000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+            original_max_position_embeddings=64)),
+        dtype=torch.bfloat16, prompt_lengths=LONG_PROMPTS, new_tokens=6, holds_in_16_bits=True),
 )
 
 
@@ -150,4 +186,4 @@ def random_weights(golden, model, seed):
 def random_prompts(golden, seed):
     rng = np.random.Generator(np.random.PCG64([seed, 1]))
     vocab = golden.options["vocab_size"]
-    return [[int(t) for t in rng.integers(0, vocab, n)] for n in PROMPT_LENGTHS]
+    return [[int(t) for t in rng.integers(0, vocab, n)] for n in golden.prompt_lengths]

@@ -8,7 +8,7 @@ import sys
 import torch
 from transformers import DynamicCache
 
-from golden_models import NEW_TOKENS, is_norm, kind
+from golden_models import is_norm, kind
 
 
 class Rejected(Exception):
@@ -16,16 +16,16 @@ class Rejected(Exception):
 
 
 @torch.no_grad()
-def generate(model, prompt, smallest_gap=None):
+def generate(model, prompt, new_tokens, smallest_gap=None):
     """Greedy decoding of one prompt alone, without padding, with a KV cache, never stopping at an end token.
 
-    Returns NEW_TOKENS tokens and the logits [NEW_TOKENS, vocab] that chose them. With `smallest_gap`, rejects as soon
+    Returns new_tokens tokens and the logits [new_tokens, vocab] that chose them. With `smallest_gap`, rejects as soon
     as the two best logits of a step lie closer than that.
     """
     cache = DynamicCache(config=model.config)
     tokens, rows = [], []
     step = torch.tensor([prompt])
-    for _ in range(NEW_TOKENS):
+    for _ in range(new_tokens):
         row = model(input_ids=step, past_key_values=cache, use_cache=True).logits[0, -1].float()
         best = torch.topk(row, 2).values
         if smallest_gap is not None and not best[0] - best[1] > smallest_gap:
@@ -38,7 +38,7 @@ def generate(model, prompt, smallest_gap=None):
 
 @torch.no_grad()
 def forced(model, prompt, tokens, positions=None):
-    """The logits [NEW_TOKENS, vocab] of one pass over prompt and tokens without a cache (teacher forcing).
+    """The logits [len(tokens), vocab] of one pass over prompt and tokens without a cache (teacher forcing).
 
     The attention mask is given: without it transformers would read a jump in `positions` as the start of another
     sequence.
@@ -54,8 +54,10 @@ def forced(model, prompt, tokens, positions=None):
 def attention_concentration(model, prompt, tokens):
     """Per layer, the mean over heads and rows of (largest probability x context): 1 where attention is uniform.
 
-    Rows with a context under 8 are left out: there the figure cannot be large.
+    Rows with a context under 8 are left out: there the figure cannot be large. Nothing where there are no others.
     """
+    if len(prompt) + len(tokens) - 1 < 8:
+        return []
     out = model(input_ids=torch.tensor([prompt + tokens[:-1]]), use_cache=False, output_attentions=True)
     result = []
     for layer in out.attentions:
@@ -163,10 +165,10 @@ def mutations(golden, model, reference):
         with zeroed(model, [n for n in head_norms if kind(n) == what], 1.0):
             found[f"norm_weight_dropped.{what}"] = largest_difference(model, reference)
     found["decode_positions_plus_1"] = largest_difference(
-        model, reference, lambda n: list(range(n)) + list(range(n + 1, n + NEW_TOKENS)))
+        model, reference, lambda n: list(range(n)) + list(range(n + 1, n + golden.new_tokens)))
     if not rotary:
         found["all_positions_plus_1"] = largest_difference(
-            model, reference, lambda n: list(range(1, n + NEW_TOKENS)))
+            model, reference, lambda n: list(range(1, n + golden.new_tokens)))
     biases = [n for n, _ in model.named_parameters() if n.endswith(".bias")]
     if not rotary:
         biases = [n for n in biases if kind(n) != "k_proj"]

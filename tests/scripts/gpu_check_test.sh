@@ -152,7 +152,14 @@ expect 'what passed does not run again' test "$(grep -c golden "$work/asked")" =
 FAULTS='overlap=hang' check --part overlap --part link --part golden --again --time 3 --limit overlap=1 --limit link=9 --limit golden=4
 expect 'too short: what hung failed' test $? = 1
 results 'too short' overlap=out-of-time link= golden=passed
-expect 'too short: what is left is said' grep -q 'link: no time left; call again' "$work/log"
+expect 'too short: what is left is said' grep -q 'link: no time left for its 9 s; more than --time: give it more' "$work/log"
+out=$work/ends
+: >"$work/asked"
+FAULTS='overlap=hang' check --part overlap --part sizes --part link --time 4 --limit overlap=2 --limit sizes=3 --limit link=1
+expect 'what may not end in time is not started, what may is' test "$(grep -v nvidia "$work/asked" | tr '\n' ' ')" = 'overlap link '
+expect 'that is said' grep -q 'sizes: no time left for its 3 s; call again to resume' "$work/log"
+results 'what was not started' sizes= link=passed
+out=$work/short
 check --part smoke --host-memory 200GiB
 expect 'programs are told the host memory' grep -q 'host memory 200GiB' <(held parts/smoke.1.log)
 expect 'programs are told where CUPTI is' grep -q "libraries .*$CUDA_HOME/extras/CUPTI/lib64" <(held parts/smoke.1.log)
@@ -204,7 +211,7 @@ out=$work/third
 : >"$work/asked"
 FAULTS='' check --from "$work/carried"
 expect 'nothing is left after the third call' test $? = 0
-all='facts smoke golden-one overlap overlap-rate link graphs-cost kernels-rate iterations furthest caches hybrid switch sizes mapped direct tracing spread'
+all='facts smoke golden-one same-tokens overlap overlap-rate link graphs-cost kernels-rate iterations furthest caches hybrid switch sizes mapped direct tracing spread'
 all="$all kernels graphs conformance golden placement sanitizer"
 for part in $all; do
   results 'in the end' "$part=passed"
@@ -212,7 +219,7 @@ for part in $all; do
 done
 expect 'logs of earlier tries are kept' grep -q 'Running 3 tests' <(held parts/golden-one.1.log)
 expect 'and those of later ones' grep -q 'Running 3 tests' <(held parts/golden-one.2.log)
-measured='overlap link kernels iterations furthest caches hybrid switch sizes mapped direct tracing spread iterations graphs '
+measured='same-tokens overlap link kernels iterations furthest caches hybrid switch sizes mapped direct tracing spread iterations graphs '
 expect 'figures of all calls are there' test "$(held figures.json | tr '\n' ' ')" = "$measured"
 expect 'the summary names the device' grep -q '"device": "NVIDIA H200"' "$out/gpu-check.json"
 expect 'the summary is JSON' /usr/bin/env python3 -m json.tool "$out/gpu-check.json" /dev/null
@@ -230,12 +237,12 @@ out=$work/fourth
 DEVICE='H100 80GB' check --from "$third" --part link --part golden
 expect 'another device measures' test "$(grep -v nvidia "$work/asked" | tr '\n' ' ')" = 'link '
 expect 'into figures of its own' test "$(held figures.json)" = link
-expect 'beside the others' test "$(held of-h200/figures.json | tr '\n' ' ')" = "$measured"
+expect 'beside the others' test "$(held "of-h200-$(held code)/figures.json" | tr '\n' ' ')" = "$measured"
 : >"$work/asked"
 check --part link --part golden
 expect 'what was measured here is not measured again' test "$(grep -cv nvidia "$work/asked")" = 0
 expect 'its figures are there' test "$(held figures.json | tr '\n' ' ')" = "$measured"
-expect "and the other device's" test "$(held of-h100-80gb/figures.json)" = link
+expect "and the other device's" test "$(held "of-h100-80gb-$(held code)/figures.json")" = link
 out=$work/third
 
 # The folder to carry.
@@ -260,5 +267,25 @@ cp "$work/build/headrace" "$work/build/bench_cuda" "$work/build/deep/gpu_tests" 
 (cd / && PATH=$work/bin:$PATH "$work/pack/scripts/gpu-check" --out "$work/carried-out" --part golden --part conformance) >"$work/log" 2>&1
 expect 'the package goes on' test $? = 0
 expect 'the package goes on' test "$(grep -v nvidia "$work/asked" | tr '\n' ' ')" = 'conformance '
+# Programs of other code: what they measure and test is done again, what they do not is not.
+out=$work/carried-out
+again() { # what, the folder that is another one, "parts that run"
+  sed -i "s|^$2 .*|$2 another|" "$work/pack/trees"
+  : >"$work/asked"
+  (cd / && PATH=$work/bin:$PATH "$work/pack/scripts/gpu-check" --out "$out" --part golden --part link) >"$work/log" 2>&1
+  expect "$1: nothing is left" test $? = 0
+  expect "$1" test "$(grep -v nvidia "$work/asked" | tr '\n' ' ')" = "$3"
+}
+expect 'the package says of what code it is' test "$(cut -d ' ' -f 1 <"$work/pack/trees" | tr '\n' ' ')" = \
+  'kernels runtime/cuda runtime/core bench/cuda '
+again 'the same code' kernels-none ''
+was=$(held code)
+again 'another benchmark: what is measured' bench/cuda 'link '
+expect 'another benchmark: figures of its own' test "$(held figures.json)" = link
+expect 'another benchmark: beside the others' test -n "$(held "of-h200-$was/figures.json")"
+again 'other kernels: all' kernels 'golden link '
+again 'another device in runtime/cuda: all' runtime/cuda 'golden link '
+again 'another runtime/core: all' runtime/core 'golden link '
+again 'no other code: nothing' runtime/core ''
 echo "$failures failures"
 [ $failures -eq 0 ]

@@ -82,6 +82,7 @@ TEST(CudaDevice, SaysWhatGraphsTook) {
   EXPECT_EQ(costs->graphs, plan.variants.size() + plan.transitions.size());
   EXPECT_GE(costs->nodes, 2 * plan.schedules[0].steps.size());
   EXPECT_GT(costs->instantiateNs, 0);
+  EXPECT_TRUE(costs->kernels.contains("attention_any_f32_f32") && costs->kernels.contains("sample"));
   EXPECT_THAT(costs->algorithms, HasSubstr("m 3 n 128 k 64 f32 -> f32: algorithm "));
 }
 

@@ -300,6 +300,8 @@ private:
       const EmulatedCall call = callOf(node.kernel.launch.kernel);
       if (call.call == nullptr)
         return absl::InternalError("a kernel of no known arguments");
+      if (options_.ran != nullptr)
+        options_.ran->insert(node.kernel.launch.kernel);
       // Arguments are read at their own alignment.
       alignas(16) std::byte args[kMostArgumentBytes];
       std::memcpy(args, node.kernel.args.data(), node.kernel.args.size());

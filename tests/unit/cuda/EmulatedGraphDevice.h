@@ -7,6 +7,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <set>
+#include <string>
 
 #include "runtime/core/Device.h"
 #include "runtime/cuda/MatMul.h"
@@ -16,7 +18,8 @@ namespace headrace::cuda {
 struct EmulatedGraphOptions {
   uint64_t order = 0; // which of the allowed orders
   FusePolicy fuse = FusePolicy::Library;
-  bool dropCrossEdges = false; // to see that they matter
+  bool dropCrossEdges = false;          // to see that they matter
+  std::set<std::string> *ran = nullptr; // gets the names of the kernels that run
 };
 
 std::unique_ptr<core::Device> makeEmulatedGraphDevice(const EmulatedGraphOptions &options);

@@ -2,7 +2,11 @@
 //
 // Recorded graphs compute what they should: run with the kernels' own source on the host, they give the host device's
 // tokens, and the same bits wherever weights live and in whatever order their edges allow.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <set>
+#include <string>
 
 #include "runtime/host/HostDevice.h"
 #include "tests/unit/cuda/EmulatedGraphDevice.h"
@@ -45,6 +49,16 @@ TEST(EmulatedGraph, BitsDependNeitherOnPlacementNorOnTheOrderOfNodes) {
         EXPECT_TRUE(sameBits(other.logits, resident.logits)) << spec.name << ", wrap " << wrap << ", slots " << slots;
       }
   }
+}
+
+TEST(EmulatedGraph, HeadsOfTensorCoresRunTheirKernels) {
+  std::set<std::string> ran;
+  for (const model::ModelSpec &spec : models())
+    if (spec.headDim > 16)
+      (void)emulated({.spec = spec, .offloaded = {1}}, {.ran = &ran});
+  std::erase_if(ran, [](const std::string &kernel) { return !kernel.starts_with("attention_"); });
+  EXPECT_THAT(ran, testing::ElementsAre("attention_decode_bf16_128", "attention_decode_f16_64",
+                                        "attention_prefill_bf16_128_m64", "attention_prefill_f16_64_m64"));
 }
 
 TEST(EmulatedGraph, TwoLaunchesInFlightDoWhatTheyDoOneByOne) {

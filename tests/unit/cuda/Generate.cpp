@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <string>
+#include <utility>
 
 #include "runtime/core/MetaWriter.h"
 #include "runtime/core/Runtime.h"
@@ -87,6 +89,13 @@ std::vector<model::ModelSpec> models() {
       spec.dtype = dtype;
       specs.push_back(spec);
     }
+  for (const auto &[dtype, headDim] : {std::pair(model::DType::F16, 64), std::pair(model::DType::BF16, 128)}) {
+    model::ModelSpec spec = tinyLlama(4);
+    spec.name = "tiny-llama-heads-" + std::to_string(headDim);
+    spec.dtype = dtype;
+    spec.headDim = headDim;
+    specs.push_back(spec);
+  }
   return specs;
 }
 

@@ -31,7 +31,8 @@ bool sameBits(const std::vector<float> &a, const std::vector<float> &b); // and 
 // Infinite where a value is not finite, or there is none.
 double largestDifference(const std::vector<float> &a, const std::vector<float> &b);
 
-// Both families in F32, F16 and BF16.
+// Both families in F32, F16 and BF16, with heads of 16; and with those of tensor-core kernels, F16 of 64 and BF16 of
+// 128.
 std::vector<model::ModelSpec> models();
 
 } // namespace headrace::cuda

@@ -11,6 +11,8 @@
 //                its edges allow. Kernels are the kernels' own source on the emulator.
 //   device       memory of the host's, filled with 0xff when it is taken.
 //
+// With HEADRACE_STAND_IN_DROPS_A_WAIT in the environment one copy to the device in each graph has nobody wait for it.
+//
 // Refused as CUDA refuses it: a capture that is not joined, the same dependency twice, memory that was not registered.
 #pragma once
 

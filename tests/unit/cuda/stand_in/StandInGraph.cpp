@@ -58,13 +58,26 @@ cudaGraphNode_t CUgraph_st::add(const StandInWork &work, const std::vector<cudaG
   return made;
 }
 
+// A fault to plant: the first copy to the device that something other than a copy waits for. Null without.
+static cudaGraphNode_t copyThatNobodyAwaits(const CUgraph_st &graph) {
+  static const bool kDrops = std::getenv("HEADRACE_STAND_IN_DROPS_A_WAIT") != nullptr;
+  for (const auto &[before, after] : graph.edges)
+    if (kDrops && before->work.type == cudaGraphNodeTypeMemcpy && before->work.copy.kind == cudaMemcpyHostToDevice &&
+        after->work.type != cudaGraphNodeTypeMemcpy)
+      return before;
+  return nullptr;
+}
+
 StandInRun::StandInRun(const CUgraph_st &graph) {
   std::unordered_map<cudaGraphNode_t, uint32_t> indexOf;
   for (const auto &node : graph.nodes) {
     indexOf[node.get()] = static_cast<uint32_t>(nodes.size());
     nodes.push_back({.made = node.get(), .work = node->work});
   }
+  const cudaGraphNode_t dropped = copyThatNobodyAwaits(graph);
   for (const auto &[before, after] : graph.edges) {
+    if (before == dropped && after->work.type != cudaGraphNodeTypeMemcpy)
+      continue;
     nodes[indexOf.at(before)].next.push_back(indexOf.at(after));
     ++nodes[indexOf.at(after)].before;
   }
