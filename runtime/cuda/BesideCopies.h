@@ -48,6 +48,7 @@ private:
     std::array<bool, 2> used{};
   };
   static absl::Status create(Ends &ends);
+  static void destroy(const std::vector<Ends> &ring);
   absl::Status makeRoom();
   absl::StatusOr<bool> ended(const Ends &ends) const;
 

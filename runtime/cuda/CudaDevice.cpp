@@ -265,6 +265,8 @@ absl::StatusOr<absl::Span<const int32_t>> CudaDevice::awaitTokens(uint64_t itera
 }
 
 absl::Status CudaDevice::drain() {
+  if (o_ != nullptr && !o_->failed.ok())
+    (void)finish(); // what runs all the same uses the graphs, which may be destroyed now
   RETURN_IF_ERROR(usable());
   RETURN_IF_ERROR(keep(finish()));
   if (!o_->options.trace || o_->last == nullptr)

@@ -20,7 +20,7 @@ namespace headrace::cuda {
 
 DeviceMemory::~DeviceMemory() {
   if (data_ != nullptr)
-    (void)cudaFree(data_); // nothing is left to do where it fails
+    giveBack(cudaFree(data_));
 }
 
 absl::StatusOr<DeviceMemory> DeviceMemory::take(uint64_t bytes, const std::string &what) {
@@ -36,7 +36,7 @@ absl::StatusOr<DeviceMemory> DeviceMemory::take(uint64_t bytes, const std::strin
 
 MappedMemory::~MappedMemory() {
   if (data_ != nullptr)
-    (void)cudaFreeHost(data_);
+    giveBack(cudaFreeHost(data_));
 }
 
 absl::StatusOr<MappedMemory> MappedMemory::take(uint64_t bytes, const std::string &what) {
@@ -81,7 +81,7 @@ int faultIn(std::byte *data, uint64_t bytes) {
 
 PinnedSlab::~PinnedSlab() {
   if (registered_)
-    (void)cudaHostUnregister(data_);
+    giveBack(cudaHostUnregister(data_));
   if (data_ != nullptr)
     ::munmap(data_, mapped_);
 }

@@ -35,7 +35,7 @@ absl::StatusOr<std::vector<Gpu>> gpus() {
   std::vector<Gpu> gpus;
   for (int index = 0; index < count; ++index) {
     cudaDeviceProp properties{};
-    HEADRACE_CUDA("cuda device", cudaGetDeviceProperties(&properties, index));
+    HEADRACE_CUDA("listing GPUs", cudaGetDeviceProperties(&properties, index));
     Gpu gpu{.index = index,
             .name = properties.name,
             .major = properties.major,

@@ -97,9 +97,13 @@ absl::Status compareWithRecording(const GraphPlan &plan, const BuiltGraph &built
   return checkGraph(listed);
 }
 
+// 0 where the driver does not say: then nothing is said of what graphs took.
 uint64_t freeBytes() {
   size_t free = 0, total = 0;
-  return cudaMemGetInfo(&free, &total) == cudaSuccess ? free : 0;
+  if (cudaMemGetInfo(&free, &total) == cudaSuccess)
+    return free;
+  (void)cudaGetLastError();
+  return 0;
 }
 
 void describe(const MakeGraphRequest &request, const core::GraphKey &key, const GraphPlan &plan, CudaGraph &graph) {

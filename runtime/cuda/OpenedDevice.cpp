@@ -35,19 +35,22 @@ template <typename T> absl::Status into(T &target, absl::StatusOr<T> taken) {
 } // namespace
 
 OpenedDevice::~OpenedDevice() {
-  if (launch != nullptr)
-    (void)cudaStreamSynchronize(launch); // what it runs uses what is given back now
+  // What runs uses what is given back now.
+  if (launch != nullptr && cudaStreamSynchronize(launch) != cudaSuccess) {
+    giveBack(cudaDeviceSynchronize());
+    (void)cudaGetLastError();
+  }
   for (const auto &events : {taken, ended})
     for (cudaEvent_t event : events)
       if (event != nullptr)
-        (void)cudaEventDestroy(event);
+        giveBack(cudaEventDestroy(event));
   for (cudaStream_t stream : {launch, side})
     if (stream != nullptr)
-      (void)cudaStreamDestroy(stream);
+      giveBack(cudaStreamDestroy(stream));
 }
 
 absl::Status OpenedDevice::take(const DeviceInfo &info) {
-  HEADRACE_CUDA("cuda device", cudaSetDevice(info.index));
+  HEADRACE_CUDA("opening the device", cudaSetDevice(info.index));
   RETURN_IF_ERROR(findMeta());
   RETURN_IF_ERROR(checkDeviceMemory(plan.arenaBytes, graphOverhead(plan)));
   RETURN_IF_ERROR(takeMemory(info.numaNode));
@@ -104,11 +107,11 @@ absl::Status OpenedDevice::takeMemory(int numaNode) {
 }
 
 absl::Status OpenedDevice::createStreams() {
-  HEADRACE_CUDA("cuda device", cudaStreamCreateWithFlags(&launch, cudaStreamNonBlocking));
-  HEADRACE_CUDA("cuda device", cudaStreamCreateWithFlags(&side, cudaStreamNonBlocking));
+  HEADRACE_CUDA("streams of launches", cudaStreamCreateWithFlags(&launch, cudaStreamNonBlocking));
+  HEADRACE_CUDA("streams of launches", cudaStreamCreateWithFlags(&side, cudaStreamNonBlocking));
   for (auto *events : {&taken, &ended})
     for (cudaEvent_t &event : *events)
-      HEADRACE_CUDA("cuda device", cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+      HEADRACE_CUDA("events of launches", cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
   return absl::OkStatus();
 }
 
