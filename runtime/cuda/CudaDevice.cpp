@@ -23,6 +23,8 @@ class CudaDevice final : public core::Device {
 public:
   CudaDevice(const CudaOptions &options, DeviceInfo info, MatMulLibraries libraries)
       : cudaOptions_(options), info_(std::move(info)), libraries_(std::move(libraries)) {}
+  // Handles of libraries are destroyed on their own GPU.
+  ~CudaDevice() override { giveBack(cudaSetDevice(info_.index)); }
 
   std::string_view kind() const override { return "cuda"; }
   kernels::Order matrixOrder() const override { return kernels::Order::RowMajor; }
@@ -61,9 +63,9 @@ public:
 
 private:
   bool held(uint64_t iteration) const { return o_ != nullptr && core::tokensHeld(iteration, o_->iterations); }
-  absl::Status usable() const {
-    return o_ == nullptr ? absl::FailedPreconditionError("cuda device: not open") : o_->failed;
-  }
+  // What every call begins with that asks CUDA for anything: the GPU is the calling thread's from now on, whatever was
+  // before, and the device is open and has not failed.
+  absl::Status enter() const;
   // Remembers a failure: CUDA's errors stay.
   absl::Status keep(absl::Status status) {
     if (!status.ok() && o_->failed.ok())
@@ -87,7 +89,20 @@ private:
   uint64_t opening_ = 0; // open() calls so far: graphs of an earlier one are refused
 };
 
+absl::Status setDevice(const DeviceInfo &info) {
+  HEADRACE_CUDA(absl::StrCat("making GPU ", info.index, " the thread's"), cudaSetDevice(info.index));
+  return absl::OkStatus();
+}
+
+absl::Status CudaDevice::enter() const {
+  if (o_ == nullptr)
+    return absl::FailedPreconditionError("cuda device: not open");
+  RETURN_IF_ERROR(o_->failed);
+  return setDevice(info_);
+}
+
 absl::Status CudaDevice::open(const plan::Plan &plan, const core::DeviceOptions &options) {
+  RETURN_IF_ERROR(setDevice(info_));
   o_.reset();
   if (plan.placements.empty() || plan.ioBuffer(plan::Io::Meta) >= plan.buffers.size() ||
       plan.ioBuffer(plan::Io::Output) >= plan.buffers.size())
@@ -116,7 +131,7 @@ absl::Status CudaDevice::checkRange(const char *what, uint64_t address, uint64_t
 }
 
 absl::Status CudaDevice::writeDevice(uint64_t address, absl::Span<const std::byte> bytes) {
-  RETURN_IF_ERROR(usable());
+  RETURN_IF_ERROR(enter());
   RETURN_IF_ERROR(checkRange("writing to the device", address, bytes.size()));
   RETURN_IF_ERROR(keep(finish()));
   HEADRACE_CUDA("writing to the device",
@@ -127,7 +142,7 @@ absl::Status CudaDevice::writeDevice(uint64_t address, absl::Span<const std::byt
 }
 
 absl::Status CudaDevice::readDevice(uint64_t address, absl::Span<std::byte> bytes) {
-  RETURN_IF_ERROR(usable());
+  RETURN_IF_ERROR(enter());
   RETURN_IF_ERROR(checkRange("reading from the device", address, bytes.size()));
   RETURN_IF_ERROR(keep(finish()));
   HEADRACE_CUDA("reading from the device",
@@ -136,7 +151,7 @@ absl::Status CudaDevice::readDevice(uint64_t address, absl::Span<std::byte> byte
 }
 
 absl::StatusOr<std::unique_ptr<core::Graph>> CudaDevice::build(const core::GraphKey &key) {
-  RETURN_IF_ERROR(usable());
+  RETURN_IF_ERROR(enter());
   o_->loading.end();
   const MakeGraphRequest request = {.plan = o_->plan,
                                     .binding = *o_->binding,
@@ -155,7 +170,7 @@ absl::StatusOr<std::unique_ptr<core::Graph>> CudaDevice::build(const core::Graph
 }
 
 absl::Status CudaDevice::upload(core::Graph &graph) {
-  RETURN_IF_ERROR(usable());
+  RETURN_IF_ERROR(enter());
   ASSIGN_OR_RETURN(checked, core::owned<CudaGraph>("cuda device", graph, *this, opening_));
   CudaGraph &own = *checked;
   const int64_t start = monotonicNs();
@@ -179,12 +194,14 @@ absl::Status CudaDevice::waitForOlder(const std::array<cudaEvent_t, 2> &events) 
 kernels::IterationMeta *CudaDevice::meta() {
   if (o_ == nullptr)
     return nullptr;
-  (void)keep(waitForOlder(o_->taken)); // launch() reports it
+  if (o_->failed.ok()) // launch() reports what fails here
+    if (keep(setDevice(info_)).ok())
+      (void)keep(waitForOlder(o_->taken));
   return reinterpret_cast<kernels::IterationMeta *>(o_->staging[(o_->iterations + 1) % 2].data());
 }
 
 absl::Status CudaDevice::launch(core::Graph &graph, const core::LaunchInUse &inUse) {
-  RETURN_IF_ERROR(usable());
+  RETURN_IF_ERROR(enter());
   ASSIGN_OR_RETURN(checked, core::owned<CudaGraph>("cuda device", graph, *this, opening_));
   CudaGraph &own = *checked;
   RETURN_IF_ERROR(core::checkUploaded("cuda device", own));
@@ -255,8 +272,9 @@ absl::Status CudaDevice::launchGraph(CudaGraph &graph) {
 
 absl::StatusOr<absl::Span<const int32_t>> CudaDevice::awaitTokens(uint64_t iteration) {
   if (o_ == nullptr)
-    return usable();
+    return enter();
   RETURN_IF_ERROR(core::checkAwaited("cuda device", iteration, o_->iterations));
+  RETURN_IF_ERROR(setDevice(info_));
   const NvtxRange range(awaiting_);
   absl::StatusOr<absl::Span<const int32_t>> tokens = o_->mailbox.await(iteration, o_->launch);
   if (!tokens.ok())
@@ -265,9 +283,9 @@ absl::StatusOr<absl::Span<const int32_t>> CudaDevice::awaitTokens(uint64_t itera
 }
 
 absl::Status CudaDevice::drain() {
-  if (o_ != nullptr && !o_->failed.ok())
+  if (o_ != nullptr && !o_->failed.ok() && setDevice(info_).ok())
     (void)finish(); // what runs all the same uses the graphs, which may be destroyed now
-  RETURN_IF_ERROR(usable());
+  RETURN_IF_ERROR(enter());
   RETURN_IF_ERROR(keep(finish()));
   if (!o_->options.trace || o_->last == nullptr)
     return absl::OkStatus();
@@ -282,13 +300,13 @@ absl::Status CudaDevice::finish() {
 }
 
 absl::Status CudaDevice::reserveSwap(uint64_t bytes) {
-  RETURN_IF_ERROR(usable());
+  RETURN_IF_ERROR(enter());
   RETURN_IF_ERROR(keep(finish()));
   return o_->beside.reserve(bytes, info_.numaNode);
 }
 
 absl::StatusOr<uint64_t> CudaDevice::copyBeside(absl::Span<const core::BlockCopy> copies) {
-  RETURN_IF_ERROR(usable());
+  RETURN_IF_ERROR(enter());
   RETURN_IF_ERROR(core::checkCopies("cuda device", copies, o_->arena.bytes(), o_->beside.memory().size()));
   absl::StatusOr<uint64_t> ticket = o_->beside.copy(copies, o_->arena.data(), o_->launch);
   if (!ticket.ok())
@@ -299,12 +317,12 @@ absl::StatusOr<uint64_t> CudaDevice::copyBeside(absl::Span<const core::BlockCopy
 }
 
 absl::StatusOr<bool> CudaDevice::copied(uint64_t ticket) {
-  RETURN_IF_ERROR(usable());
+  RETURN_IF_ERROR(enter());
   return o_->beside.copied(ticket);
 }
 
 absl::Status CudaDevice::awaitCopied(uint64_t ticket) {
-  RETURN_IF_ERROR(usable());
+  RETURN_IF_ERROR(enter());
   return o_->beside.await(ticket);
 }
 

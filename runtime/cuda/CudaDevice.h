@@ -34,6 +34,8 @@ struct CudaOptions {
 // "cuda", "cuda:1"; unset for anything else.
 absl::StatusOr<int> deviceIndex(const std::string &name);
 
+// Every call of the device is made on its own GPU, which is the calling thread's from then on (cudaSetDevice); one call
+// at a time.
 // Unavailable, saying why and what to do, where no GPU can be used: no driver or too old a one, no such GPU, one that
 // the kernels were not built for, no cublasLt, or a program built without CUDA.
 absl::StatusOr<std::unique_ptr<core::Device>> makeCudaDevice(const CudaOptions &options);

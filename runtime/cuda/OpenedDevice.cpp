@@ -50,7 +50,6 @@ OpenedDevice::~OpenedDevice() {
 }
 
 absl::Status OpenedDevice::take(const DeviceInfo &info) {
-  HEADRACE_CUDA("opening the device", cudaSetDevice(info.index));
   RETURN_IF_ERROR(findMeta());
   RETURN_IF_ERROR(checkDeviceMemory(plan.arenaBytes, graphOverhead(plan)));
   RETURN_IF_ERROR(takeMemory(info.numaNode));

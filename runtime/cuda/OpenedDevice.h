@@ -32,7 +32,7 @@ struct OpenedDevice {
   OpenedDevice &operator=(const OpenedDevice &) = delete;
   ~OpenedDevice();
 
-  // What is there is checked before it is taken.
+  // On the thread's GPU, which is that one. What is there is checked before it is taken.
   absl::Status take(const DeviceInfo &info);
   // With trace: what measures, before any graph is built.
   absl::Status startTrace(TraceBy by, const std::string &libraries);

@@ -127,6 +127,11 @@ template <typename T, typename Opaque> cublasStatus_t destroy(Opaque own, int er
   return error == 0 ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INTERNAL_ERROR;
 }
 
+// On another device it stays.
+template <typename Own> cublasStatus_t destroyHandle(Own own, int error) {
+  return elsewhere(own) ? CUBLAS_STATUS_INVALID_VALUE : destroy<Handle>(own, error);
+}
+
 #define STAND_IN_CALL()                                                                                                \
   do {                                                                                                                 \
     if (standInCalled(__func__) != 0)                                                                                  \
@@ -141,7 +146,7 @@ cublasStatus_t cublasLtCreate(cublasLtHandle_t *out) {
   STAND_IN_CALL();
   return make(out, Handle{standInDevice()});
 }
-cublasStatus_t cublasLtDestroy(cublasLtHandle_t own) { return destroy<Handle>(own, standInCalled(__func__)); }
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t own) { return destroyHandle(own, standInCalled(__func__)); }
 size_t cublasLtGetVersion() { return 130000; }
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *out, cublasComputeType_t, cudaDataType_t) {
   STAND_IN_CALL();
@@ -251,7 +256,7 @@ cublasStatus_t cublasCreate_v2(cublasHandle_t *out) {
   STAND_IN_CALL();
   return make(out, Handle{standInDevice()});
 }
-cublasStatus_t cublasDestroy_v2(cublasHandle_t own) { return destroy<Handle>(own, standInCalled(__func__)); }
+cublasStatus_t cublasDestroy_v2(cublasHandle_t own) { return destroyHandle(own, standInCalled(__func__)); }
 cublasStatus_t cublasSetStream_v2(cublasHandle_t own, cudaStream_t stream) {
   STAND_IN_CALL();
   if (elsewhere(own))
