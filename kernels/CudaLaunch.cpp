@@ -132,7 +132,7 @@ CudaLaunch attention(const AttentionArgs &args, const CudaShape &shape, const ch
                        "apart, of blocks at multiples of 16 elements");
   if (tensorCores && shape.decode()) {
     const int64_t y = args.kvHeads * headTiles(group), splits = atLeastOne(CudaWorkspace::splits(args.maxContext));
-    if (tokens <= kMostGridYz && y <= kMostGridYz && tokens * y <= DecodeTiles::kArrivals)
+    if (tokens <= kMostGridYz && y <= kMostGridYz && tokens * y <= CudaWorkspace::kArrivals)
       return launch(kDecodeNames[elem][size], splits, y, tokens, DecodeTiles::kWarps * 32,
                     DecodeTiles::sharedBytes(args.headDim));
   }

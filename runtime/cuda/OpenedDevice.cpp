@@ -53,7 +53,8 @@ absl::Status OpenedDevice::take(const DeviceInfo &info) {
   RETURN_IF_ERROR(findMeta());
   RETURN_IF_ERROR(checkDeviceMemory(plan.arenaBytes, graphOverhead(plan)));
   RETURN_IF_ERROR(takeMemory(info.numaNode));
-  binding.emplace(plan, kernels::Order::RowMajor, reinterpret_cast<const float *>(frequencies.data()));
+  binding.emplace(plan, kernels::Order::RowMajor, reinterpret_cast<const float *>(frequencies.data()),
+                  reinterpret_cast<uint32_t *>(arrivals.data()));
   RETURN_IF_ERROR(createStreams());
   return buildStreams.create();
 }
@@ -94,8 +95,20 @@ absl::Status OpenedDevice::takeMemory(int numaNode) {
     kernels::initMetas(plan.metaLayout, plan.miniBatches, reinterpret_cast<kernels::IterationMeta *>(one.data()));
   }
   RETURN_IF_ERROR(into(mailbox, TokenMailbox::make(plan.mostSampled())));
-  if (!plan.model->rope.enabled)
-    return absl::OkStatus();
+  RETURN_IF_ERROR(takeArrivals());
+  return plan.model->rope.enabled ? takeFrequencies() : absl::OkStatus();
+}
+
+absl::Status OpenedDevice::takeArrivals() {
+  const std::string what = "counters of attention's blocks";
+  RETURN_IF_ERROR(into(arrivals, DeviceMemory::take(kArrivalBytes, what)));
+  HEADRACE_CUDA(what, cudaMemset(arrivals.data(), 0, arrivals.bytes()));
+  // The call may return before they are zero; launches are on a stream that does not wait for this one.
+  HEADRACE_CUDA(what, cudaStreamSynchronize(cudaStreamLegacy));
+  return absl::OkStatus();
+}
+
+absl::Status OpenedDevice::takeFrequencies() {
   const std::vector<float> host = core::inverseFrequencies(plan.model->rope, plan.model->headDim);
   RETURN_IF_ERROR(into(frequencies, DeviceMemory::take(host.size() * sizeof(float), "rotary frequencies")));
   HEADRACE_CUDA("rotary frequencies",
@@ -120,6 +133,7 @@ GraphMemory OpenedDevice::graphMemory() const {
           .slabBytes = plan.hostBytes,
           .frequencies = reinterpret_cast<const float *>(frequencies.data()),
           .frequencyBytes = frequencies.bytes(),
+          .arrivals = reinterpret_cast<uint32_t *>(arrivals.data()),
           .publishedTokens = mailbox.deviceTokens(),
           .publishedTokensBytes = mailbox.deviceTokensBytes(),
           .publishedIterations = mailbox.deviceIterations()};

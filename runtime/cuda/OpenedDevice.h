@@ -40,7 +40,7 @@ struct OpenedDevice {
 
   const plan::Plan &plan;
   const core::DeviceOptions options;
-  DeviceMemory arena, frequencies;
+  DeviceMemory arena, frequencies, arrivals;
   PinnedSlab slab;
   BesideCopies beside;                 // goes before the arena, which it uses
   std::array<MappedMemory, 2> staging; // of iteration data; iteration n's is n % 2
@@ -65,6 +65,8 @@ struct OpenedDevice {
 
 private:
   absl::Status takeMemory(int numaNode);
+  absl::Status takeArrivals();
+  absl::Status takeFrequencies();
   absl::Status findMeta();
   absl::Status createStreams();
 };

@@ -34,8 +34,8 @@ using testing::StartsWith;
 const std::set<std::string> kCovered = {
     // making and opening it
     "cudaDriverGetVersion", "cudaGetDeviceCount", "cudaSetDevice", "cudaGetDeviceProperties", "cudaDeviceGetAttribute",
-    "cudaMemGetInfo", "cudaMalloc", "cudaHostAlloc", "cudaHostGetDevicePointer", "cudaHostRegister", "cudaMemcpy",
-    "cudaStreamCreateWithFlags", "cudaEventCreateWithFlags", "cudaEventCreate",
+    "cudaMemGetInfo", "cudaMalloc", "cudaMemset", "cudaHostAlloc", "cudaHostGetDevicePointer", "cudaHostRegister",
+    "cudaMemcpy", "cudaStreamCreateWithFlags", "cudaEventCreateWithFlags", "cudaEventCreate",
     // building graphs
     "cudaFuncGetAttributes", "cudaFuncSetAttribute", "cudaStreamBeginCapture", "cudaStreamBeginCaptureToGraph",
     "cudaStreamEndCapture", "cudaStreamGetCaptureInfo", "cudaLaunchKernel", "cudaEventRecordWithFlags",

@@ -27,7 +27,7 @@ void StandInWork::run(uint64_t order) const {
                                      .grid = {grid.x, grid.y, grid.z},
                                      .block = {block.x, block.y, block.z},
                                      .sharedBytes = sharedBytes};
-    kernels::testDevice().run(launch, argument.data(), call.call, order);
+    kernels::testDevice().run({{launch, argument.data(), call.call}}, order);
     return;
   }
   case cudaGraphNodeTypeMemcpy:
