@@ -24,7 +24,7 @@ BesideCopies::~BesideCopies() {
       giveBack(cudaStreamDestroy(stream));
 }
 
-absl::Status BesideCopies::reserve(uint64_t bytes, int numaNode) {
+absl::Status BesideCopies::reserve(uint64_t bytes, const SlabOptions &options) {
   RETURN_IF_ERROR(awaitAll());
   swap_ = PinnedSlab();
   if (bytes == 0)
@@ -34,7 +34,7 @@ absl::Status BesideCopies::reserve(uint64_t bytes, int numaNode) {
       HEADRACE_CUDA(kCopies, cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   if (ring_.empty())
     RETURN_IF_ERROR(makeRoom());
-  absl::StatusOr<PinnedSlab> taken = PinnedSlab::take(bytes, numaNode);
+  absl::StatusOr<PinnedSlab> taken = PinnedSlab::take(bytes, options);
   if (!taken.ok())
     return absl::Status(taken.status().code(), model::cat("swap memory: ", taken.status().message()));
   swap_ = *std::move(taken);

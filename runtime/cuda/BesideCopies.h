@@ -31,7 +31,7 @@ public:
   ~BesideCopies(); // what is under way ends first
 
   // Gives up what was reserved, once all copies have ended.
-  absl::Status reserve(uint64_t bytes, int numaNode);
+  absl::Status reserve(uint64_t bytes, const SlabOptions &options);
   absl::Span<std::byte> memory() const { return swap_.bytes(); }
 
   // Behind what was launched on `launch` so far. Copies are checked (core::checkCopies).

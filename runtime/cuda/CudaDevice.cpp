@@ -72,6 +72,9 @@ private:
       o_->failed = status;
     return status;
   }
+  SlabOptions slabOptions() const {
+    return {.numaNode = info_.numaNode, .notice = cudaOptions_.notice, .progress = cudaOptions_.pinning};
+  }
   absl::Status checkRange(const char *what, uint64_t address, uint64_t bytes) const;
   absl::Status waitForOlder(const std::array<cudaEvent_t, 2> &events);
   absl::Status bringMeta(const CudaGraph &graph, const core::Metas &metas);
@@ -114,7 +117,7 @@ absl::Status CudaDevice::open(const plan::Plan &plan, const core::DeviceOptions 
   if (options.linkBandwidth != 0)
     return absl::InvalidArgumentError("cuda device: copies run at the link's speed: pacing is the host device's");
   auto opened = std::make_unique<OpenedDevice>(plan, options);
-  RETURN_IF_ERROR(opened->take(info_));
+  RETURN_IF_ERROR(opened->take(slabOptions()));
   RETURN_IF_ERROR(opened->startTrace(cudaOptions_.traceBy, cudaOptions_.libraries));
   opened->loading.begin(NvtxName("load weights"));
   o_ = std::move(opened);
@@ -302,7 +305,7 @@ absl::Status CudaDevice::finish() {
 absl::Status CudaDevice::reserveSwap(uint64_t bytes) {
   RETURN_IF_ERROR(enter());
   RETURN_IF_ERROR(keep(finish()));
-  return o_->beside.reserve(bytes, info_.numaNode);
+  return o_->beside.reserve(bytes, slabOptions());
 }
 
 absl::StatusOr<uint64_t> CudaDevice::copyBeside(absl::Span<const core::BlockCopy> copies) {

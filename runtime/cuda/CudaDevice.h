@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -29,6 +30,10 @@ struct CudaOptions {
   bool compare = false; // read every graph back and compare it with its recording
   TraceBy traceBy = TraceBy::Auto;
   std::string libraries; // folders of CUDA's libraries, tried first
+  // What should be known and ends nothing, a sentence each; null: nobody is told. On the thread of the call that finds
+  // it.
+  std::function<void(const std::string &)> notice;
+  std::function<void(uint64_t done, uint64_t total)> pinning; // bytes of host memory that open() has made room for
 };
 
 // "cuda", "cuda:1"; unset for anything else.

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/cuda/CudaError.h"
+#include "runtime/cuda/Driver.h"
 #include "runtime/model/ModelSpec.h"
 
 namespace headrace::cuda {
@@ -49,10 +50,10 @@ OpenedDevice::~OpenedDevice() {
       giveBack(cudaStreamDestroy(stream));
 }
 
-absl::Status OpenedDevice::take(const DeviceInfo &info) {
+absl::Status OpenedDevice::take(const SlabOptions &host) {
   RETURN_IF_ERROR(findMeta());
   RETURN_IF_ERROR(checkDeviceMemory(plan.arenaBytes, graphOverhead(plan)));
-  RETURN_IF_ERROR(takeMemory(info.numaNode));
+  RETURN_IF_ERROR(takeMemory(host));
   binding.emplace(plan, kernels::Order::RowMajor, reinterpret_cast<const float *>(frequencies.data()),
                   reinterpret_cast<uint32_t *>(arrivals.data()));
   RETURN_IF_ERROR(createStreams());
@@ -87,9 +88,9 @@ absl::Status OpenedDevice::findMeta() {
       absl::StrCat("plan: buffer 'meta' has no home of ", metaBytes, " bytes on the device"));
 }
 
-absl::Status OpenedDevice::takeMemory(int numaNode) {
-  RETURN_IF_ERROR(into(slab, PinnedSlab::take(plan.hostBytes, numaNode)));
+absl::Status OpenedDevice::takeMemory(const SlabOptions &host) {
   RETURN_IF_ERROR(into(arena, DeviceMemory::take(plan.arenaBytes, "the plan's arena")));
+  RETURN_IF_ERROR(into(slab, PinnedSlab::take(plan.hostBytes, host)));
   for (MappedMemory &one : staging) {
     RETURN_IF_ERROR(into(one, MappedMemory::take(metaBytes, "iteration data")));
     kernels::initMetas(plan.metaLayout, plan.miniBatches, reinterpret_cast<kernels::IterationMeta *>(one.data()));

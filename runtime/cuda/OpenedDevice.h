@@ -20,7 +20,6 @@
 #include "runtime/cuda/CudaGraph.h"
 #include "runtime/cuda/CudaMemory.h"
 #include "runtime/cuda/CuptiTrace.h"
-#include "runtime/cuda/Driver.h"
 #include "runtime/cuda/Nvtx.h"
 #include "runtime/cuda/TokenMailbox.h"
 
@@ -32,8 +31,9 @@ struct OpenedDevice {
   OpenedDevice &operator=(const OpenedDevice &) = delete;
   ~OpenedDevice();
 
-  // On the thread's GPU, which is that one. What is there is checked before it is taken.
-  absl::Status take(const DeviceInfo &info);
+  // On the thread's GPU. What is there is checked before it is taken, and device memory is taken before host memory,
+  // which takes longer.
+  absl::Status take(const SlabOptions &host);
   // With trace: what measures, before any graph is built.
   absl::Status startTrace(TraceBy by, const std::string &libraries);
   GraphMemory graphMemory() const;
@@ -64,7 +64,7 @@ struct OpenedDevice {
   GraphCosts costs;
 
 private:
-  absl::Status takeMemory(int numaNode);
+  absl::Status takeMemory(const SlabOptions &host);
   absl::Status takeArrivals();
   absl::Status takeFrequencies();
   absl::Status findMeta();

@@ -107,6 +107,7 @@ public:
 
   absl::Status run(CallsAt *calls = nullptr) {
     absl::Status status;
+    stand_in::forgetKernels();
     {
       std::vector<std::unique_ptr<core::Graph>> graphs;
       std::unique_ptr<core::Device> device;

@@ -43,6 +43,7 @@ struct ShownGpu {
   int major = 9, minor = 0;
   uint64_t memory = uint64_t{64} << 30;
   int multiprocessors = 0, clock = 0, memoryClock = 0, memoryBus = 0;
+  int numaNode = -1; // of host memory near it; -1: it does not say
 };
 void show(std::vector<ShownGpu> gpus);
 
@@ -60,6 +61,9 @@ void fail(const Fault &fault);
 bool heal();
 std::map<std::string, uint64_t> calls(); // by name, those that failed included
 bool errorLeft();                        // on this thread: one that cudaGetLastError would still give
+
+// What was asked for kernels is forgotten, as if the process began: it is asked for anew.
+void forgetKernels();
 
 // What was given out and not given back, on all devices. Handles: those of libraries of products, and their
 // descriptions of shapes.

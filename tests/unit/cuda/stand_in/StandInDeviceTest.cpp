@@ -14,6 +14,7 @@
 #include "runtime/core/MetaWriter.h"
 #include "runtime/core/Runtime.h"
 #include "runtime/cuda/CudaDevice.h"
+#include "runtime/cuda/FaultIn.h"
 #include "runtime/model/WeightSource.h"
 #include "tests/unit/cuda/Generate.h"
 #include "tests/unit/cuda/stand_in/StandIn.h"
@@ -106,6 +107,32 @@ TEST_F(StandInDevice, TwoAreInFlight) {
   stand_in::release();
   EXPECT_TRUE(launched.get().ok());
   EXPECT_TRUE(device_->drain().ok());
+}
+
+// What takes long is not begun where device memory lacks.
+TEST_F(StandInDevice, DeviceMemoryIsTakenBeforeHostMemory) {
+  stand_in::fail({.call = "cudaMalloc"});
+  EXPECT_EQ(device_->open(plan_, {}).code(), absl::StatusCode::kInternal);
+  EXPECT_FALSE(stand_in::calls().contains("cudaHostRegister"));
+  EXPECT_TRUE(stand_in::heal());
+}
+
+TEST_F(StandInDevice, HostMemoryFarFromTheGpuIsSaid) {
+  alignas(4096) static std::byte page[4096];
+  page[0] = std::byte{1};
+  if (!bytesElsewhere(page, sizeof page, 0))
+    GTEST_SKIP() << "the system does not say where pages lie";
+  std::vector<std::string> said;
+  uint64_t pinned = 0;
+  stand_in::show({{.numaNode = 512}}); // which no machine has
+  auto device = makeCudaDevice({.notice = [&](const std::string &notice) { said.push_back(notice); },
+                                .pinning = [&](uint64_t done, uint64_t) { pinned = done; }});
+  stand_in::show({{}});
+  ASSERT_TRUE(device.ok()) << device.status();
+  ASSERT_TRUE((*device)->open(plan_, {}).ok());
+  EXPECT_GE(pinned, plan_.hostBytes);
+  ASSERT_EQ(said.size(), 1u);
+  EXPECT_THAT(said[0], testing::HasSubstr("bytes are not on NUMA node 512, which is the GPU's"));
 }
 
 } // namespace

@@ -83,6 +83,11 @@ void keepSpare(void *memory, uint64_t bytes) {
   else
     ::operator delete(memory, kAlignment);
 }
+// By kernel and device.
+std::map<std::pair<const void *, int>, int> &sharedBytes() {
+  static std::map<std::pair<const void *, int>, int> all;
+  return all;
+}
 uint64_t takenOn(int device) {
   const std::lock_guard lock(memoryMutex);
   uint64_t bytes = 0;
@@ -136,10 +141,12 @@ cudaError_t checkCopy(const StandInCopy &copy) {
 }
 
 int &sharedBytesOf(const void *function) {
-  static std::mutex mutex;
-  static std::map<std::pair<const void *, int>, int> all;
-  const std::lock_guard lock(mutex);
-  return all.try_emplace({function, current}, 48 << 10).first->second;
+  const std::lock_guard lock(memoryMutex);
+  return sharedBytes().try_emplace({function, current}, 48 << 10).first->second;
+}
+void forgetKernels() {
+  const std::lock_guard lock(memoryMutex);
+  sharedBytes().clear();
 }
 
 cudaError_t give(cudaStream_t stream, const StandInWork &work) {
@@ -235,7 +242,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int dev
   STAND_IN_CALL();
   const ShownGpu &gpu = shown.at(static_cast<size_t>(device));
   *value = attribute == cudaDevAttrCanUseHostPointerForRegisteredMem ? 1
-           : attribute == cudaDevAttrHostNumaId                      ? -1
+           : attribute == cudaDevAttrHostNumaId                      ? gpu.numaNode
            : attribute == cudaDevAttrClockRate                       ? gpu.clock
            : attribute == cudaDevAttrMemoryClockRate                 ? gpu.memoryClock
            : attribute == cudaDevAttrGlobalMemoryBusWidth            ? gpu.memoryBus
