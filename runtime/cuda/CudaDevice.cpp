@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/cuda/CudaDevice.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -18,6 +19,11 @@
 
 namespace headrace::cuda {
 namespace {
+
+// An iteration that takes so many times longer than predicted is said, but not before so long: what is less may be the
+// system's.
+constexpr uint64_t kLateFactor = 30;
+constexpr int64_t kLeastLateNs = 250'000'000;
 
 class CudaDevice final : public core::Device {
 public:
@@ -82,6 +88,7 @@ private:
   absl::Status launchIteration(CudaGraph &graph);
   absl::Status launchGraph(CudaGraph &graph);
   absl::Status finish();
+  int64_t lateAfterNs(uint64_t iteration) const;
   absl::Status readStamps();
 
   const CudaOptions cudaOptions_;
@@ -240,6 +247,8 @@ absl::Status CudaDevice::launchIteration(CudaGraph &graph) {
   RETURN_IF_ERROR(launchGraph(graph));
   HEADRACE_CUDA(graph.name, cudaEventRecord(o_->ended[iteration % 2], o_->launch));
   o_->iterations = iteration;
+  o_->predictedNs[iteration % 2] = o_->transitionsNs + graph.predictedNs;
+  o_->transitionsNs = 0;
   for (const core::DirectBytes &direct : graph.direct) {
     o_->h2dBytes += direct.read(*meta);
     o_->d2hBytes += direct.written(*meta);
@@ -270,7 +279,20 @@ absl::Status CudaDevice::launchGraph(CudaGraph &graph) {
   o_->h2dBytes += graph.sizes.bytes().h2d;
   o_->d2hBytes += graph.sizes.bytes().d2h;
   o_->last = &graph;
+  if (graph.transition)
+    o_->transitionsNs += graph.predictedNs;
   return absl::OkStatus();
+}
+
+// What is in flight up to the iteration, so many times longer than was predicted; 0 where nobody is told.
+int64_t CudaDevice::lateAfterNs(uint64_t iteration) const {
+  if (o_->saidLate || cudaOptions_.notice == nullptr)
+    return 0;
+  uint64_t predicted = o_->predictedNs[iteration % 2];
+  if (iteration > 1 && core::tokensHeld(iteration - 1, o_->iterations) && o_->mailbox.visibleNs(iteration - 1) < 0)
+    predicted += o_->predictedNs[(iteration - 1) % 2];
+  constexpr uint64_t kMost = uint64_t{1} << 55; // a year of ns, and 30 of them are no overflow
+  return predicted == 0 ? 0 : std::max(kLeastLateNs, static_cast<int64_t>(kLateFactor * std::min(predicted, kMost)));
 }
 
 absl::StatusOr<absl::Span<const int32_t>> CudaDevice::awaitTokens(uint64_t iteration) {
@@ -279,7 +301,15 @@ absl::StatusOr<absl::Span<const int32_t>> CudaDevice::awaitTokens(uint64_t itera
   RETURN_IF_ERROR(core::checkAwaited("cuda device", iteration, o_->iterations));
   RETURN_IF_ERROR(setDevice(info_));
   const NvtxRange range(awaiting_);
-  absl::StatusOr<absl::Span<const int32_t>> tokens = o_->mailbox.await(iteration, o_->launch);
+  const int64_t lateNs = lateAfterNs(iteration);
+  absl::StatusOr<absl::Span<const int32_t>> tokens = o_->mailbox.await(iteration, o_->launch, lateNs, [&] {
+    o_->saidLate = true;
+    cudaOptions_.notice(absl::StrCat("cuda device: iteration ", iteration, " is waited for since ", lateNs / 1'000'000,
+                                     " ms, more than ", kLateFactor,
+                                     " times what was predicted: another process may "
+                                     "have the GPU, or it is slowed down or stuck (`nvidia-smi`, `nvidia-smi -q -d "
+                                     "PERFORMANCE`); it is waited for all the same"));
+  });
   if (!tokens.ok())
     return keep(tokens.status());
   return tokens;

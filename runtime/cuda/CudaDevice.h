@@ -24,7 +24,7 @@ namespace headrace::cuda {
 enum class TraceBy : uint8_t { Auto = 0, Cupti = 1, Stamps = 2 };
 
 struct CudaOptions {
-  int index = 0;        // which GPU
+  int index = 0;        // which GPU, in the order of the PCI bus (CUDA_DEVICE_ORDER, where it is set)
   bool capture = false; // graphs by capture; else node by node
   bool gemmEx = false;  // products by cublasGemmEx: the oracle of cublasLt's
   bool compare = false; // read every graph back and compare it with its recording

@@ -3,6 +3,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstdlib>
+
 #include "absl/strings/str_cat.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/cuda/CudaError.h"
@@ -19,7 +21,10 @@ absl::StatusOr<int> attribute(const char *what, cudaDeviceAttr which, int device
 
 } // namespace
 
+void orderByPci() { (void)::setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", /*overwrite=*/0); }
+
 absl::StatusOr<DeviceInfo> selectDevice(int index) {
+  orderByPci();
   DeviceInfo info{.index = index};
   // Needs no driver: 0 where there is none.
   if (const cudaError_t error = cudaDriverGetVersion(&info.driverVersion); error != cudaSuccess)

@@ -24,6 +24,7 @@ double said(cudaDeviceAttr which, int index) {
 } // namespace
 
 absl::StatusOr<std::vector<Gpu>> gpus() {
+  orderByPci();
   int version = 0, count = 0;
   if (cudaDriverGetVersion(&version) != cudaSuccess || version == 0)
     return std::vector<Gpu>();

@@ -54,6 +54,10 @@ struct OpenedDevice {
   uint64_t launches = 0, iterations = 0;
   uint64_t h2dBytes = 0, d2hBytes = 0, sizesSet = 0;
   CudaGraph *last = nullptr; // launched last
+  // Of iteration n, the transitions before it with it: n % 2. And of transitions since.
+  std::array<uint64_t, 2> predictedNs{};
+  uint64_t transitionsNs = 0;
+  bool saidLate = false; // once is enough: what it is does not change from iteration to iteration
   int64_t lastLaunchNs = 0;
   std::unique_ptr<CuptiTrace> cupti; // null: stamps, where there is a trace
   std::string cuptiRefused;          // why stamps measure in its place, where it was tried

@@ -3,6 +3,7 @@
 // Every call of CUDA and of its libraries of products that the device makes fails once, and once for good, from making
 // the device to closing it: the error names the call and what it was for, all that was taken is given back, and a new
 // device runs.
+#include <cuda_runtime_api.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -12,6 +13,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "runtime/base/StatusMacros.h"
@@ -247,6 +249,29 @@ TEST(FaultsCovered, AreOfEveryCallThatTheDeviceMakes) {
       made.insert(call);
   }
   EXPECT_EQ(made, kCovered);
+}
+
+// What ends the process's context says what to do; what does not says nothing more.
+TEST(FaultsAdvice, IsOfWhatCudaDoesNotRecoverFrom) {
+  Scenario scenario(kCases[0]);
+  for (const auto &[error, sticky, advice] :
+       {std::tuple<cudaError_t, bool, const char *>{cudaErrorIllegalAddress, true,
+                                                    "end the process and start it again"},
+        {cudaErrorLaunchFailure, true, "end the process and start it again"},
+        {cudaErrorECCUncorrectable, true, "an error that ECC cannot correct: end this process, look at `nvidia-smi -q"},
+        {cudaErrorNvlinkUncorrectable, true, "look at `nvidia-smi nvlink -e`"},
+        {cudaErrorMemoryAllocation, false, nullptr}}) {
+    for (const char *call : {"cudaGraphLaunch", "cublasLtMatmul"}) {
+      stand_in::fail({.call = call, .sticky = sticky, .error = error});
+      const std::string message(scenario.run().message());
+      EXPECT_TRUE(stand_in::heal());
+      if (advice != nullptr) {
+        EXPECT_THAT(message, HasSubstr(advice)) << call;
+      } else {
+        EXPECT_THAT(message, Not(HasSubstr(";"))) << call;
+      }
+    }
+  }
 }
 
 class AfterAFault : public testing::Test {

@@ -44,8 +44,14 @@ struct ShownGpu {
   uint64_t memory = uint64_t{64} << 30;
   int multiprocessors = 0, clock = 0, memoryClock = 0, memoryBus = 0;
   int numaNode = -1; // of host memory near it; -1: it does not say
+  int pciBus = 0;
 };
+// In CUDA's own order, the fastest first; CUDA_DEVICE_ORDER=PCI_BUS_ID has them by their buses.
 void show(std::vector<ShownGpu> gpus);
+
+// Edges of graphs that are made from now on are programmatic ones, by which a node may start before the one in front of
+// it has ended.
+void setProgrammatic(bool programmatic);
 
 // The `nth` call of that name from now on ("cudaMalloc", "cublasLtMatmul") fails. A sticky one fails as an error does
 // that ends the context: every later call fails as well, and nothing that was launched is run. What gives something

@@ -226,7 +226,7 @@ cudaError_t cudaGraphGetEdges(cudaGraph_t graph, cudaGraphNode_t *from, cudaGrap
                               size_t *count) {
   STAND_IN_CALL();
   if (data != nullptr)
-    std::fill_n(data, std::min(*count, graph->edges.size()), cudaGraphEdgeData{});
+    std::copy_n(graph->edgeData.begin(), std::min(*count, graph->edges.size()), data);
   size_t all = *count;
   (void)list(graph->edges.size(), from, &all, [&](size_t i) { return graph->edges[i].first; });
   return list(graph->edges.size(), to, count, [&](size_t i) { return graph->edges[i].second; });

@@ -10,6 +10,7 @@
 #include <unordered_map>
 
 #include "tests/unit/cuda/stand_in/StandInKernels.h"
+#include "tests/unit/cuda/stand_in/StandInRuntime.h"
 #include "tests/unit/kernels_cuda/TestDevice.h"
 
 void StandInCopy::run() const {
@@ -52,8 +53,12 @@ cudaGraphNode_t CUgraph_st::add(const StandInWork &work, const std::vector<cudaG
   const cudaGraphNode_t made = nodes.back().get();
   made->work = work;
   made->argumentPointer = made->work.argument.data();
-  for (cudaGraphNode_t before : after)
+  for (cudaGraphNode_t before : after) {
     edges.emplace_back(before, made);
+    edgeData.push_back({});
+    if (headrace::stand_in::programmatic())
+      edgeData.back() = {.from_port = cudaGraphKernelNodePortProgrammatic, .type = cudaGraphDependencyTypeProgrammatic};
+  }
   return made;
 }
 

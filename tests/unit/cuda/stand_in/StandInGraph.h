@@ -50,6 +50,7 @@ struct CUgraphNode_st {
 struct CUgraph_st {
   std::vector<std::unique_ptr<CUgraphNode_st>> nodes;
   std::vector<std::pair<cudaGraphNode_t, cudaGraphNode_t>> edges;
+  std::vector<cudaGraphEdgeData> edgeData; // of each edge
 
   // Null where a dependency is there twice.
   cudaGraphNode_t add(const StandInWork &work, const std::vector<cudaGraphNode_t> &after);

@@ -27,8 +27,18 @@ std::atomic<bool> atOnce{false};
 std::atomic<uint64_t> order{1}, copied{0};
 std::atomic<const void *> source{nullptr};
 
-std::vector<ShownGpu> shown(1);
-bool there(int device) { return device >= 0 && static_cast<size_t>(device) < shown.size(); }
+std::vector<ShownGpu> shownGpus(1);
+std::atomic<bool> programmaticEdges{false};
+bool there(int device) { return device >= 0 && static_cast<size_t>(device) < shownGpus.size(); }
+const ShownGpu &gpuOf(int device) {
+  std::vector<const ShownGpu *> gpus;
+  for (const ShownGpu &gpu : shownGpus)
+    gpus.push_back(&gpu);
+  if (const char *order = std::getenv("CUDA_DEVICE_ORDER"); order != nullptr && std::strcmp(order, "PCI_BUS_ID") == 0)
+    std::stable_sort(gpus.begin(), gpus.end(),
+                     [](const ShownGpu *a, const ShownGpu *b) { return a->pciBus < b->pciBus; });
+  return *gpus.at(static_cast<size_t>(device));
+}
 constexpr std::align_val_t kAlignment{4096};
 
 // By their first bytes: pinned host memory and devices' memory.
@@ -185,7 +195,9 @@ void setInstant(bool instant) {
 }
 bool errorLeft() { return lastError != cudaSuccess; }
 uint64_t lastCopyBytes() { return copied; }
-void show(std::vector<ShownGpu> gpus) { shown = std::move(gpus); }
+void show(std::vector<ShownGpu> gpus) { shownGpus = std::move(gpus); }
+void setProgrammatic(bool programmatic) { programmaticEdges = programmatic; }
+bool programmatic() { return programmaticEdges; }
 
 } // namespace headrace::stand_in
 
@@ -205,7 +217,7 @@ cudaError_t cudaRuntimeGetVersion(int *version) {
 }
 cudaError_t cudaDeviceGetPCIBusId(char *bus, int length, int device) {
   STAND_IN_CALL();
-  std::snprintf(bus, static_cast<size_t>(length), "00000000:%02X:00.0", device);
+  std::snprintf(bus, static_cast<size_t>(length), "00000000:%02X:00.0", gpuOf(device).pciBus);
   return cudaSuccess;
 }
 cudaError_t cudaDeviceSynchronize() {
@@ -214,7 +226,7 @@ cudaError_t cudaDeviceSynchronize() {
 }
 cudaError_t cudaGetDeviceCount(int *count) {
   STAND_IN_CALL();
-  *count = static_cast<int>(shown.size());
+  *count = static_cast<int>(shownGpus.size());
   return *count > 0 ? cudaSuccess : cudaErrorNoDevice;
 }
 cudaError_t cudaSetDevice(int device) {
@@ -229,7 +241,7 @@ cudaError_t cudaGetDevice(int *device) {
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int device) {
   STAND_IN_CALL();
-  const ShownGpu &gpu = shown.at(static_cast<size_t>(device));
+  const ShownGpu &gpu = gpuOf(device);
   *properties = {};
   std::strncpy(properties->name, gpu.name.c_str(), sizeof properties->name - 1);
   properties->major = gpu.major;
@@ -240,7 +252,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int device) {
 }
 cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int device) {
   STAND_IN_CALL();
-  const ShownGpu &gpu = shown.at(static_cast<size_t>(device));
+  const ShownGpu &gpu = gpuOf(device);
   *value = attribute == cudaDevAttrCanUseHostPointerForRegisteredMem ? 1
            : attribute == cudaDevAttrHostNumaId                      ? gpu.numaNode
            : attribute == cudaDevAttrClockRate                       ? gpu.clock
@@ -251,7 +263,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int dev
 }
 cudaError_t cudaMemGetInfo(size_t *free, size_t *total) {
   STAND_IN_CALL();
-  *total = shown.at(static_cast<size_t>(current)).memory;
+  *total = gpuOf(current).memory;
   *free = *total - takenOn(current);
   return cudaSuccess;
 }
@@ -296,7 +308,7 @@ cudaError_t cudaFuncSetAttribute(const void *function, cudaFuncAttribute, int by
 
 cudaError_t cudaMalloc(void **memory, size_t bytes) {
   STAND_IN_CALL();
-  if (bytes > shown.at(static_cast<size_t>(current)).memory - takenOn(current))
+  if (bytes > gpuOf(current).memory - takenOn(current))
     return failed(cudaErrorMemoryAllocation);
   *memory = takeOrMake(bytes);
   std::memset(*memory, 0xff, bytes);

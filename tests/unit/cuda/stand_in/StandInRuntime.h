@@ -12,6 +12,7 @@ namespace headrace::stand_in {
 // Remembers the error for cudaGetLastError.
 cudaError_t failed(cudaError_t error);
 bool instant();
+bool programmatic();
 uint64_t nextOrder();
 const void *lastSource(); // of the copy that lastCopyBytes() is of
 // Whether a copy may read or write host memory there: it was taken or registered.
