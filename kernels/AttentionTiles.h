@@ -128,8 +128,6 @@ struct DecodeTiles {
     return int64_t{kWarps} * kStages * 2 * kChunk * paddedRowBytes(headDim);
   }
   static constexpr int64_t mergeBytes(int64_t headDim) { return int64_t{kWarps} * 16 * (headDim + 2) * 4; }
-  // Blocks of one (row, key head, tile of heads) count their arrivals in a word each.
-  static constexpr int64_t kArrivals = 1 << 16;
 };
 
 struct PrefillTiles {

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "kernels/Kernels.h"
 
@@ -101,6 +102,11 @@ struct PublishArgs {
 // Unsupported combinations (a head size without an instance, say) have a null kernel too, and `why` says what is
 // supported.
 CudaLaunch cudaLaunch(Op op, const void *args, const CudaShape &shape, const char **why);
+// `why`, with the number where it is of one: how far a KV cache spans.
+std::string cudaRefusal(Op op, const void *args, const char *why);
+// Why the library is not asked for y[m, n] = x[m, k] W[n, k]^T: a matrix of 2^31 elements or more, which not all of its
+// kernels count. Empty: it is.
+std::string productRefusal(int64_t m, int64_t n, int64_t k);
 CudaLaunch cudaLaunch(const BiasActivateArgs &args);
 CudaLaunch cudaLaunch(const PublishArgs &args);
 CudaLaunch cudaLaunch(const GatherActArgs &args);

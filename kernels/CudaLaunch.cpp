@@ -5,6 +5,8 @@
 #include "kernels/CudaGrid.h"
 #include "kernels/CudaKernels.h"
 
+#include <string_view>
+
 namespace headrace::kernels {
 namespace {
 
@@ -115,6 +117,9 @@ constexpr const char *kAnyNames[3][3] = {
 // Tiles of 128 queries read the cache half as often as tiles of 64; they pay where they still fill the device.
 constexpr int64_t kTilesForLarge = 256;
 
+constexpr const char *kFarSpan =
+    "attention with tensor cores takes a KV cache whose first and last byte are at most 128 GiB apart";
+
 CudaLaunch attention(const AttentionArgs &args, const CudaShape &shape, const char **why) {
   if (!valid(args.activation) || !valid(args.kvElem))
     return refuse(why, kElems);
@@ -128,11 +133,12 @@ CudaLaunch attention(const AttentionArgs &args, const CudaShape &shape, const ch
   const int size = sizeIndex(args.headDim), elem = args.activation == Elem::F16 ? 0 : 1;
   const bool tensorCores = size >= 0 && valid16(args.activation) && args.kvElem == args.activation;
   if (tensorCores && !countsInUnits(args.segments))
-    return refuse(why, "attention with tensor cores takes a KV cache whose first and last byte are at most 128 GiB "
-                       "apart, of blocks at multiples of 16 elements");
+    return refuse(why, args.segments.end > kCacheUnit << 32
+                           ? kFarSpan
+                           : "attention with tensor cores takes a KV cache of blocks at multiples of 16 elements");
   if (tensorCores && shape.decode()) {
     const int64_t y = args.kvHeads * headTiles(group), splits = atLeastOne(CudaWorkspace::splits(args.maxContext));
-    if (tokens <= kMostGridYz && y <= kMostGridYz && tokens * y <= DecodeTiles::kArrivals)
+    if (tokens <= kMostGridYz && y <= kMostGridYz && tokens * y <= CudaWorkspace::kArrivals)
       return launch(kDecodeNames[elem][size], splits, y, tokens, DecodeTiles::kWarps * 32,
                     DecodeTiles::sharedBytes(args.headDim));
   }
@@ -153,6 +159,29 @@ CudaLaunch attention(const AttentionArgs &args, const CudaShape &shape, const ch
 }
 
 } // namespace
+
+std::string cudaRefusal(Op op, const void *args, const char *why) {
+  if (op != Op::Attention || std::string_view(why) != kFarSpan)
+    return why;
+  const auto &a = *static_cast<const AttentionArgs *>(args);
+  return std::string(why) + ": a layer's spans " + std::to_string(a.segments.end * 2) + " bytes"; // of 16 bits
+}
+
+std::string productRefusal(int64_t m, int64_t n, int64_t k) {
+  struct Matrix {
+    const char *name;
+    int64_t rows, cols;
+  };
+  for (const Matrix &one : {Matrix{"x", m, k}, Matrix{"W", n, k}, Matrix{"y", m, n}}) {
+    int64_t elements = 0;
+    const bool over = __builtin_mul_overflow(one.rows, one.cols, &elements);
+    if (over || elements >= int64_t{1} << 31)
+      return "a product of m " + std::to_string(m) + " n " + std::to_string(n) + " k " + std::to_string(k) + ": its " +
+             one.name + " [" + std::to_string(one.rows) + ", " + std::to_string(one.cols) + "] has " +
+             (over ? "2^63 or more" : std::to_string(elements)) + " elements, expected fewer than 2^31";
+  }
+  return "";
+}
 
 CudaLaunch cudaLaunch(Op op, const void *args, const CudaShape &shape, const char **why) {
   if (why != nullptr)

@@ -19,6 +19,9 @@ struct CudaWorkspace {
   HEADRACE_HD static constexpr int64_t splits(int64_t maxContext) {
     return (maxContext + kSplitTokens - 1) / kSplitTokens;
   }
+  // Blocks of one (row, key head, tile of heads) count their arrivals in a word each: so many of a plan, zeroed when it
+  // is opened.
+  static constexpr int64_t kArrivals = 1 << 16;
   static constexpr uint64_t attentionBytes(int64_t sequences, int64_t heads, int64_t headDim, int64_t maxContext) {
     return static_cast<uint64_t>(sequences * heads * splits(maxContext) * (headDim + 2)) * sizeof(float);
   }

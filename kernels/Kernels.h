@@ -200,6 +200,9 @@ struct AttentionArgs {
   KvSegments segments;
   void *out;       // [T, heads * headDim], activation
   void *workspace; // attentionWorkspaceBytes(...) bytes
+  // CUDA: CudaWorkspace::kArrivals words, all zero between launches; launches that use the same ones run one behind the
+  // other. Null elsewhere.
+  uint32_t *arrivals;
   int64_t heads, kvHeads, headDim, blockTokens, maxContext;
   float scale; // 1 / sqrt(headDim)
   Elem kvElem;
@@ -211,6 +214,7 @@ struct AttentionArgs {
     f("kv", kv);
     f("out", out);
     f("workspace", workspace);
+    f("arrivals", arrivals);
   }
   template <typename F> void results(F f) const { eachRow(out, meta->numTokens, heads * headDim, activation, f); }
 };

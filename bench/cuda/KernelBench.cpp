@@ -42,12 +42,14 @@ public:
         out_(static_cast<size_t>(sequences * tokens * kHeads * kHeadDim * 2)),
         workspace_(std::max<size_t>(
             256, kernels::attentionWorkspaceBytes(kernels::Backend::Cuda, sequences, kHeads, kHeadDim, context))),
+        arrivals_(kernels::CudaWorkspace::kArrivals * sizeof(uint32_t)),
         meta_(sequences, tokens, context, kBlockTokens) {
     args_.meta = meta_.get();
     args_.qkv = qkv_.as();
     args_.segments = kernels::oneRun(int64_t{1} << 20, kernels::kvBlockElements(kKvHeads, kBlockTokens, kHeadDim));
     args_.out = out_.as();
     args_.workspace = workspace_.as();
+    args_.arrivals = arrivals_.as<uint32_t>();
     args_.heads = kHeads;
     args_.kvHeads = kKvHeads;
     args_.headDim = kHeadDim;
@@ -83,7 +85,7 @@ private:
   static constexpr size_t kLeastInRow = 10, kMostInRow = 256;
   int64_t sequences_, tokens_, context_, blocksEach_;
   size_t kvBytes_, copies_;
-  DeviceBuffer kv_, qkv_, out_, workspace_;
+  DeviceBuffer kv_, qkv_, out_, workspace_, arrivals_;
   MetaBuffer meta_;
   kernels::AttentionArgs args_{};
 };

@@ -2,6 +2,7 @@
 #include "compiler/emit/CheckKernels.h"
 
 #include <set>
+#include <string>
 #include <tuple>
 
 #include "absl/strings/str_cat.h"
@@ -23,25 +24,31 @@ absl::Status checkCudaStep(const plan::Plan &plan, const core::BindContext &bind
                            uint32_t index) {
   const plan::Schedule &schedule = plan.schedules[variant.schedule];
   const plan::Step &step = schedule.steps[index];
-  if (step.op == kernels::Op::Linear) // a call of the library's, which takes all sizes
-    return absl::OkStatus();
   const absl::StatusOr<core::BoundStep> bound = binding.bind(schedule, index, variant, anywhere());
   if (!bound.ok())
     return bound.status();
+  const auto refused = [&](const std::string &why) {
+    return why.empty()
+               ? absl::OkStatus()
+               : absl::UnimplementedError(absl::StrCat("no kernel of hardware ", plan.hardware.name, " for ",
+                                                       kernels::opName(step.op), " of ", plan.model->name, ": ", why));
+  };
+  if (const auto *linear = std::get_if<kernels::LinearArgs>(&bound->args)) // a call of the library's
+    return refused(kernels::productRefusal(linear->capacity, linear->n, linear->k));
   const char *why = "";
   if (const auto *recompute = std::get_if<kernels::RecomputeKvArgs>(&bound->args)) {
-    if (recompute->capacity == 0 ||
-        kernels::cudaLaunch(kernels::recomputeCalls(*recompute, 0).append, &why).kernel != nullptr)
+    if (recompute->capacity == 0)
       return absl::OkStatus();
-    return absl::UnimplementedError(absl::StrCat("no kernel of hardware ", plan.hardware.name, " for ",
-                                                 kernels::opName(step.op), " of ", plan.model->name, ": ", why));
+    const kernels::RecomputeCalls calls = kernels::recomputeCalls(*recompute, 0);
+    if (kernels::cudaLaunch(calls.append, &why).kernel == nullptr)
+      return refused(why);
+    return refused(kernels::productRefusal(calls.product.capacity, calls.product.n, calls.product.k));
   }
   const kernels::CudaShape shape{
       .tokens = variant.newTokens, .sequences = variant.sequences, .context = variant.context};
   if (kernels::cudaLaunch(step.op, bound->argsPointer(), shape, &why).kernel != nullptr)
     return absl::OkStatus();
-  return absl::UnimplementedError(absl::StrCat("no kernel of hardware ", plan.hardware.name, " for ",
-                                               kernels::opName(step.op), " of ", plan.model->name, ": ", why));
+  return refused(kernels::cudaRefusal(step.op, bound->argsPointer(), why));
 }
 
 } // namespace

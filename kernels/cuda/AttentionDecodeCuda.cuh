@@ -5,17 +5,13 @@
 // Block (split, tile of query heads, row) reads k and v of its key head and its split once, for up to 16 query heads.
 // Its four warps stream chunks of 16 tokens each through buffers of their own (chunk c belongs to warp c % 4), and join
 // their results in order of warps. A row of one split is then finished. Of several splits, each leaves its sums in the
-// workspace; the last block to arrive joins them in order of splits. All of these orders depend on the row's own
-// position only: a row's bits do not depend on the batch, the bucket or which block came last.
+// workspace; the last block to arrive, by the plan's own counters, joins them in order of splits. All of these orders
+// depend on the row's own position only: a row's bits do not depend on the batch, the bucket or which block came last.
 #pragma once
 
 #include "kernels/cuda/AttentionWarpCuda.cuh"
 
 namespace headrace::kernels {
-
-// Arrivals of blocks at a (row, key head, tile of heads); all zero between launches. Graphs of one process that use it
-// run one after the other.
-static __device__ uint32_t attentionArrivals[DecodeTiles::kArrivals];
 
 template <Elem kElem, int kDim> struct AttentionDecode {
   static constexpr int kWarps = DecodeTiles::kWarps, kChunk = DecodeTiles::kChunk;
@@ -219,7 +215,7 @@ private:
     syncBlock();
     if (threadIdx.x == 0) {
       const int64_t counter = row * gridDim.y + blockIdx.y;
-      *last = atomicCountTo(attentionArrivals + counter, static_cast<uint32_t>(splits - 1)) == splits - 1 ? 1u : 0u;
+      *last = atomicCountTo(args.arrivals + counter, static_cast<uint32_t>(splits - 1)) == splits - 1 ? 1u : 0u;
       fenceDevice();
     }
     syncBlock();

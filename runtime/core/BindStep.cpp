@@ -169,9 +169,9 @@ const int32_t *countOf(const kernels::IterationMeta *meta, bool sampledRows) {
 class Binder {
 public:
   Binder(const plan::Plan &plan, kernels::Order order, const model::WeightLayout &layout, const float *frequencies,
-         const plan::Variant &variant, const Operands &operands)
-      : plan_(plan), spec_(plan.model), order_(order), layout_(layout), frequencies_(frequencies), variant_(variant),
-        operands_(operands) {}
+         uint32_t *arrivals, const plan::Variant &variant, const Operands &operands)
+      : plan_(plan), spec_(plan.model), order_(order), layout_(layout), frequencies_(frequencies), arrivals_(arrivals),
+        variant_(variant), operands_(operands) {}
 
   absl::StatusOr<KernelArgs> bind() const {
     switch (operands_.step().op) {
@@ -384,6 +384,7 @@ private:
                                   .segments = cache.bound.segments,
                                   .out = out,
                                   .workspace = workspace,
+                                  .arrivals = arrivals_,
                                   .heads = spec_.heads,
                                   .kvHeads = spec_.kvHeads,
                                   .headDim = spec_.headDim,
@@ -510,6 +511,7 @@ private:
   const kernels::Order order_;
   const model::WeightLayout &layout_;
   const float *frequencies_;
+  uint32_t *arrivals_;
   const plan::Variant &variant_;
   const Operands &operands_;
 };
@@ -520,8 +522,10 @@ const void *BoundStep::argsPointer() const {
   return std::visit([](const auto &value) -> const void * { return &value; }, args);
 }
 
-BindContext::BindContext(const plan::Plan &plan, kernels::Order order, const float *deviceFrequencies)
-    : plan_(plan), order_(order), layout_(model::layoutWeights(plan.model)), deviceFrequencies_(deviceFrequencies) {
+BindContext::BindContext(const plan::Plan &plan, kernels::Order order, const float *deviceFrequencies,
+                         uint32_t *arrivals)
+    : plan_(plan), order_(order), layout_(model::layoutWeights(plan.model)), deviceFrequencies_(deviceFrequencies),
+      arrivals_(arrivals) {
   if (plan.model->rope.enabled)
     inverseFrequencies_ = inverseFrequencies(plan.model->rope, plan.model->headDim);
 }
@@ -538,7 +542,7 @@ absl::StatusOr<BoundStep> BindContext::bind(const plan::Schedule &schedule, uint
   const float *frequencies = inverseFrequencies_.empty()     ? nullptr
                              : deviceFrequencies_ != nullptr ? deviceFrequencies_
                                                              : inverseFrequencies_.data();
-  absl::StatusOr<KernelArgs> args = Binder(plan_, order_, layout_, frequencies, variant, operands).bind();
+  absl::StatusOr<KernelArgs> args = Binder(plan_, order_, layout_, frequencies, arrivals_, variant, operands).bind();
   if (!args.ok())
     return args.status();
   return BoundStep{schedule.steps[step].op, *std::move(args)};

@@ -43,7 +43,9 @@ struct BoundStep {
 class BindContext {
 public:
   // `deviceFrequencies`: where the device keeps its own copy of inverseFrequencies(); null where kernels read this one.
-  BindContext(const plan::Plan &plan, kernels::Order order, const float *deviceFrequencies = nullptr);
+  // `arrivals`: AttentionArgs has them.
+  BindContext(const plan::Plan &plan, kernels::Order order, const float *deviceFrequencies = nullptr,
+              uint32_t *arrivals = nullptr);
   // Refuses a step whose operands do not fit its op, or whose sizes do not fit the model, by name.
   absl::StatusOr<BoundStep> bind(const plan::Schedule &schedule, uint32_t step, const plan::Variant &variant,
                                  const Bases &bases) const;
@@ -55,6 +57,7 @@ private:
   model::WeightLayout layout_;
   std::vector<float> inverseFrequencies_;
   const float *deviceFrequencies_;
+  uint32_t *arrivals_;
 };
 
 // headDim / 2 inverse frequencies with the model's scaling applied (Hugging Face's definitions of "linear" and

@@ -92,7 +92,7 @@ absl::StatusOr<GraphSource> graphSource(const plan::Plan &plan, const GraphKey &
     const plan::Variant &variant = plan.variants[key.index];
     source.variant = &variant;
     source.durationsNs = variant.durationsNs;
-    source.bucket = {variant.newTokens, variant.sequences};
+    source.bucket = {variant.newTokens, variant.sequences, variant.context};
   }
   return source;
 }

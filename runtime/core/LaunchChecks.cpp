@@ -46,6 +46,13 @@ absl::Status checkFits(std::string_view device, const Bucket &bucket, const Meta
       return absl::InvalidArgumentError(absl::StrCat(
           view(device), ": ", which, meta.numTokens, " tokens of ", meta.numSequences, " sequences, ", meta.numSampled,
           " sampled, do not fit the variant's ", bucket.tokens, " tokens of ", bucket.sequences, " sequences"));
+    const int32_t *lengths = meta.array<int32_t>(meta.contextLength);
+    for (int32_t s = 0; s < meta.numSequences; ++s)
+      if (!within(lengths[s], bucket.context))
+        return absl::InvalidArgumentError(absl::StrCat(view(device), ": ", which, "sequence ", s, " of ",
+                                                       meta.numSequences, " is ", lengths[s],
+                                                       " tokens long with this iteration's, the variant's context is ",
+                                                       bucket.context, ": launch a variant of a longer one"));
     if (meta.firstOutput != sampled)
       return absl::InvalidArgumentError(absl::StrCat(view(device), ": ", which, "its first token is number ",
                                                      meta.firstOutput, ", ", sampled, " are sampled before it"));

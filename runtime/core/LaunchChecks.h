@@ -16,7 +16,7 @@ namespace headrace::core {
 
 // A variant's bucket: upper bounds, inclusive.
 struct Bucket {
-  int64_t tokens = 0, sequences = 0;
+  int64_t tokens = 0, sequences = 0, context = 0;
 };
 
 // The iteration buffers of a launch: of so many mini-batches, the first one's at `first`.
@@ -42,7 +42,8 @@ uint64_t bytesInUse(const Metas &metas);
 // So many of each to the same place from `to` on: what a launch brings where the caller's thread copies.
 void copyInUse(const Metas &metas, std::byte *to);
 
-// InvalidArgument where the counts of an iteration buffer do not fit the bucket, or do not follow each other.
+// InvalidArgument where the counts of an iteration buffer do not fit the bucket, or do not follow each other, and where
+// a sequence is longer than the bucket's context.
 absl::Status checkFits(std::string_view device, const Bucket &bucket, const Metas &metas);
 
 // Tokens are held of the last two of `launched` iterations, which count from 1.

@@ -18,16 +18,13 @@ constexpr const char *kCopies = "copies beside launches";
 
 BesideCopies::~BesideCopies() {
   (void)awaitAll();
-  for (const Ends &ends : ring_)
-    for (const cudaEvent_t event : {ends.launched, ends.ended[0], ends.ended[1]})
-      if (event != nullptr)
-        (void)cudaEventDestroy(event);
+  destroy(ring_);
   for (const cudaStream_t stream : streams_)
     if (stream != nullptr)
-      (void)cudaStreamDestroy(stream);
+      giveBack(cudaStreamDestroy(stream));
 }
 
-absl::Status BesideCopies::reserve(uint64_t bytes, int numaNode) {
+absl::Status BesideCopies::reserve(uint64_t bytes, const SlabOptions &options) {
   RETURN_IF_ERROR(awaitAll());
   swap_ = PinnedSlab();
   if (bytes == 0)
@@ -35,11 +32,13 @@ absl::Status BesideCopies::reserve(uint64_t bytes, int numaNode) {
   for (cudaStream_t &stream : streams_)
     if (stream == nullptr)
       HEADRACE_CUDA(kCopies, cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-  absl::StatusOr<PinnedSlab> taken = PinnedSlab::take(bytes, numaNode);
+  if (ring_.empty())
+    RETURN_IF_ERROR(makeRoom());
+  absl::StatusOr<PinnedSlab> taken = PinnedSlab::take(bytes, options);
   if (!taken.ok())
     return absl::Status(taken.status().code(), model::cat("swap memory: ", taken.status().message()));
   swap_ = *std::move(taken);
-  return ring_.empty() ? makeRoom() : absl::OkStatus();
+  return absl::OkStatus();
 }
 
 absl::Status BesideCopies::create(Ends &ends) {
@@ -48,15 +47,30 @@ absl::Status BesideCopies::create(Ends &ends) {
   return absl::OkStatus();
 }
 
+void BesideCopies::destroy(const std::vector<Ends> &ring) {
+  for (const Ends &ends : ring)
+    for (const cudaEvent_t event : {ends.launched, ends.ended[0], ends.ended[1]})
+      if (event != nullptr)
+        giveBack(cudaEventDestroy(event));
+}
+
 absl::Status BesideCopies::makeRoom() {
   std::vector<Ends> larger(std::max(2 * ring_.size(), kFirstTickets));
   for (uint64_t ticket = oldest_; ticket != next_; ++ticket)
     larger[ticket % larger.size()] = ring_[ticket % ring_.size()];
+  // All of the new ones' events or none: a place without them would be used by a later copy.
+  absl::Status status;
+  for (Ends &ends : larger)
+    if (status.ok() && ends.launched == nullptr)
+      status = create(ends);
+  if (!status.ok()) {
+    for (uint64_t ticket = oldest_; ticket != next_; ++ticket)
+      larger[ticket % larger.size()] = {};
+    destroy(larger);
+    return status;
+  }
   // Called where the ring is full: every old place has gone into a new one.
   ring_.swap(larger);
-  for (Ends &ends : ring_)
-    if (ends.launched == nullptr)
-      RETURN_IF_ERROR(create(ends));
   return absl::OkStatus();
 }
 
@@ -93,9 +107,12 @@ absl::StatusOr<bool> BesideCopies::ended(const Ends &ends) const {
     if (!ends.used[way])
       continue;
     const cudaError_t error = cudaEventQuery(ends.ended[way]);
-    if (error == cudaErrorNotReady)
+    if (error == cudaErrorNotReady) {
+      (void)cudaGetLastError(); // is no error of anybody's
       return false;
-    HEADRACE_CUDA(kCopies, error);
+    }
+    if (error != cudaSuccess)
+      return cudaFailed(error, "cudaEventQuery", kCopies);
   }
   return true;
 }

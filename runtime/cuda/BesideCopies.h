@@ -31,7 +31,7 @@ public:
   ~BesideCopies(); // what is under way ends first
 
   // Gives up what was reserved, once all copies have ended.
-  absl::Status reserve(uint64_t bytes, int numaNode);
+  absl::Status reserve(uint64_t bytes, const SlabOptions &options);
   absl::Span<std::byte> memory() const { return swap_.bytes(); }
 
   // Behind what was launched on `launch` so far. Copies are checked (core::checkCopies).
@@ -48,6 +48,7 @@ private:
     std::array<bool, 2> used{};
   };
   static absl::Status create(Ends &ends);
+  static void destroy(const std::vector<Ends> &ring);
   absl::Status makeRoom();
   absl::StatusOr<bool> ended(const Ends &ends) const;
 

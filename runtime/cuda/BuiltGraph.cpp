@@ -10,7 +10,7 @@ namespace headrace::cuda {
 
 BuiltGraph::~BuiltGraph() {
   if (graph != nullptr)
-    (void)cudaGraphDestroy(graph);
+    giveBack(cudaGraphDestroy(graph));
 }
 
 void BuiltGraph::swap(BuiltGraph &other) noexcept {
@@ -21,10 +21,10 @@ void BuiltGraph::swap(BuiltGraph &other) noexcept {
 
 BuildStreams::~BuildStreams() {
   for (cudaEvent_t event : events_)
-    (void)cudaEventDestroy(event);
+    giveBack(cudaEventDestroy(event));
   for (cudaStream_t stream : lanes_)
     if (stream != nullptr)
-      (void)cudaStreamDestroy(stream);
+      giveBack(cudaStreamDestroy(stream));
 }
 
 absl::Status BuildStreams::create() {

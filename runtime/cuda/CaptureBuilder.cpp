@@ -39,7 +39,8 @@ public:
       (void)cudaGetLastError();
       return status;
     }
-    HEADRACE_CUDA(during_, ended);
+    if (ended != cudaSuccess)
+      return cudaFailed(ended, "cudaStreamEndCapture", during_);
     return std::move(built_);
   }
 
@@ -71,10 +72,12 @@ public:
     case NodeKind::Copy: {
       const core::CopySides &copy = planned.copy;
       const RowPitches pitches = rowPitches(copy);
-      HEADRACE_CUDA(absl::StrCat(what, " (copy of ", copy.bytes, " bytes)"),
-                    copy.inRows() ? cudaMemcpy2DAsync(copy.destination, pitches.destination, copy.source,
-                                                      pitches.source, copy.rowBytes, copy.rows(), copyKind(copy), lane)
-                                  : cudaMemcpyAsync(copy.destination, copy.source, copy.bytes, copyKind(copy), lane));
+      const std::string which = absl::StrCat(what, " (copy of ", copy.bytes, " bytes)");
+      if (copy.inRows())
+        HEADRACE_CUDA(which, cudaMemcpy2DAsync(copy.destination, pitches.destination, copy.source, pitches.source,
+                                               copy.rowBytes, copy.rows(), copyKind(copy), lane));
+      else
+        HEADRACE_CUDA(which, cudaMemcpyAsync(copy.destination, copy.source, copy.bytes, copyKind(copy), lane));
       break;
     }
     case NodeKind::Library:

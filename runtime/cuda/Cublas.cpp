@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "runtime/base/StatusMacros.h"
+#include "runtime/cuda/CudaError.h"
 
 namespace headrace::cuda {
 namespace {
@@ -31,11 +32,17 @@ const char *statusName(cublasStatus_t status) {
 } // namespace
 
 absl::Status cublasFailed(cublasStatus_t status, const char *call, const std::string &during) {
-  const std::string message =
-      absl::StrCat(during, ": ", call, ": ", statusName(status), " (", static_cast<int>(status), ")");
+  std::string message = absl::StrCat(during, ": ", call, ": ", statusName(status), " (", static_cast<int>(status), ")");
+  if (const cudaError_t behind = cudaGetLastError(); behind != cudaSuccess)
+    absl::StrAppend(&message, ", CUDA's ", cudaGetErrorName(behind), adviceAbout(behind));
   return status == CUBLAS_STATUS_ALLOC_FAILED    ? absl::ResourceExhaustedError(message)
          : status == CUBLAS_STATUS_NOT_SUPPORTED ? absl::UnimplementedError(message)
                                                  : absl::InternalError(message);
+}
+
+void giveBack(cublasStatus_t status) {
+  if (status != CUBLAS_STATUS_SUCCESS)
+    (void)cudaGetLastError();
 }
 
 absl::StatusOr<CublasLt> openCublasLt(const std::vector<std::string> &folders) {

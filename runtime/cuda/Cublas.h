@@ -45,8 +45,11 @@ struct Cublas {
 };
 absl::StatusOr<Cublas> openCublas(const std::vector<std::string> &folders);
 
-// "m 8 n 96 k 64 ...: cublasLtMatmul: not supported (15)".
+// "m 8 n 96 k 64 ...: cublasLtMatmul: not supported (15)", and the error of CUDA's that is behind it, if there is one.
 absl::Status cublasFailed(cublasStatus_t status, const char *call, const std::string &during);
+
+// As giveBack() of CUDA's (CudaError.h).
+void giveBack(cublasStatus_t status);
 
 #define HEADRACE_CUBLAS(during, name, call)                                                                            \
   do {                                                                                                                 \

@@ -40,7 +40,7 @@ public:
     for (auto &[shape, prepared] : prepared_)
       release(prepared);
     if (handle_ != nullptr)
-      (void)lt_.destroy(handle_);
+      giveBack(lt_.destroy(handle_));
   }
   absl::Status create() {
     HEADRACE_CUBLAS(lt_.path, "cublasLtCreate", lt_.create(&handle_));
@@ -113,10 +113,10 @@ private:
 
   void release(Prepared &prepared) {
     if (prepared.desc != nullptr)
-      (void)lt_.descDestroy(prepared.desc);
+      giveBack(lt_.descDestroy(prepared.desc));
     for (cublasLtMatrixLayout_t layout : {prepared.w, prepared.x, prepared.y})
       if (layout != nullptr)
-        (void)lt_.layoutDestroy(layout);
+        giveBack(lt_.layoutDestroy(layout));
     prepared = {};
   }
 
@@ -162,7 +162,7 @@ private:
     cublasLtMatmulPreference_t preference = nullptr;
     HEADRACE_CUBLAS(text, "cublasLtMatmulPreferenceCreate", lt_.preferenceCreate(&preference));
     absl::Status status = chooseBy(text, preference, matmul.workspaceBytes, out);
-    (void)lt_.preferenceDestroy(preference);
+    giveBack(lt_.preferenceDestroy(preference));
     return status;
   }
 
@@ -185,10 +185,12 @@ private:
       const cublasLtMatmulHeuristicResult_t &result = results[static_cast<size_t>(i)];
       uint32_t reduction = 0;
       size_t written = 0;
-      if (result.state != CUBLAS_STATUS_SUCCESS || result.workspaceSize > workspaceBytes ||
-          lt_.algorithmAttribute(&result.algo, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, &reduction, sizeof(reduction),
-                                 &written) != CUBLAS_STATUS_SUCCESS ||
-          (reduction & ~kReductions) != 0)
+      if (result.state != CUBLAS_STATUS_SUCCESS || result.workspaceSize > workspaceBytes)
+        continue;
+      HEADRACE_CUBLAS(text, "cublasLtMatmulAlgoConfigGetAttribute",
+                      lt_.algorithmAttribute(&result.algo, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, &reduction,
+                                             sizeof(reduction), &written));
+      if ((reduction & ~kReductions) != 0)
         continue;
       out.algorithm = result.algo;
       return absl::OkStatus();

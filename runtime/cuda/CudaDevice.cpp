@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/cuda/CudaDevice.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -19,10 +20,17 @@
 namespace headrace::cuda {
 namespace {
 
+// An iteration that takes so many times longer than predicted is said, but not before so long: what is less may be the
+// system's.
+constexpr uint64_t kLateFactor = 30;
+constexpr int64_t kLeastLateNs = 250'000'000;
+
 class CudaDevice final : public core::Device {
 public:
   CudaDevice(const CudaOptions &options, DeviceInfo info, MatMulLibraries libraries)
       : cudaOptions_(options), info_(std::move(info)), libraries_(std::move(libraries)) {}
+  // Handles of libraries are destroyed on their own GPU.
+  ~CudaDevice() override { giveBack(cudaSetDevice(info_.index)); }
 
   std::string_view kind() const override { return "cuda"; }
   kernels::Order matrixOrder() const override { return kernels::Order::RowMajor; }
@@ -61,14 +69,17 @@ public:
 
 private:
   bool held(uint64_t iteration) const { return o_ != nullptr && core::tokensHeld(iteration, o_->iterations); }
-  absl::Status usable() const {
-    return o_ == nullptr ? absl::FailedPreconditionError("cuda device: not open") : o_->failed;
-  }
+  // What every call begins with that asks CUDA for anything: the GPU is the calling thread's from now on, whatever was
+  // before, and the device is open and has not failed.
+  absl::Status enter() const;
   // Remembers a failure: CUDA's errors stay.
   absl::Status keep(absl::Status status) {
     if (!status.ok() && o_->failed.ok())
       o_->failed = status;
     return status;
+  }
+  SlabOptions slabOptions() const {
+    return {.numaNode = info_.numaNode, .notice = cudaOptions_.notice, .progress = cudaOptions_.pinning};
   }
   absl::Status checkRange(const char *what, uint64_t address, uint64_t bytes) const;
   absl::Status waitForOlder(const std::array<cudaEvent_t, 2> &events);
@@ -77,6 +88,7 @@ private:
   absl::Status launchIteration(CudaGraph &graph);
   absl::Status launchGraph(CudaGraph &graph);
   absl::Status finish();
+  int64_t lateAfterNs(uint64_t iteration) const;
   absl::Status readStamps();
 
   const CudaOptions cudaOptions_;
@@ -87,7 +99,20 @@ private:
   uint64_t opening_ = 0; // open() calls so far: graphs of an earlier one are refused
 };
 
+absl::Status setDevice(const DeviceInfo &info) {
+  HEADRACE_CUDA(absl::StrCat("making GPU ", info.index, " the thread's"), cudaSetDevice(info.index));
+  return absl::OkStatus();
+}
+
+absl::Status CudaDevice::enter() const {
+  if (o_ == nullptr)
+    return absl::FailedPreconditionError("cuda device: not open");
+  RETURN_IF_ERROR(o_->failed);
+  return setDevice(info_);
+}
+
 absl::Status CudaDevice::open(const plan::Plan &plan, const core::DeviceOptions &options) {
+  RETURN_IF_ERROR(setDevice(info_));
   o_.reset();
   if (plan.placements.empty() || plan.ioBuffer(plan::Io::Meta) >= plan.buffers.size() ||
       plan.ioBuffer(plan::Io::Output) >= plan.buffers.size())
@@ -99,7 +124,7 @@ absl::Status CudaDevice::open(const plan::Plan &plan, const core::DeviceOptions 
   if (options.linkBandwidth != 0)
     return absl::InvalidArgumentError("cuda device: copies run at the link's speed: pacing is the host device's");
   auto opened = std::make_unique<OpenedDevice>(plan, options);
-  RETURN_IF_ERROR(opened->take(info_));
+  RETURN_IF_ERROR(opened->take(slabOptions()));
   RETURN_IF_ERROR(opened->startTrace(cudaOptions_.traceBy, cudaOptions_.libraries));
   opened->loading.begin(NvtxName("load weights"));
   o_ = std::move(opened);
@@ -116,7 +141,7 @@ absl::Status CudaDevice::checkRange(const char *what, uint64_t address, uint64_t
 }
 
 absl::Status CudaDevice::writeDevice(uint64_t address, absl::Span<const std::byte> bytes) {
-  RETURN_IF_ERROR(usable());
+  RETURN_IF_ERROR(enter());
   RETURN_IF_ERROR(checkRange("writing to the device", address, bytes.size()));
   RETURN_IF_ERROR(keep(finish()));
   HEADRACE_CUDA("writing to the device",
@@ -127,7 +152,7 @@ absl::Status CudaDevice::writeDevice(uint64_t address, absl::Span<const std::byt
 }
 
 absl::Status CudaDevice::readDevice(uint64_t address, absl::Span<std::byte> bytes) {
-  RETURN_IF_ERROR(usable());
+  RETURN_IF_ERROR(enter());
   RETURN_IF_ERROR(checkRange("reading from the device", address, bytes.size()));
   RETURN_IF_ERROR(keep(finish()));
   HEADRACE_CUDA("reading from the device",
@@ -136,7 +161,7 @@ absl::Status CudaDevice::readDevice(uint64_t address, absl::Span<std::byte> byte
 }
 
 absl::StatusOr<std::unique_ptr<core::Graph>> CudaDevice::build(const core::GraphKey &key) {
-  RETURN_IF_ERROR(usable());
+  RETURN_IF_ERROR(enter());
   o_->loading.end();
   const MakeGraphRequest request = {.plan = o_->plan,
                                     .binding = *o_->binding,
@@ -155,7 +180,7 @@ absl::StatusOr<std::unique_ptr<core::Graph>> CudaDevice::build(const core::Graph
 }
 
 absl::Status CudaDevice::upload(core::Graph &graph) {
-  RETURN_IF_ERROR(usable());
+  RETURN_IF_ERROR(enter());
   ASSIGN_OR_RETURN(checked, core::owned<CudaGraph>("cuda device", graph, *this, opening_));
   CudaGraph &own = *checked;
   const int64_t start = monotonicNs();
@@ -179,12 +204,14 @@ absl::Status CudaDevice::waitForOlder(const std::array<cudaEvent_t, 2> &events) 
 kernels::IterationMeta *CudaDevice::meta() {
   if (o_ == nullptr)
     return nullptr;
-  (void)keep(waitForOlder(o_->taken)); // launch() reports it
+  if (o_->failed.ok()) // launch() reports what fails here
+    if (keep(setDevice(info_)).ok())
+      (void)keep(waitForOlder(o_->taken));
   return reinterpret_cast<kernels::IterationMeta *>(o_->staging[(o_->iterations + 1) % 2].data());
 }
 
 absl::Status CudaDevice::launch(core::Graph &graph, const core::LaunchInUse &inUse) {
-  RETURN_IF_ERROR(usable());
+  RETURN_IF_ERROR(enter());
   ASSIGN_OR_RETURN(checked, core::owned<CudaGraph>("cuda device", graph, *this, opening_));
   CudaGraph &own = *checked;
   RETURN_IF_ERROR(core::checkUploaded("cuda device", own));
@@ -220,6 +247,8 @@ absl::Status CudaDevice::launchIteration(CudaGraph &graph) {
   RETURN_IF_ERROR(launchGraph(graph));
   HEADRACE_CUDA(graph.name, cudaEventRecord(o_->ended[iteration % 2], o_->launch));
   o_->iterations = iteration;
+  o_->predictedNs[iteration % 2] = o_->transitionsNs + graph.predictedNs;
+  o_->transitionsNs = 0;
   for (const core::DirectBytes &direct : graph.direct) {
     o_->h2dBytes += direct.read(*meta);
     o_->d2hBytes += direct.written(*meta);
@@ -250,22 +279,46 @@ absl::Status CudaDevice::launchGraph(CudaGraph &graph) {
   o_->h2dBytes += graph.sizes.bytes().h2d;
   o_->d2hBytes += graph.sizes.bytes().d2h;
   o_->last = &graph;
+  if (graph.transition)
+    o_->transitionsNs += graph.predictedNs;
   return absl::OkStatus();
+}
+
+// What is in flight up to the iteration, so many times longer than was predicted; 0 where nobody is told.
+int64_t CudaDevice::lateAfterNs(uint64_t iteration) const {
+  if (o_->saidLate || cudaOptions_.notice == nullptr)
+    return 0;
+  uint64_t predicted = o_->predictedNs[iteration % 2];
+  if (iteration > 1 && core::tokensHeld(iteration - 1, o_->iterations) && o_->mailbox.visibleNs(iteration - 1) < 0)
+    predicted += o_->predictedNs[(iteration - 1) % 2];
+  constexpr uint64_t kMost = uint64_t{1} << 55; // a year of ns, and 30 of them are no overflow
+  return predicted == 0 ? 0 : std::max(kLeastLateNs, static_cast<int64_t>(kLateFactor * std::min(predicted, kMost)));
 }
 
 absl::StatusOr<absl::Span<const int32_t>> CudaDevice::awaitTokens(uint64_t iteration) {
   if (o_ == nullptr)
-    return usable();
+    return enter();
   RETURN_IF_ERROR(core::checkAwaited("cuda device", iteration, o_->iterations));
+  RETURN_IF_ERROR(setDevice(info_));
   const NvtxRange range(awaiting_);
-  absl::StatusOr<absl::Span<const int32_t>> tokens = o_->mailbox.await(iteration, o_->launch);
+  const int64_t lateNs = lateAfterNs(iteration);
+  absl::StatusOr<absl::Span<const int32_t>> tokens = o_->mailbox.await(iteration, o_->launch, lateNs, [&] {
+    o_->saidLate = true;
+    cudaOptions_.notice(absl::StrCat("cuda device: iteration ", iteration, " is waited for since ", lateNs / 1'000'000,
+                                     " ms, more than ", kLateFactor,
+                                     " times what was predicted: another process may "
+                                     "have the GPU, or it is slowed down or stuck (`nvidia-smi`, `nvidia-smi -q -d "
+                                     "PERFORMANCE`); it is waited for all the same"));
+  });
   if (!tokens.ok())
     return keep(tokens.status());
   return tokens;
 }
 
 absl::Status CudaDevice::drain() {
-  RETURN_IF_ERROR(usable());
+  if (o_ != nullptr && !o_->failed.ok() && setDevice(info_).ok())
+    (void)finish(); // what runs all the same uses the graphs, which may be destroyed now
+  RETURN_IF_ERROR(enter());
   RETURN_IF_ERROR(keep(finish()));
   if (!o_->options.trace || o_->last == nullptr)
     return absl::OkStatus();
@@ -280,13 +333,13 @@ absl::Status CudaDevice::finish() {
 }
 
 absl::Status CudaDevice::reserveSwap(uint64_t bytes) {
-  RETURN_IF_ERROR(usable());
+  RETURN_IF_ERROR(enter());
   RETURN_IF_ERROR(keep(finish()));
-  return o_->beside.reserve(bytes, info_.numaNode);
+  return o_->beside.reserve(bytes, slabOptions());
 }
 
 absl::StatusOr<uint64_t> CudaDevice::copyBeside(absl::Span<const core::BlockCopy> copies) {
-  RETURN_IF_ERROR(usable());
+  RETURN_IF_ERROR(enter());
   RETURN_IF_ERROR(core::checkCopies("cuda device", copies, o_->arena.bytes(), o_->beside.memory().size()));
   absl::StatusOr<uint64_t> ticket = o_->beside.copy(copies, o_->arena.data(), o_->launch);
   if (!ticket.ok())
@@ -297,12 +350,12 @@ absl::StatusOr<uint64_t> CudaDevice::copyBeside(absl::Span<const core::BlockCopy
 }
 
 absl::StatusOr<bool> CudaDevice::copied(uint64_t ticket) {
-  RETURN_IF_ERROR(usable());
+  RETURN_IF_ERROR(enter());
   return o_->beside.copied(ticket);
 }
 
 absl::Status CudaDevice::awaitCopied(uint64_t ticket) {
-  RETURN_IF_ERROR(usable());
+  RETURN_IF_ERROR(enter());
   return o_->beside.await(ticket);
 }
 

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <set>
 #include <string>
@@ -24,17 +25,23 @@ namespace headrace::cuda {
 enum class TraceBy : uint8_t { Auto = 0, Cupti = 1, Stamps = 2 };
 
 struct CudaOptions {
-  int index = 0;        // which GPU
+  int index = 0;        // which GPU, in the order of the PCI bus (CUDA_DEVICE_ORDER, where it is set)
   bool capture = false; // graphs by capture; else node by node
   bool gemmEx = false;  // products by cublasGemmEx: the oracle of cublasLt's
   bool compare = false; // read every graph back and compare it with its recording
   TraceBy traceBy = TraceBy::Auto;
   std::string libraries; // folders of CUDA's libraries, tried first
+  // What should be known and ends nothing, a sentence each; null: nobody is told. On the thread of the call that finds
+  // it.
+  std::function<void(const std::string &)> notice;
+  std::function<void(uint64_t done, uint64_t total)> pinning; // bytes of host memory that open() has made room for
 };
 
 // "cuda", "cuda:1"; unset for anything else.
 absl::StatusOr<int> deviceIndex(const std::string &name);
 
+// Every call of the device is made on its own GPU, which is the calling thread's from then on (cudaSetDevice); one call
+// at a time.
 // Unavailable, saying why and what to do, where no GPU can be used: no driver or too old a one, no such GPU, one that
 // the kernels were not built for, no cublasLt, or a program built without CUDA.
 absl::StatusOr<std::unique_ptr<core::Device>> makeCudaDevice(const CudaOptions &options);

@@ -13,8 +13,16 @@
 namespace headrace::cuda {
 
 // "building variant 12 (...): cudaGraphInstantiate: out of memory (cudaErrorMemoryAllocation)". `call` may be the whole
-// expression; its name is what stands before the first parenthesis.
+// expression; its name is what stands before the first parenthesis. Behind it stands what to do about errors that CUDA
+// does not recover from.
 absl::Status cudaFailed(cudaError_t error, const char *call, const std::string &during);
+
+// What becomes of a call that gives something back: nothing is left to do where it fails, but the next call must not
+// find its error.
+void giveBack(cudaError_t error);
+
+// What to do about such an error, "; end this process ..."; empty for others.
+const char *adviceAbout(cudaError_t error);
 
 // Returns from a function that returns a status or a StatusOr.
 #define HEADRACE_CUDA(during, call)                                                                                    \

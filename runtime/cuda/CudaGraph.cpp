@@ -10,7 +10,7 @@ namespace headrace::cuda {
 
 StampEvents::~StampEvents() {
   for (cudaEvent_t event : events_)
-    (void)cudaEventDestroy(event);
+    giveBack(cudaEventDestroy(event));
 }
 
 absl::Status StampEvents::create(const std::string &during, uint32_t count) {
@@ -38,7 +38,7 @@ absl::Status StampEvents::read(const std::string &during, int64_t originNs, std:
 
 CudaGraph::~CudaGraph() {
   if (exec != nullptr)
-    (void)cudaGraphExecDestroy(exec);
+    giveBack(cudaGraphExecDestroy(exec));
 }
 
 } // namespace headrace::cuda

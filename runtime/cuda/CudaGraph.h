@@ -49,8 +49,9 @@ struct CudaGraph final : core::OwnedGraph {
   BuiltGraph built; // where sizes change: they are set by its nodes
   std::vector<core::DirectBytes> direct;
   uint32_t steps = 0;
-  NvtxName range;  // `name`
-  StepNodes nodes; // where CUPTI measures
+  uint64_t predictedNs = 0; // 0: nothing is predicted
+  NvtxName range;           // `name`
+  StepNodes nodes;          // where CUPTI measures
   StampEvents stamps;
   cudaGraphExec_t exec = nullptr;
 };

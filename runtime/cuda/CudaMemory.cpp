@@ -10,17 +10,19 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/cuda/CudaError.h"
+#include "runtime/cuda/FaultIn.h"
 #include "runtime/cuda/HostMemory.h"
 
 namespace headrace::cuda {
 
 DeviceMemory::~DeviceMemory() {
   if (data_ != nullptr)
-    (void)cudaFree(data_); // nothing is left to do where it fails
+    giveBack(cudaFree(data_));
 }
 
 absl::StatusOr<DeviceMemory> DeviceMemory::take(uint64_t bytes, const std::string &what) {
@@ -36,7 +38,7 @@ absl::StatusOr<DeviceMemory> DeviceMemory::take(uint64_t bytes, const std::strin
 
 MappedMemory::~MappedMemory() {
   if (data_ != nullptr)
-    (void)cudaFreeHost(data_);
+    giveBack(cudaFreeHost(data_));
 }
 
 absl::StatusOr<MappedMemory> MappedMemory::take(uint64_t bytes, const std::string &what) {
@@ -63,30 +65,16 @@ void bindToNode(std::byte *data, uint64_t bytes, int node) {
   (void)::syscall(SYS_mbind, data, bytes, MPOL_PREFERRED, mask, 1025ul, 0u);
 }
 
-// Gives every page of the range memory of its own; errno where there is none left.
-int faultIn(std::byte *data, uint64_t bytes) {
-#ifdef MADV_POPULATE_WRITE
-  if (::madvise(data, bytes, MADV_POPULATE_WRITE) == 0)
-    return 0;
-  if (errno != EINVAL) // a kernel before 5.14 does not know it
-    return errno;
-#endif
-  const uint64_t page = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
-  for (uint64_t at = 0; at < bytes; at += page)
-    *reinterpret_cast<volatile char *>(data + at) = 0;
-  return 0;
-}
-
 } // namespace
 
 PinnedSlab::~PinnedSlab() {
   if (registered_)
-    (void)cudaHostUnregister(data_);
+    giveBack(cudaHostUnregister(data_));
   if (data_ != nullptr)
     ::munmap(data_, mapped_);
 }
 
-absl::StatusOr<PinnedSlab> PinnedSlab::take(uint64_t bytes, int numaNode) {
+absl::StatusOr<PinnedSlab> PinnedSlab::take(uint64_t bytes, const SlabOptions &options) {
   PinnedSlab slab;
   if (bytes == 0)
     return slab;
@@ -99,12 +87,16 @@ absl::StatusOr<PinnedSlab> PinnedSlab::take(uint64_t bytes, int numaNode) {
   slab.data_ = static_cast<std::byte *>(data);
   slab.bytes_ = bytes;
   slab.mapped_ = mapped;
-  bindToNode(slab.data_, mapped, numaNode);
+  bindToNode(slab.data_, mapped, options.numaNode);
   (void)::madvise(data, mapped, MADV_HUGEPAGE); // fewer pages to pin; not everywhere
-  for (uint64_t done = 0; done < mapped; done += kChunkBytes)
-    if (const int error = faultIn(slab.data_ + done, std::min(kChunkBytes, mapped - done)); error != 0)
-      return absl::ResourceExhaustedError(
-          absl::StrCat("host slab: after ", done, " of ", bytes, " bytes: ", std::strerror(error)));
+  const int threads = static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1u, kMostThreads));
+  if (const absl::Status status = faultIn(slab.data_, mapped, kChunkBytes, threads, options.progress); !status.ok())
+    return absl::Status(status.code(), absl::StrCat("host slab: ", std::string(status.message())));
+  if (options.numaNode >= 0 && options.notice)
+    if (const std::string said =
+            elsewhereNotice(bytesElsewhere(slab.data_, mapped, options.numaNode).value_or(0), mapped, options.numaNode);
+        !said.empty())
+      options.notice(said);
   if (const cudaError_t error = cudaHostRegister(data, mapped, cudaHostRegisterPortable | cudaHostRegisterMapped);
       error != cudaSuccess) {
     const absl::Status failed = cudaFailed(error, "cudaHostRegister", pinningRefused(bytes, memory));

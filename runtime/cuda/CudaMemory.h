@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <utility>
 
@@ -58,13 +59,20 @@ private:
   std::byte *data_ = nullptr, *device_ = nullptr;
 };
 
-// The plan's host memory: one range, faulted in chunk by chunk on the device's NUMA node, then pinned.
+struct SlabOptions {
+  int numaNode = -1;                                           // where it should lie; -1: wherever the system puts it
+  std::function<void(const std::string &)> notice;             // pages that lie elsewhere; may be null
+  std::function<void(uint64_t done, uint64_t total)> progress; // bytes, while pages are given memory; may be null
+};
+
+// The plan's host memory: one range, faulted in by several threads on the device's NUMA node, then pinned.
 //
 // It is registered with CUDA as one range and not chunk by chunk, because a copy node must not lie across two
-// registrations; chunks are what is faulted in before memory that lacks is named with how far it went.
+// registrations; chunks are what a thread faults in at a time, before memory that lacks is named with how far it went.
 class PinnedSlab {
 public:
-  static constexpr uint64_t kChunkBytes = uint64_t{1} << 30;
+  static constexpr uint64_t kChunkBytes = uint64_t{256} << 20;
+  static constexpr unsigned kMostThreads = 8; // more do not clear pages faster: they share the memory's bandwidth
 
   PinnedSlab() = default;
   PinnedSlab(PinnedSlab &&other) noexcept { swap(other); }
@@ -73,8 +81,8 @@ public:
     return *this;
   }
   ~PinnedSlab();
-  // numaNode -1: wherever the system puts it. Fails by name before it takes what is not there.
-  static absl::StatusOr<PinnedSlab> take(uint64_t bytes, int numaNode);
+  // Fails by name before it takes what is not there.
+  static absl::StatusOr<PinnedSlab> take(uint64_t bytes, const SlabOptions &options);
   absl::Span<std::byte> bytes() const { return absl::MakeSpan(data_, bytes_); }
 
 private:

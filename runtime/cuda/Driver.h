@@ -18,6 +18,10 @@ struct DeviceInfo {
   int driverVersion = 0;
 };
 
+// GPUs are counted by their place on the PCI bus, as nvidia-smi counts them, unless CUDA_DEVICE_ORDER says otherwise;
+// CUDA's own order is the fastest first. Before the first call of CUDA's.
+void orderByPci();
+
 // Makes the device the calling thread's. Refuses, naming it and what to do: no driver, one before 13.0, no device, an
 // index that there is no device for, a GPU that the kernels were not built for, one that cannot read pinned memory in
 // place.

@@ -143,8 +143,7 @@ private:
       (void)cudaGetLastError();
       return absl::Status(status.code(), absl::StrCat(what, ": ", std::string(status.message())));
     }
-    HEADRACE_CUDA(what, ended);
-    return absl::OkStatus();
+    return ended == cudaSuccess ? absl::OkStatus() : cudaFailed(ended, "cudaStreamEndCapture", what);
   }
 
   // What comes next follows what the stream would go on from.

@@ -24,6 +24,7 @@ double said(cudaDeviceAttr which, int index) {
 } // namespace
 
 absl::StatusOr<std::vector<Gpu>> gpus() {
+  orderByPci();
   int version = 0, count = 0;
   if (cudaDriverGetVersion(&version) != cudaSuccess || version == 0)
     return std::vector<Gpu>();
@@ -35,7 +36,7 @@ absl::StatusOr<std::vector<Gpu>> gpus() {
   std::vector<Gpu> gpus;
   for (int index = 0; index < count; ++index) {
     cudaDeviceProp properties{};
-    HEADRACE_CUDA("cuda device", cudaGetDeviceProperties(&properties, index));
+    HEADRACE_CUDA("listing GPUs", cudaGetDeviceProperties(&properties, index));
     Gpu gpu{.index = index,
             .name = properties.name,
             .major = properties.major,

@@ -101,7 +101,8 @@ private:
     const char *why = "";
     const kernels::CudaLaunch launch = kernels::cudaLaunch(step.op, bound.argsPointer(), shape, &why);
     if (launch.kernel == nullptr)
-      return refuse(index, absl::StrCat("no kernel for ", kernels::opName(step.op), ": ", why));
+      return refuse(index, absl::StrCat("no kernel for ", kernels::opName(step.op), ": ",
+                                        kernels::cudaRefusal(step.op, bound.argsPointer(), why)));
     GraphNode &node = append(index, NodeKind::Kernel);
     node.kernel = std::visit([&](const auto &args) { return kernelCall(launch, args); }, bound.args);
     node.accesses = accesses(index);

@@ -17,6 +17,7 @@
 
 #include "absl/status/statusor.h"
 #include "kernels/CudaKernels.h"
+#include "kernels/CudaWorkspace.h"
 #include "runtime/core/BindStep.h"
 #include "runtime/core/Device.h"
 #include "runtime/core/GraphSteps.h"
@@ -29,16 +30,19 @@ namespace headrace::cuda {
 using core::kGraphLanes;
 using core::laneIndex;
 
-// Memory that nodes may name: the arena and the pinned slab, and two small ranges beside them.
+// Memory that nodes may name: the arena and the pinned slab, and small ranges beside them.
 struct GraphMemory {
   core::Bases bases;
   uint64_t arenaBytes = 0, slabBytes = 0;
   const float *frequencies = nullptr; // inverse frequencies on the device
   uint64_t frequencyBytes = 0;
+  uint32_t *arrivals = nullptr;       // on the device: CudaWorkspace::kArrivals words
   int32_t *publishedTokens = nullptr; // mapped host memory: [kPublishSlots, maxSequences]
   uint64_t publishedTokensBytes = 0;
   uint64_t *publishedIterations = nullptr; // mapped host memory: [kPublishSlots]
 };
+
+inline constexpr uint64_t kArrivalBytes = kernels::CudaWorkspace::kArrivals * sizeof(uint32_t);
 
 // Bytes that a node reads or writes.
 struct NodeAccess {

@@ -156,6 +156,7 @@ private:
     for (const NamedPointer &pointer : pointers) {
       bool known = pointer.address == nullptr ||
                    inside(pointer.address, 1, memory.frequencies, memory.frequencyBytes) ||
+                   inside(pointer.address, 1, memory.arrivals, kArrivalBytes) ||
                    inside(pointer.address, 1, memory.publishedTokens, memory.publishedTokensBytes) ||
                    inside(pointer.address, 1, memory.publishedIterations, kernels::kPublishSlots * sizeof(uint64_t));
       for (const NodeAccess &access : node.accesses) {

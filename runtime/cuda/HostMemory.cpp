@@ -7,7 +7,9 @@
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
+#include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Units.h"
@@ -15,7 +17,9 @@
 namespace headrace::cuda {
 namespace {
 
-std::string contents(const char *path) {
+constexpr const char *kOwnGroups = "/proc/self/cgroup", *kGroupsRoot = "/sys/fs/cgroup";
+
+std::string contents(const std::string &path) {
   std::ifstream file(path);
   std::stringstream text;
   text << file.rdbuf();
@@ -38,10 +42,23 @@ std::optional<uint64_t> valueOf(const std::string &text, const std::string &key)
 
 uint64_t systemsAvailable() {
   const uint64_t available = memAvailable(contents("/proc/meminfo"));
-  const std::optional<uint64_t> left =
-      controlGroupLeft(contents("/sys/fs/cgroup/memory.max"), contents("/sys/fs/cgroup/memory.current"),
-                       contents("/sys/fs/cgroup/memory.stat"));
+  const std::optional<uint64_t> left = controlGroupsLeft(contents(kOwnGroups), kGroupsRoot);
   return left ? std::min(available, *left) : available;
+}
+
+std::optional<uint64_t> lesser(std::optional<uint64_t> a, std::optional<uint64_t> b) {
+  return !a ? b : !b ? a : std::min(*a, *b);
+}
+
+// "/a/b": "/a/b", "/a", "".
+std::vector<std::string> upwards(std::string path) {
+  std::vector<std::string> all;
+  while (!path.empty() && path != "/") {
+    all.push_back(path);
+    path.erase(path.rfind('/'));
+  }
+  all.emplace_back();
+  return all;
 }
 
 } // namespace
@@ -52,10 +69,61 @@ std::optional<uint64_t> controlGroupLeft(const std::string &max, const std::stri
   const std::optional<uint64_t> limit = valueOf(max, ""), used = valueOf(current, "");
   if (!limit || !used) // "max", or no such files
     return std::nullopt;
-  const uint64_t cache = std::min(*used, valueOf(stat, "file ").value_or(0));
+  // "file" has memory of tmpfs and shared memory in it, which stays.
+  const uint64_t file = valueOf(stat, "total_cache ").value_or(valueOf(stat, "file ").value_or(0)),
+                 shared = valueOf(stat, "total_shmem ").value_or(valueOf(stat, "shmem ").value_or(0));
+  const uint64_t cache = std::min(*used, file - std::min(file, shared));
   const uint64_t held = *used - cache;
   return *limit - std::min(*limit, held);
 }
+
+namespace {
+
+// f(limit, used, stat): the texts of each limit of each group that counts.
+void eachControlGroup(const std::string &groups, const std::string &root,
+                      absl::FunctionRef<void(const std::string &, const std::string &, const std::string &)> f) {
+  const auto look = [&](const std::string &folder, const char *limit, const char *used) {
+    const std::string base = root + folder + "/memory.";
+    f(contents(base + limit), contents(base + used), contents(base + "stat"));
+  };
+  std::istringstream lines(groups);
+  for (std::string line; std::getline(lines, line);) { // "hierarchy:controllers:/path"
+    const size_t first = line.find(':'), second = line.find(':', first + 1);
+    if (first == std::string::npos || second == std::string::npos)
+      continue;
+    const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
+    for (const std::string &folder : upwards(line.substr(second + 1)))
+      if (controllers == ",,") { // version 2; "unified" where both are mounted
+        for (const char *mount : {"", "/unified"})
+          for (const char *limit : {"max", "high"})
+            look(mount + folder, limit, "current");
+      } else if (controllers.find(",memory,") != std::string::npos) {
+        look("/memory" + folder, "limit_in_bytes", "usage_in_bytes");
+      }
+  }
+}
+
+} // namespace
+
+std::optional<uint64_t> controlGroupsLeft(const std::string &groups, const std::string &root) {
+  std::optional<uint64_t> left;
+  eachControlGroup(groups, root, [&](const std::string &limit, const std::string &used, const std::string &stat) {
+    left = lesser(left, controlGroupLeft(limit, used, stat));
+  });
+  return left;
+}
+
+std::optional<uint64_t> controlGroupsLimit(const std::string &groups, const std::string &root) {
+  std::optional<uint64_t> least;
+  eachControlGroup(groups, root, [&](const std::string &limit, const std::string &, const std::string &) {
+    least = lesser(least, valueOf(limit, ""));
+  });
+  return least;
+}
+
+std::optional<uint64_t> controlGroupsLimit() { return controlGroupsLimit(contents(kOwnGroups), kGroupsRoot); }
+
+uint64_t pageTableBytes(uint64_t bytes) { return bytes / 512 + (bytes % 512 != 0 ? 1 : 0); }
 
 absl::StatusOr<HostMemory> readHostMemory() {
   HostMemory memory;
@@ -72,9 +140,11 @@ absl::StatusOr<HostMemory> readHostMemory() {
 }
 
 absl::Status checkHostMemory(uint64_t bytes, const HostMemory &memory) {
-  if (bytes <= memory.available)
+  const uint64_t tables = pageTableBytes(bytes);
+  if (bytes <= memory.available && tables <= memory.available - bytes)
     return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrCat("host slab: the plan pins ", bytes, " bytes of host memory, ",
+  return absl::ResourceExhaustedError(absl::StrCat("host slab: the plan pins ", bytes,
+                                                   " bytes of host memory, which take ", tables, " of page tables, ",
                                                    memory.available,
                                                    " are available: free some, compile the plan for more device "
                                                    "memory, or where memory grows as it is used say in ",

@@ -43,6 +43,25 @@ const char *kindName(cudaGraphNodeType type) {
 
 bool isMemory(cudaGraphNodeType type) { return type == cudaGraphNodeTypeMemAlloc || type == cudaGraphNodeTypeMemFree; }
 
+struct Edges {
+  std::vector<cudaGraphNode_t> from, to;
+  std::vector<cudaGraphEdgeData> data;
+};
+absl::StatusOr<Edges> edgesOf(const std::string &during, cudaGraph_t graph) {
+  size_t count = 0;
+  HEADRACE_CUDA(during, cudaGraphGetEdges(graph, nullptr, nullptr, nullptr, &count));
+  Edges edges{std::vector<cudaGraphNode_t>(count), std::vector<cudaGraphNode_t>(count),
+              std::vector<cudaGraphEdgeData>(count)};
+  if (count != 0)
+    HEADRACE_CUDA(during, cudaGraphGetEdges(graph, edges.from.data(), edges.to.data(), edges.data.data(), &count));
+  return edges;
+}
+
+// By which a node waits for all of the one before.
+bool isFull(const cudaGraphEdgeData &edge) {
+  return edge.type == cudaGraphDependencyTypeDefault && edge.from_port == 0 && edge.to_port == 0;
+}
+
 class Lister {
 public:
   Lister(const GraphPlan &plan, const BuiltGraph &built)
@@ -163,14 +182,9 @@ private:
   }
 
   absl::Status listEdges() {
-    size_t count = 0;
-    HEADRACE_CUDA(during_, cudaGraphGetEdges(built_.graph, nullptr, nullptr, nullptr, &count));
-    std::vector<cudaGraphNode_t> from(count), to(count);
-    std::vector<cudaGraphEdgeData> data(count);
-    if (count != 0)
-      HEADRACE_CUDA(during_, cudaGraphGetEdges(built_.graph, from.data(), to.data(), data.data(), &count));
-    for (size_t i = 0; i < count; ++i) {
-      const uint32_t a = indexOf_.at(from[i]), b = indexOf_.at(to[i]);
+    ASSIGN_OR_RETURN(edges, edgesOf(during_, built_.graph));
+    for (size_t i = 0; i < edges.from.size(); ++i) {
+      const uint32_t a = indexOf_.at(edges.from[i]), b = indexOf_.at(edges.to[i]);
       if (a != b) // not an edge inside a library call
         graph_.nodes[b].after.push_back(a);
     }
@@ -190,6 +204,31 @@ private:
 };
 
 } // namespace
+
+absl::Status checkEdges(const GraphPlan &plan, const BuiltGraph &built) {
+  const std::string during = absl::StrCat("building ", plan.name);
+  ASSIGN_OR_RETURN(edges, edgesOf(during, built.graph));
+  std::unordered_map<cudaGraphNode_t, uint32_t> planNode;
+  for (uint32_t n = 0; n < built.nodes.size(); ++n)
+    for (cudaGraphNode_t node : built.nodes[n])
+      planNode[node] = n;
+  const auto textOf = [&](cudaGraphNode_t node) {
+    const auto found = planNode.find(node);
+    return found == planNode.end() ? "a time stamp" : absl::StrCat("step ", plan.nodes[found->second].step);
+  };
+  for (size_t i = 0; i < edges.from.size(); ++i) {
+    if (isFull(edges.data[i]))
+      continue;
+    const auto from = planNode.find(edges.from[i]), to = planNode.find(edges.to[i]);
+    if (from != planNode.end() && to != planNode.end() && from->second == to->second)
+      continue; // inside a library call, whose own affair it is
+    return absl::InternalError(absl::StrCat(
+        during, ": the edge from ", textOf(edges.from[i]), " to ", textOf(edges.to[i]), " is of type ",
+        static_cast<int>(edges.data[i].type), ", from port ", static_cast<int>(edges.data[i].from_port), " to port ",
+        static_cast<int>(edges.data[i].to_port), ": expected one by which a node waits for all of the one before"));
+  }
+  return absl::OkStatus();
+}
 
 absl::StatusOr<RecordedGraph> listGraph(const GraphPlan &plan, const BuiltGraph &built) {
   return Lister(plan, built).list();

@@ -14,4 +14,8 @@ namespace headrace::cuda {
 // that the plan does not know is listed with its kind.
 absl::StatusOr<RecordedGraph> listGraph(const GraphPlan &plan, const BuiltGraph &built);
 
+// Internal naming both steps of an edge that is no full dependency (programmatic, or from a port): the plan's proof is
+// of nodes that wait for all of those before. Edges inside a library call may be anything.
+absl::Status checkEdges(const GraphPlan &plan, const BuiltGraph &built);
+
 } // namespace headrace::cuda

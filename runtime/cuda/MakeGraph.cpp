@@ -97,9 +97,13 @@ absl::Status compareWithRecording(const GraphPlan &plan, const BuiltGraph &built
   return checkGraph(listed);
 }
 
+// 0 where the driver does not say: then nothing is said of what graphs took.
 uint64_t freeBytes() {
   size_t free = 0, total = 0;
-  return cudaMemGetInfo(&free, &total) == cudaSuccess ? free : 0;
+  if (cudaMemGetInfo(&free, &total) == cudaSuccess)
+    return free;
+  (void)cudaGetLastError();
+  return 0;
 }
 
 void describe(const MakeGraphRequest &request, const core::GraphKey &key, const GraphPlan &plan, CudaGraph &graph) {
@@ -107,6 +111,8 @@ void describe(const MakeGraphRequest &request, const core::GraphKey &key, const 
   graph.range = NvtxName(plan.name);
   graph.transition = plan.transition;
   graph.steps = plan.steps;
+  graph.predictedNs =
+      key.transition ? request.plan.transitions[key.index].predictedNs : request.plan.variants[key.index].predictedNs;
   const core::GraphSource source = *core::graphSource(request.plan, key); // it was planned for
   graph.bucket = source.bucket;
   graph.sizes = CopySizes(plan);
@@ -156,6 +162,7 @@ absl::StatusOr<std::unique_ptr<CudaGraph>> makeGraph(const MakeGraphRequest &req
                                                    .library = *planned.library,
                                                    .streams = request.streams,
                                                    .stamps = graph->stamps.events()}));
+  RETURN_IF_ERROR(checkEdges(plan, built));
   if (request.compare)
     RETURN_IF_ERROR(compareWithRecording(plan, built, recorded));
   if (request.cupti != nullptr)

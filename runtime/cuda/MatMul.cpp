@@ -2,6 +2,7 @@
 #include "runtime/cuda/MatMul.h"
 
 #include "absl/strings/str_cat.h"
+#include "kernels/CudaKernels.h"
 
 namespace headrace::cuda {
 
@@ -56,6 +57,8 @@ absl::StatusOr<LinearCalls> splitLinear(const kernels::LinearArgs &args, uint64_
   if (args.bias != nullptr && args.biasElem != args.result)
     return absl::InvalidArgumentError(absl::StrCat("a bias of ", elemName(args.biasElem), " with a result of ",
                                                    elemName(args.result), ": expected the same type"));
+  if (std::string why = kernels::productRefusal(args.capacity, args.n, args.k); !why.empty())
+    return absl::InvalidArgumentError(why);
   LinearCalls calls;
   calls.bias = args.bias;
   calls.epilogue = args.epilogue;

@@ -16,7 +16,7 @@ public:
   explicit GemmEx(const Cublas &cublas) : cublas_(cublas) {}
   ~GemmEx() override {
     if (handle_ != nullptr)
-      (void)cublas_.destroy(handle_);
+      giveBack(cublas_.destroy(handle_));
   }
   absl::Status create() {
     HEADRACE_CUBLAS(cublas_.path, "cublasCreate", cublas_.create(&handle_));

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/cuda/CudaError.h"
+#include "runtime/cuda/Driver.h"
 #include "runtime/model/ModelSpec.h"
 
 namespace headrace::cuda {
@@ -35,23 +36,26 @@ template <typename T> absl::Status into(T &target, absl::StatusOr<T> taken) {
 } // namespace
 
 OpenedDevice::~OpenedDevice() {
-  if (launch != nullptr)
-    (void)cudaStreamSynchronize(launch); // what it runs uses what is given back now
+  // What runs uses what is given back now.
+  if (launch != nullptr && cudaStreamSynchronize(launch) != cudaSuccess) {
+    giveBack(cudaDeviceSynchronize());
+    (void)cudaGetLastError();
+  }
   for (const auto &events : {taken, ended})
     for (cudaEvent_t event : events)
       if (event != nullptr)
-        (void)cudaEventDestroy(event);
+        giveBack(cudaEventDestroy(event));
   for (cudaStream_t stream : {launch, side})
     if (stream != nullptr)
-      (void)cudaStreamDestroy(stream);
+      giveBack(cudaStreamDestroy(stream));
 }
 
-absl::Status OpenedDevice::take(const DeviceInfo &info) {
-  HEADRACE_CUDA("cuda device", cudaSetDevice(info.index));
+absl::Status OpenedDevice::take(const SlabOptions &host) {
   RETURN_IF_ERROR(findMeta());
   RETURN_IF_ERROR(checkDeviceMemory(plan.arenaBytes, graphOverhead(plan)));
-  RETURN_IF_ERROR(takeMemory(info.numaNode));
-  binding.emplace(plan, kernels::Order::RowMajor, reinterpret_cast<const float *>(frequencies.data()));
+  RETURN_IF_ERROR(takeMemory(host));
+  binding.emplace(plan, kernels::Order::RowMajor, reinterpret_cast<const float *>(frequencies.data()),
+                  reinterpret_cast<uint32_t *>(arrivals.data()));
   RETURN_IF_ERROR(createStreams());
   return buildStreams.create();
 }
@@ -84,16 +88,28 @@ absl::Status OpenedDevice::findMeta() {
       absl::StrCat("plan: buffer 'meta' has no home of ", metaBytes, " bytes on the device"));
 }
 
-absl::Status OpenedDevice::takeMemory(int numaNode) {
-  RETURN_IF_ERROR(into(slab, PinnedSlab::take(plan.hostBytes, numaNode)));
+absl::Status OpenedDevice::takeMemory(const SlabOptions &host) {
   RETURN_IF_ERROR(into(arena, DeviceMemory::take(plan.arenaBytes, "the plan's arena")));
+  RETURN_IF_ERROR(into(slab, PinnedSlab::take(plan.hostBytes, host)));
   for (MappedMemory &one : staging) {
     RETURN_IF_ERROR(into(one, MappedMemory::take(metaBytes, "iteration data")));
     kernels::initMetas(plan.metaLayout, plan.miniBatches, reinterpret_cast<kernels::IterationMeta *>(one.data()));
   }
   RETURN_IF_ERROR(into(mailbox, TokenMailbox::make(plan.mostSampled())));
-  if (!plan.model->rope.enabled)
-    return absl::OkStatus();
+  RETURN_IF_ERROR(takeArrivals());
+  return plan.model->rope.enabled ? takeFrequencies() : absl::OkStatus();
+}
+
+absl::Status OpenedDevice::takeArrivals() {
+  const std::string what = "counters of attention's blocks";
+  RETURN_IF_ERROR(into(arrivals, DeviceMemory::take(kArrivalBytes, what)));
+  HEADRACE_CUDA(what, cudaMemset(arrivals.data(), 0, arrivals.bytes()));
+  // The call may return before they are zero; launches are on a stream that does not wait for this one.
+  HEADRACE_CUDA(what, cudaStreamSynchronize(cudaStreamLegacy));
+  return absl::OkStatus();
+}
+
+absl::Status OpenedDevice::takeFrequencies() {
   const std::vector<float> host = core::inverseFrequencies(plan.model->rope, plan.model->headDim);
   RETURN_IF_ERROR(into(frequencies, DeviceMemory::take(host.size() * sizeof(float), "rotary frequencies")));
   HEADRACE_CUDA("rotary frequencies",
@@ -104,11 +120,11 @@ absl::Status OpenedDevice::takeMemory(int numaNode) {
 }
 
 absl::Status OpenedDevice::createStreams() {
-  HEADRACE_CUDA("cuda device", cudaStreamCreateWithFlags(&launch, cudaStreamNonBlocking));
-  HEADRACE_CUDA("cuda device", cudaStreamCreateWithFlags(&side, cudaStreamNonBlocking));
+  HEADRACE_CUDA("streams of launches", cudaStreamCreateWithFlags(&launch, cudaStreamNonBlocking));
+  HEADRACE_CUDA("streams of launches", cudaStreamCreateWithFlags(&side, cudaStreamNonBlocking));
   for (auto *events : {&taken, &ended})
     for (cudaEvent_t &event : *events)
-      HEADRACE_CUDA("cuda device", cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+      HEADRACE_CUDA("events of launches", cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
   return absl::OkStatus();
 }
 
@@ -118,6 +134,7 @@ GraphMemory OpenedDevice::graphMemory() const {
           .slabBytes = plan.hostBytes,
           .frequencies = reinterpret_cast<const float *>(frequencies.data()),
           .frequencyBytes = frequencies.bytes(),
+          .arrivals = reinterpret_cast<uint32_t *>(arrivals.data()),
           .publishedTokens = mailbox.deviceTokens(),
           .publishedTokensBytes = mailbox.deviceTokensBytes(),
           .publishedIterations = mailbox.deviceIterations()};

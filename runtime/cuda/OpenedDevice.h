@@ -20,7 +20,6 @@
 #include "runtime/cuda/CudaGraph.h"
 #include "runtime/cuda/CudaMemory.h"
 #include "runtime/cuda/CuptiTrace.h"
-#include "runtime/cuda/Driver.h"
 #include "runtime/cuda/Nvtx.h"
 #include "runtime/cuda/TokenMailbox.h"
 
@@ -32,15 +31,16 @@ struct OpenedDevice {
   OpenedDevice &operator=(const OpenedDevice &) = delete;
   ~OpenedDevice();
 
-  // What is there is checked before it is taken.
-  absl::Status take(const DeviceInfo &info);
+  // On the thread's GPU. What is there is checked before it is taken, and device memory is taken before host memory,
+  // which takes longer.
+  absl::Status take(const SlabOptions &host);
   // With trace: what measures, before any graph is built.
   absl::Status startTrace(TraceBy by, const std::string &libraries);
   GraphMemory graphMemory() const;
 
   const plan::Plan &plan;
   const core::DeviceOptions options;
-  DeviceMemory arena, frequencies;
+  DeviceMemory arena, frequencies, arrivals;
   PinnedSlab slab;
   BesideCopies beside;                 // goes before the arena, which it uses
   std::array<MappedMemory, 2> staging; // of iteration data; iteration n's is n % 2
@@ -54,6 +54,10 @@ struct OpenedDevice {
   uint64_t launches = 0, iterations = 0;
   uint64_t h2dBytes = 0, d2hBytes = 0, sizesSet = 0;
   CudaGraph *last = nullptr; // launched last
+  // Of iteration n, the transitions before it with it: n % 2. And of transitions since.
+  std::array<uint64_t, 2> predictedNs{};
+  uint64_t transitionsNs = 0;
+  bool saidLate = false; // once is enough: what it is does not change from iteration to iteration
   int64_t lastLaunchNs = 0;
   std::unique_ptr<CuptiTrace> cupti; // null: stamps, where there is a trace
   std::string cuptiRefused;          // why stamps measure in its place, where it was tried
@@ -64,7 +68,9 @@ struct OpenedDevice {
   GraphCosts costs;
 
 private:
-  absl::Status takeMemory(int numaNode);
+  absl::Status takeMemory(const SlabOptions &host);
+  absl::Status takeArrivals();
+  absl::Status takeFrequencies();
   absl::Status findMeta();
   absl::Status createStreams();
 };

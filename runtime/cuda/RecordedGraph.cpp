@@ -27,6 +27,7 @@ std::string addressText(const GraphMemory &memory, const void *pointer) {
   for (const std::string &text :
        {inside(memory.bases.device, memory.arenaBytes, "D"), inside(memory.bases.host, memory.slabBytes, "H"),
         inside(memory.frequencies, memory.frequencyBytes, "frequencies"),
+        inside(memory.arrivals, kArrivalBytes, "arrivals"),
         inside(memory.publishedTokens, memory.publishedTokensBytes, "tokens"),
         inside(memory.publishedIterations, kernels::kPublishSlots * sizeof(uint64_t), "iterations")})
     if (!text.empty())

@@ -49,13 +49,18 @@ int64_t TokenMailbox::visibleNs(uint64_t iteration) const {
   return arrived(iteration) ? visible_[slotOf(iteration)] : -1;
 }
 
-absl::StatusOr<absl::Span<const int32_t>> TokenMailbox::await(uint64_t iteration, cudaStream_t stream) {
+absl::StatusOr<absl::Span<const int32_t>> TokenMailbox::await(uint64_t iteration, cudaStream_t stream, int64_t lateNs,
+                                                              absl::FunctionRef<void()> late) {
   const int64_t start = monotonicNs();
   int64_t nextQuery = start + kSpinNs;
   while (!arrived(iteration)) {
     const int64_t now = monotonicNs();
     if (now < start + kSpinNs)
       continue;
+    if (lateNs > 0 && now >= start + lateNs) {
+      late();
+      lateNs = 0;
+    }
     if (now >= nextQuery) {
       nextQuery = now + kQueryNs;
       const cudaError_t state = cudaStreamQuery(stream);

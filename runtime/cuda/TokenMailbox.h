@@ -9,6 +9,7 @@
 #include <array>
 #include <cstdint>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "kernels/CudaKernels.h"
@@ -28,8 +29,9 @@ public:
   void expect(uint64_t iteration, int32_t count);
   // Waits until the iteration's number is there. Looks at it without pause for kSpinNs, yields up to kYieldNs, then
   // sleeps, and looks at the stream now and then: a stream that failed, or ended without publishing, ends the wait with
-  // an error.
-  absl::StatusOr<absl::Span<const int32_t>> await(uint64_t iteration, cudaStream_t stream);
+  // an error. Calls late() once, where it has waited for so long, and waits on; 0: does not.
+  absl::StatusOr<absl::Span<const int32_t>> await(uint64_t iteration, cudaStream_t stream, int64_t lateNs,
+                                                  absl::FunctionRef<void()> late);
   // When the host first saw them; -1 if it has not yet. What is there is seen now.
   int64_t visibleNs(uint64_t iteration) const;
 

@@ -149,6 +149,24 @@ TEST_P(DeviceConformance, ShapesBeyondTheVariantsBucketAreRefused) {
   launch(graph, 3);
 }
 
+// Before anything is launched: the plan's caches and attention's scratch are for the variant's context.
+TEST_P(DeviceConformance, IterationsLongerThanTheVariantsContextAreRefused) {
+  open();
+  Graph &graph = ready({});
+  for (int32_t length : {-1, 41}) { // the context is 40
+    fillMeta(2);
+    kernels::IterationMeta &meta = *device_->meta();
+    meta.array<int32_t>(meta.contextLength)[1] = length;
+    const absl::Status refused = device_->launch(graph);
+    EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(refused.message()),
+                HasSubstr("sequence 1 of 2 is " + std::to_string(length) +
+                          " tokens long with this iteration's, the variant's context is 40"));
+  }
+  EXPECT_EQ(device_->counters().launches, 0u);
+  launch(graph, 2);
+}
+
 TEST_P(DeviceConformance, TokensComeOnePerSampledRowInTheOrderOfLaunches) {
   open();
   Graph &graph = ready({});

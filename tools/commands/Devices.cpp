@@ -16,6 +16,7 @@
 #include "runtime/sim/SimDevice.h"
 #include "runtime/sim/SimGroup.h"
 #include "tools/commands/InputErrors.h"
+#include "tools/commands/Progress.h"
 #include "tools/commands/RunSetup.h"
 
 namespace headrace::tools {
@@ -38,8 +39,18 @@ MadeDevice makeCuda(const std::string &name, const DeviceFlags &flags) {
   const absl::StatusOr<int> index = cuda::deviceIndex(name);
   if (!index.ok())
     return index.status();
-  return cuda::makeCudaDevice(
-      {.index = *index, .capture = flags.captureGraphs, .traceBy = flags.traceBy, .libraries = flags.cudaLibraries});
+  return cuda::makeCudaDevice({.index = *index,
+                               .capture = flags.captureGraphs,
+                               .traceBy = flags.traceBy,
+                               .libraries = flags.cudaLibraries,
+                               .notice = warnOnce,
+                               .pinning = [step = std::shared_ptr<Progress>()](uint64_t done, uint64_t total) mutable {
+                                 if (step == nullptr)
+                                   step = std::make_shared<Progress>("pinning host memory", Amount::Bytes);
+                                 step->update(done, total);
+                                 if (done == total)
+                                   step.reset();
+                               }});
 }
 
 void pinLanes(host::HostOptions &options) {

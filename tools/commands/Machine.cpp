@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <fstream>
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -32,10 +31,7 @@ constexpr uint64_t kContext = kGiB;
 uint64_t machineBytes() {
   struct sysinfo info {};
   uint64_t bytes = ::sysinfo(&info) == 0 ? uint64_t{info.totalram} * info.mem_unit : 0;
-  uint64_t limit = 0; // stays 0 at "max", and where there is no such file
-  if (std::ifstream("/sys/fs/cgroup/memory.max") >> limit && limit > 0)
-    bytes = std::min(bytes, limit);
-  return bytes;
+  return std::min(bytes, cuda::controlGroupsLimit().value_or(bytes));
 }
 
 // Products a clock of one multiprocessor, of the widest of its kind.

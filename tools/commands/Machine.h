@@ -19,7 +19,7 @@
 namespace headrace::tools {
 
 struct Machine {
-  uint64_t memoryBytes = 0; // all of it, or what the control group may have if that is less
+  uint64_t memoryBytes = 0; // all of it, or what its control groups may have if that is less
   std::vector<cuda::Gpu> gpus;
   std::string gpusRefused; // why none could be asked for; empty: all were
 };

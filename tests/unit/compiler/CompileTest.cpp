@@ -124,6 +124,15 @@ TEST(Compile, RefusesADeviceThatHasNoKernelForAnOp) {
   EXPECT_TRUE(compiled(model::DeviceKind::Cuda, [](model::ModelSpec &) {}).ok());
 }
 
+// 2^31 elements and more are not all counted by the library's kernels.
+TEST(Compile, RefusesADeviceWhoseLibraryMayNotCountAProduct) {
+  CompileRequest r = request(tinyQwen3(2));
+  r.hardware.kind = model::DeviceKind::Cuda;
+  r.hardware.memoryBytes = r.hardware.hostMemoryBytes = uint64_t{1} << 40;
+  r.model->intermediate = int64_t{1} << 26;
+  EXPECT_THAT(std::string(compile(r).status().message()), testing::HasSubstr("expected fewer than 2^31"));
+}
+
 TEST(Compile, NormsOfHeadsAreReadByRopeAppendFromTheUnitOfQkv) {
   CompileRequest r = request(tinyQwen3(2));
   const auto plan = compile(r);

@@ -10,20 +10,27 @@ namespace {
 using testing::HasSubstr;
 
 TEST(LaunchChecks, AnIterationFitsItsBucketOrIsRefusedWithBoth) {
-  kernels::IterationMeta meta{};
+  struct {
+    kernels::IterationMeta meta{};
+    int32_t contextLength[3] = {5, 40, 99}; // the third is of no sequence
+  } buffer;
+  kernels::IterationMeta &meta = buffer.meta;
+  meta.contextLength = sizeof meta;
   meta.numTokens = 8, meta.numSequences = 2, meta.numSampled = 2;
-  EXPECT_TRUE(checkFits("cuda device", {8, 2}, {&meta}).ok());
-  EXPECT_TRUE(checkFits("cuda device", {9, 3}, {&meta}).ok());
-  const absl::Status status = checkFits("cuda device", {7, 2}, {&meta});
+  EXPECT_TRUE(checkFits("cuda device", {8, 2, 40}, {&meta}).ok());
+  EXPECT_TRUE(checkFits("cuda device", {9, 3, 40}, {&meta}).ok());
+  const absl::Status status = checkFits("cuda device", {7, 2, 40}, {&meta});
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()),
               HasSubstr("cuda device: 8 tokens of 2 sequences, 2 sampled, do not fit the "
                         "variant's 7 tokens of 2 sequences"));
-  EXPECT_FALSE(checkFits("sim", {8, 1}, {&meta}).ok());
+  EXPECT_THAT(std::string(checkFits("cuda device", {8, 2, 39}, {&meta}).message()),
+              HasSubstr("sequence 1 of 2 is 40 tokens long with this iteration's, the variant's context is 39"));
+  EXPECT_FALSE(checkFits("sim", {8, 1, 40}, {&meta}).ok());
   meta.numSampled = 3;
-  EXPECT_FALSE(checkFits("sim", {8, 2}, {&meta}).ok());
+  EXPECT_FALSE(checkFits("sim", {8, 2, 40}, {&meta}).ok());
   meta.numSampled = -1;
-  EXPECT_FALSE(checkFits("sim", {8, 2}, {&meta}).ok());
+  EXPECT_FALSE(checkFits("sim", {8, 2, 40}, {&meta}).ok());
 }
 
 TEST(LaunchChecks, TokensOfTheLastTwoIterationsAreHeld) {

@@ -102,7 +102,8 @@ public:
       staging = take(plan.miniBatches * kernels::metaBytes(plan.metaLayout), 0);
       kernels::initMetas(plan.metaLayout, plan.miniBatches, reinterpret_cast<kernels::IterationMeta *>(staging.get()));
     }
-    binding_.emplace(plan, matrixOrder(), frequencies_.data());
+    arrivals_.assign(kernels::CudaWorkspace::kArrivals, 0);
+    binding_.emplace(plan, matrixOrder(), frequencies_.data(), arrivals_.data());
     return absl::OkStatus();
   }
   absl::Span<std::byte> hostSlab() override { return {slab_.get(), plan_->hostBytes}; }
@@ -123,6 +124,7 @@ public:
                              .slabBytes = plan_->hostBytes,
                              .frequencies = frequencies_.data(),
                              .frequencyBytes = frequencies_.size() * sizeof(float),
+                             .arrivals = arrivals_.data(),
                              .publishedTokens = tokens_.data(),
                              .publishedTokensBytes = tokens_.size() * sizeof(int32_t),
                              .publishedIterations = published_.data()};
@@ -305,7 +307,7 @@ private:
       // Arguments are read at their own alignment.
       alignas(16) std::byte args[kMostArgumentBytes];
       std::memcpy(args, node.kernel.args.data(), node.kernel.args.size());
-      kernels::testDevice().run(node.kernel.launch, args, call.call, random_());
+      kernels::testDevice().run({{node.kernel.launch, args, call.call}}, random_());
       return absl::OkStatus();
     }
     default:
@@ -319,6 +321,7 @@ private:
   Memory arena_, slab_;
   std::array<Memory, 2> staging_;
   std::vector<float> frequencies_;
+  std::vector<uint32_t> arrivals_;
   std::vector<int32_t> tokens_;
   std::vector<uint64_t> published_;
   std::optional<core::BindContext> binding_;

@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "runtime/core/MetaWriter.h"
-#include "runtime/core/Runtime.h"
 
 namespace headrace::cuda {
 
@@ -27,46 +26,61 @@ plan::Plan planFor(model::DeviceKind kind, TinyPlanOptions options) {
   return plan;
 }
 
-Outcome generate(core::Device &device, const plan::Plan &plan, bool oneByOne) {
-  Outcome outcome;
+Generation::Generation(core::Device &device, const plan::Plan &plan, bool oneByOne)
+    : device_(device), plan_(plan), oneByOne_(oneByOne) {
   const auto weights = model::syntheticWeights(7);
   auto runtime = core::Runtime::load(plan, device, {}, weights.get(), {});
   EXPECT_TRUE(runtime.ok()) << runtime.status();
-  if (!runtime.ok())
-    return outcome;
-  const std::vector<int32_t> prompt{3, 1, 4, 1, 5, 9, 2};
-  const std::vector<int32_t> blocks{1, 2, 3, 4, 5};
-  const auto read = [&] {
-    const auto tokens = (*runtime)->awaitTokens();
-    EXPECT_TRUE(tokens.ok() && tokens->size() == 1) << tokens.status();
-    outcome.tokens.push_back(tokens.ok() && !tokens->empty() ? tokens->front() : 0);
-  };
-  uint32_t variant = 1;
-  for (int i = 0; i < kIterations; ++i) {
-    if (oneByOne && i > 0)
-      read(); // before the next launch, which is given what it was
-    const std::vector<int32_t> sampledBefore{oneByOne && i > 0 ? outcome.tokens.back() : -1};
-    const core::SequenceRows rows{.tokens = i == 0 ? prompt : sampledBefore,
-                                  .firstPosition = i == 0 ? 0 : 6 + i,
-                                  .blocks = blocks,
-                                  .sample = true};
-    const absl::Status written = core::writeMeta(plan.metaLayout, plan.blockTokens, {&rows, 1}, device.meta());
-    EXPECT_TRUE(written.ok()) << written;
-    const absl::Status launched = (*runtime)->launch(variant);
-    EXPECT_TRUE(launched.ok()) << launched;
-    variant = 0;
-    if (i > 0 && !oneByOne)
-      read(); // of the launch before, behind which this one is in flight
-  }
+  if (runtime.ok())
+    runtime_ = *std::move(runtime);
+}
+
+void Generation::read() {
+  const auto tokens = runtime_->awaitTokens();
+  EXPECT_TRUE(tokens.ok() && tokens->size() == 1) << tokens.status();
+  outcome_.tokens.push_back(tokens.ok() && !tokens->empty() ? tokens->front() : 0);
+}
+
+void Generation::next() {
+  if (runtime_ == nullptr)
+    return;
+  static const std::vector<int32_t> kPrompt{3, 1, 4, 1, 5, 9, 2}, kBlocks{1, 2, 3, 4, 5};
+  const int i = launched_++;
+  if (oneByOne_ && i > 0)
+    read(); // before the next launch, which is given what it was
+  const std::vector<int32_t> sampledBefore{oneByOne_ && i > 0 ? outcome_.tokens.back() : -1};
+  const core::SequenceRows rows{.tokens = i == 0 ? kPrompt : sampledBefore,
+                                .firstPosition = i == 0 ? 0 : 6 + i,
+                                .blocks = kBlocks,
+                                .sample = true};
+  const absl::Status written = core::writeMeta(plan_.metaLayout, plan_.blockTokens, {&rows, 1}, device_.meta());
+  EXPECT_TRUE(written.ok()) << written;
+  const absl::Status launched = runtime_->launch(i == 0 ? 1 : 0);
+  EXPECT_TRUE(launched.ok()) << launched;
+  if (i > 0 && !oneByOne_)
+    read(); // of the launch before, behind which this one is in flight
+}
+
+Outcome Generation::end() {
+  if (runtime_ == nullptr)
+    return outcome_;
   read();
-  for (const plan::Local &local : plan.schedules[0].locals)
+  for (const plan::Local &local : plan_.schedules[0].locals)
     if (local.buffer.name == "logits") {
-      outcome.logits.resize(static_cast<size_t>(plan.model->vocab));
-      const absl::Status read = device.readDevice(
-          local.address, {reinterpret_cast<std::byte *>(outcome.logits.data()), outcome.logits.size() * sizeof(float)});
+      outcome_.logits.resize(static_cast<size_t>(plan_.model->vocab));
+      const absl::Status read =
+          device_.readDevice(local.address, {reinterpret_cast<std::byte *>(outcome_.logits.data()),
+                                             outcome_.logits.size() * sizeof(float)});
       EXPECT_TRUE(read.ok()) << read;
     }
-  return outcome;
+  return outcome_;
+}
+
+Outcome generate(core::Device &device, const plan::Plan &plan, bool oneByOne) {
+  Generation generation(device, plan, oneByOne);
+  for (int i = 0; i < kIterations; ++i)
+    generation.next();
+  return generation.end();
 }
 
 bool sameBits(const std::vector<float> &a, const std::vector<float> &b) {

@@ -4,9 +4,11 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "runtime/core/Device.h"
+#include "runtime/core/Runtime.h"
 #include "tests/support/TinyPlan.h"
 
 namespace headrace::cuda {
@@ -26,6 +28,24 @@ struct Outcome {
 // With `oneByOne` each launch is awaited and its token given to the next; else two are in flight, and the token stays
 // on the device.
 Outcome generate(core::Device &device, const plan::Plan &plan, bool oneByOne = false);
+
+// The same an iteration at a time: several side by side.
+class Generation {
+public:
+  Generation(core::Device &device, const plan::Plan &plan, bool oneByOne = false);
+  void next();
+  Outcome end(); // of what was launched
+
+private:
+  void read();
+
+  core::Device &device_;
+  const plan::Plan &plan_;
+  const bool oneByOne_;
+  std::unique_ptr<core::Runtime> runtime_; // null where loading failed
+  int launched_ = 0;
+  Outcome outcome_;
+};
 
 bool sameBits(const std::vector<float> &a, const std::vector<float> &b); // and not empty
 // Infinite where a value is not finite, or there is none.

@@ -98,5 +98,13 @@ TEST(MatMul, RefusesTypesNoLibraryCallTakes) {
   EXPECT_THAT(refusal(linear(Elem::F16, Elem::BF16, false, Epilogue::None)), HasSubstr("a result of bf16 from f16"));
 }
 
+TEST(MatMul, MatricesThatTheLibraryMayNotCountAreRefused) {
+  kernels::LinearArgs args = linear(Elem::BF16, Elem::BF16, false, Epilogue::None);
+  args.n = int64_t{1} << 25; // times 64
+  const auto calls = splitLinear(args, 4096, FusePolicy::Library);
+  EXPECT_EQ(calls.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(calls.status().message()), HasSubstr("its W [33554432, 64] has 2147483648 elements"));
+}
+
 } // namespace
 } // namespace headrace::cuda

@@ -98,14 +98,73 @@ TEST(HostMemory, AControlGroupLeavesItsLimitLessWhatItHolds) {
   EXPECT_EQ(controlGroupLeft("", "", ""), std::nullopt);
   EXPECT_EQ(controlGroupLeft("1000\n", "400\n", "anon 100\nfile 300\nkernel 1\n"), 900u); // 300 are page cache
   EXPECT_EQ(controlGroupLeft("1000\n", "400\n", "anon 400\n"), 600u);
+  EXPECT_EQ(controlGroupLeft("1000\n", "400\n", "file 300\nshmem 50\n"), 850u); // of tmpfs, which stays
+  EXPECT_EQ(controlGroupLeft("1000\n", "400\n", "cache 1\nshmem 1\ntotal_cache 300\ntotal_shmem 50\n"), 850u);
   EXPECT_EQ(controlGroupLeft("1000\n", "1200\n", "file 100\n"), 0u); // over its limit for a moment
 }
 
-TEST(HostMemory, TooLittleIsRefusedWithBothNumbers) {
-  EXPECT_TRUE(checkHostMemory(100, {.available = 100}).ok());
-  const absl::Status refused = checkHostMemory(101, {.available = 100});
+// Groups of both versions, as files in a folder of the test's.
+class ControlGroups : public testing::Test {
+protected:
+  ~ControlGroups() override { std::filesystem::remove_all(root_); }
+  void write(const std::string &file, const std::string &text) const {
+    std::filesystem::create_directories(std::filesystem::path(root_ + "/" + file).parent_path());
+    std::ofstream(root_ + "/" + file) << text << "\n";
+  }
+  void limit(const std::string &folder, const std::string &max, const std::string &high) const {
+    write(folder + "/memory.max", max);
+    write(folder + "/memory.high", high);
+    write(folder + "/memory.current", "10");
+  }
+  const std::string root_ = testing::TempDir() + "headrace-groups-" + std::to_string(::getpid());
+};
+
+TEST_F(ControlGroups, OfAllAboveTheLeastCounts) {
+  const std::string own = "0::/machine/pod/own\n";
+  EXPECT_EQ(controlGroupsLeft(own, root_), std::nullopt);
+  limit("machine/pod/own", "max", "max");
+  limit("machine/pod", "max", "max");
+  limit("machine", "max", "max");
+  EXPECT_EQ(controlGroupsLeft(own, root_), std::nullopt);
+  limit("machine", "1000", "max");
+  EXPECT_EQ(controlGroupsLeft(own, root_), 990u);
+  limit("machine/pod", "max", "500"); // is slowed down above it
+  EXPECT_EQ(controlGroupsLeft(own, root_), 490u);
+  limit("machine/pod/own", "300", "400");
+  EXPECT_EQ(controlGroupsLeft(own, root_), 290u);
+  EXPECT_EQ(controlGroupsLimit(own, root_), 300u);
+  limit("machine/other", "20", "20"); // not this process's
+  EXPECT_EQ(controlGroupsLeft(own, root_), 290u);
+  limit("", "100", "max"); // the root that a container sees has a limit
+  EXPECT_EQ(controlGroupsLeft(own, root_), 90u);
+  EXPECT_EQ(controlGroupsLeft("0::/\n", root_), 90u);
+}
+
+TEST_F(ControlGroups, OfVersionOneAreThoseOfMemory) {
+  const std::string own = "9:name=systemd:/a\n4:cpu,memory:/a/b\n1:cpu:/c\n0::/\n";
+  write("memory/a/b/memory.limit_in_bytes", "700");
+  write("memory/a/b/memory.usage_in_bytes", "100");
+  EXPECT_EQ(controlGroupsLeft(own, root_), 600u);
+  write("memory/a/memory.limit_in_bytes", "400");
+  write("memory/a/memory.usage_in_bytes", "150");
+  write("memory/a/memory.stat", "total_cache 50");
+  EXPECT_EQ(controlGroupsLeft(own, root_), 300u);
+  write("memory/c/memory.limit_in_bytes", "1"); // of another controller
+  write("memory/c/memory.usage_in_bytes", "1");
+  EXPECT_EQ(controlGroupsLeft(own, root_), 300u);
+  limit("unified", "250", "max"); // version 2 beside it
+  EXPECT_EQ(controlGroupsLeft(own, root_), 240u);
+}
+
+// 1024 bytes take 2 of page tables: 8 for each 4096.
+TEST(HostMemory, TooLittleIsRefusedWithTheNumbers) {
+  EXPECT_TRUE(checkHostMemory(1024, {.available = 1026}).ok());
+  EXPECT_EQ(pageTableBytes(uint64_t{512} << 30), uint64_t{1} << 30);
+  const absl::Status refused = checkHostMemory(1024, {.available = 1025});
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(std::string(refused.message()), HasSubstr("pins 101 bytes of host memory, 100 are available"));
+  EXPECT_THAT(std::string(refused.message()),
+              HasSubstr("pins 1024 bytes of host memory, which take 2 of page tables, 1025 are available"));
+  EXPECT_FALSE(checkHostMemory(UINT64_MAX, {.available = UINT64_MAX}).ok());
   EXPECT_THAT(std::string(refused.message()), HasSubstr("say in HEADRACE_HOST_MEMORY how much there can be"));
 }
 

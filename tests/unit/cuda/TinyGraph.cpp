@@ -24,6 +24,7 @@ GraphMemory TinyGraph::memory() const {
           .slabBytes = plan.hostBytes,
           .frequencies = reinterpret_cast<const float *>(at(42)),
           .frequencyBytes = 32,
+          .arrivals = reinterpret_cast<uint32_t *>(at(45)),
           .publishedTokens = reinterpret_cast<int32_t *>(at(43)),
           .publishedTokensBytes =
               static_cast<uint64_t>(kernels::kPublishSlots * plan.metaLayout.maxSequences) * sizeof(int32_t),
@@ -32,7 +33,7 @@ GraphMemory TinyGraph::memory() const {
 
 absl::StatusOr<GraphPlan> TinyGraph::make(const core::GraphKey &key) const {
   const GraphMemory where = memory();
-  const core::BindContext binding(plan, kernels::Order::RowMajor, where.frequencies);
+  const core::BindContext binding(plan, kernels::Order::RowMajor, where.frequencies, where.arrivals);
   return planGraph({.plan = plan, .binding = binding, .memory = where, .fuse = fuse}, key);
 }
 

@@ -88,13 +88,16 @@ TEST(CudaLaunch, RefusalsSayWhatIsSupported) {
   AttentionArgs far = attentionArgs(4, 2, 64, Elem::F16); // 2^36 elements are as many as 32 bits count in sixteens
   far.segments.end = int64_t{1} << 36;
   EXPECT_NE(cudaLaunch(Op::Attention, &far, {8, 8, 512}, nullptr).kernel, nullptr);
-  constexpr const char *kFar = "attention with tensor cores takes a KV cache whose first and last byte are at most 128 "
-                               "GiB apart, of blocks at multiples of 16 elements";
+  const std::string kFar =
+      "attention with tensor cores takes a KV cache whose first and last byte are at most 128 GiB apart";
   far.segments.end += 16;
   EXPECT_EQ(why(Op::Attention, far), kFar);
+  EXPECT_EQ(cudaRefusal(Op::Attention, &far, kFar.c_str()), kFar + ": a layer's spans 137438953504 bytes");
+  EXPECT_EQ(cudaRefusal(Op::Attention, &far, "as it is"), "as it is");
   far = attentionArgs(4, 2, 64, Elem::F16);
   far.segments.tail = 24;
-  EXPECT_EQ(why(Op::Attention, far), kFar);
+  EXPECT_EQ(why(Op::Attention, far),
+            "attention with tensor cores takes a KV cache of blocks at multiples of 16 elements");
   EXPECT_EQ(why(Op::Attention, attentionArgs(4, 2, 64, static_cast<Elem>(9))), "element types are F32, F16 and BF16");
   EXPECT_EQ(why(Op::Linear, LinearArgs{}), "linear is a library call");
   EXPECT_EQ(why(static_cast<Op>(kOpCount), LinearArgs{}), "unknown op");
@@ -153,6 +156,21 @@ TEST(CudaLaunch, SampleAndPublishHaveABlockASequenceAndOne) {
   publish.maxSequences = 100000;
   EXPECT_EQ(cudaLaunch(publish).block[0], 256u);
   EXPECT_EQ(gridOf(cudaLaunch(publish)), (Grid{1, 1, 1}));
+}
+
+// 2^31 = 32768 x 65536.
+TEST(CudaLaunch, ProductsOfTwoToTheThirtyOneElementsAreRefused) {
+  EXPECT_EQ(productRefusal(8, 65536, 32767), "");
+  EXPECT_EQ(productRefusal(8, 65536, 32768),
+            "a product of m 8 n 65536 k 32768: its W [65536, 32768] has 2147483648 elements, expected fewer than 2^31");
+  EXPECT_EQ(productRefusal(65536, 8, 32768),
+            "a product of m 65536 n 8 k 32768: its x [65536, 32768] has 2147483648 elements, expected fewer than 2^31");
+  EXPECT_EQ(productRefusal(65536, 32768, 8),
+            "a product of m 65536 n 32768 k 8: its y [65536, 32768] has 2147483648 elements, expected fewer than 2^31");
+  EXPECT_EQ(
+      productRefusal(1, int64_t{1} << 40, int64_t{1} << 30),
+      "a product of m 1 n 1099511627776 k 1073741824: its W [1099511627776, 1073741824] has 2^63 or more elements, "
+      "expected fewer than 2^31");
 }
 
 } // namespace

@@ -84,6 +84,29 @@ TEST(CudaAttentionDecode, ArrivalsStartAtZeroAgain) {
   }
 }
 
+// Two plans' launches at the same rows and heads, with other numbers of splits, their blocks mixed.
+TEST(CudaAttentionDecode, LaunchesOfTwoPlansDoNotDisturbEachOther) {
+  const AttentionCase c{4, 2, 64, 16};
+  std::vector<PagedText> first, second;
+  for (int64_t length : {1300, 600})
+    first.emplace_back(c, length, length);
+  for (int64_t length : {700, 1600, 520})
+    second.emplace_back(c, length, length);
+  DeviceArray<uint32_t> firsts(CudaWorkspace::kArrivals, 0u), seconds(CudaWorkspace::kArrivals, 0u);
+  for (uint64_t order = 2; order < (testDevice().emulated() ? 8u : 20u); ++order) {
+    const PagedAttention one(c, lastRows(first), {2, 2, 2048}, order, firsts);
+    const PagedAttention other(c, lastRows(second), {3, 3, 2048}, order + 1, seconds);
+    testDevice().run({one.run(), other.run()}, order);
+    expectReference(c, lastRows(first), one.result());
+    expectReference(c, lastRows(second), other.result());
+    if (HasFatalFailure())
+      return;
+  }
+  for (DeviceArray<uint32_t> *arrivals : {&firsts, &seconds})
+    for (uint32_t left : arrivals->values())
+      ASSERT_EQ(left, 0u);
+}
+
 TEST(CudaAttentionDecode, AnIterationWithSeveralRowsOfASequenceFitsADecodeBucket) {
   const AttentionCase c{4, 2, 64, 16};
   const PagedText a(c, 40, 5), b(c, 9, 6);

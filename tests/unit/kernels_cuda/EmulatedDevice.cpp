@@ -17,20 +17,25 @@ class EmulatedDevice : public TestDevice {
 public:
   void *allocate(size_t bytes) override { return ::operator new(bytes, std::align_val_t(256)); }
   void release(void *memory) override { ::operator delete(memory, std::align_val_t(256)); }
-  void run(const CudaLaunch &launch, const void *args, void (*call)(const void *, const void *),
-           uint64_t order) override {
+  void run(const std::vector<KernelRun> &runs, uint64_t order) override {
     struct Context {
-      const void *function, *args;
-      void (*call)(const void *, const void *);
-    } context{cudaEntry(launch.kernel), args, call};
-    ASSERT_NE(context.function, nullptr) << launch.kernel;
-    emulator::runGrid(
-        launch, order,
-        [](const void *opaque) {
-          const auto &c = *static_cast<const Context *>(opaque);
-          c.call(c.function, c.args);
-        },
-        &context);
+      const void *function;
+      const KernelRun *run;
+    };
+    std::vector<Context> contexts;
+    for (const KernelRun &one : runs) {
+      contexts.push_back({cudaEntry(one.launch.kernel), &one});
+      ASSERT_NE(contexts.back().function, nullptr) << one.launch.kernel;
+    }
+    std::vector<emulator::Grid> grids;
+    for (const Context &context : contexts)
+      grids.push_back({context.run->launch,
+                       [](const void *opaque) {
+                         const auto &c = *static_cast<const Context *>(opaque);
+                         c.run->call(c.function, c.run->args);
+                       },
+                       &context});
+    emulator::runGrids(grids, order);
   }
   bool emulated() const override { return true; }
 };

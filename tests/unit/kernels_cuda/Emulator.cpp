@@ -217,30 +217,44 @@ void wait(int pending) {
   }
 }
 
-void runGrid(const CudaLaunch &launch, uint64_t order, void (*body)(const void *), const void *context) {
-  const size_t threads = launch.block[0];
-  if (launch.block[1] != 1 || launch.block[2] != 1 || threads % 32 != 0)
-    fail("blocks are one-dimensional with whole warps");
-  while (fibers.size() < threads)
-    fibers.push_back(std::make_unique<Fiber>());
-  warps.resize(std::max(warps.size(), threads / 32));
-  sharedBytes = launch.sharedBytes;
-  sharedWords = std::vector<uint64_t>(sharedBytes / 8);
-  threadBody = body;
-  threadContext = context;
-  blockDim = {static_cast<uint32_t>(threads), 1, 1};
-  gridDim = {launch.grid[0], launch.grid[1], launch.grid[2]};
-  const uint64_t blocks = uint64_t{gridDim.x} * gridDim.y * gridDim.z;
-  std::vector<uint64_t> sequence(blocks);
-  for (uint64_t i = 0; i < blocks; ++i)
-    sequence[i] = order == 1 ? blocks - 1 - i : i;
+void runGrids(const std::vector<Grid> &grids, uint64_t order) {
+  struct Block {
+    const Grid *grid;
+    uint64_t number;
+  };
+  std::vector<Block> sequence;
+  for (const Grid &grid : grids) {
+    const CudaLaunch &launch = grid.launch;
+    const size_t threads = launch.block[0];
+    if (launch.block[1] != 1 || launch.block[2] != 1 || threads % 32 != 0)
+      fail("blocks are one-dimensional with whole warps");
+    while (fibers.size() < threads)
+      fibers.push_back(std::make_unique<Fiber>());
+    warps.resize(std::max(warps.size(), threads / 32));
+    const uint64_t blocks = uint64_t{launch.grid[0]} * launch.grid[1] * launch.grid[2];
+    for (uint64_t i = 0; i < blocks; ++i)
+      sequence.push_back({&grid, i});
+  }
   std::mt19937_64 random(order);
-  if (order > 1)
+  if (order == 1)
+    std::reverse(sequence.begin(), sequence.end());
+  else if (order > 1)
     std::shuffle(sequence.begin(), sequence.end(), random);
-  for (uint64_t block : sequence) {
+  const Grid *last = nullptr;
+  for (const auto &[grid, block] : sequence) {
+    const CudaLaunch &launch = grid->launch;
+    if (grid != last) {
+      sharedBytes = launch.sharedBytes;
+      sharedWords.resize(sharedBytes / 8);
+      threadBody = grid->body;
+      threadContext = grid->context;
+      blockDim = {launch.block[0], 1, 1};
+      gridDim = {launch.grid[0], launch.grid[1], launch.grid[2]};
+      last = grid;
+    }
     blockIdx = {static_cast<uint32_t>(block % gridDim.x), static_cast<uint32_t>(block / gridDim.x % gridDim.y),
                 static_cast<uint32_t>(block / gridDim.x / gridDim.y)};
-    runBlock(threads, order, random);
+    runBlock(blockDim.x, order, random);
   }
 }
 

@@ -14,6 +14,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <vector>
 
 #include "kernels/CudaKernels.h"
 #include "kernels/Half.h"
@@ -44,8 +45,14 @@ namespace headrace::kernels {
 
 namespace emulator {
 
-// Runs `body` once for each thread of the grid.
-void runGrid(const CudaLaunch &launch, uint64_t order, void (*body)(const void *), const void *context);
+struct Grid {
+  CudaLaunch launch;
+  void (*body)(const void *); // once for each thread
+  const void *context;
+};
+// Runs all blocks of all grids, each block to its end. Blocks of several launches come one grid behind the other for
+// orders 0 and 1, mixed for others.
+void runGrids(const std::vector<Grid> &grids, uint64_t order);
 
 // For a running thread.
 unsigned char *shared();

@@ -32,19 +32,28 @@ public:
     return memory;
   }
   void release(void *memory) override { check(cudaFreeHost(memory), "cudaFreeHost"); }
-  void run(const CudaLaunch &launch, const void *args, void (*)(const void *, const void *), uint64_t) override {
-    const void *function = cudaEntry(launch.kernel);
-    ASSERT_NE(function, nullptr) << launch.kernel;
-    if (launch.sharedBytes > 48 << 10)
-      check(cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                 static_cast<int>(launch.sharedBytes)),
+  void run(const std::vector<KernelRun> &runs, uint64_t) override {
+    std::vector<cudaStream_t> streams; // one each
+    for (const KernelRun &one : runs) {
+      const CudaLaunch &launch = one.launch;
+      const void *function = cudaEntry(launch.kernel);
+      ASSERT_NE(function, nullptr) << launch.kernel;
+      if (launch.sharedBytes > 48 << 10)
+        check(cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                   static_cast<int>(launch.sharedBytes)),
+              launch.kernel);
+      cudaStream_t stream = nullptr;
+      check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+      streams.push_back(stream);
+      void *pointers[] = {const_cast<void *>(one.args)};
+      check(cudaLaunchKernel(function, dim3(launch.grid[0], launch.grid[1], launch.grid[2]),
+                             dim3(launch.block[0], launch.block[1], launch.block[2]), pointers, launch.sharedBytes,
+                             stream),
             launch.kernel);
-    void *pointers[] = {const_cast<void *>(args)};
-    check(cudaLaunchKernel(function, dim3(launch.grid[0], launch.grid[1], launch.grid[2]),
-                           dim3(launch.block[0], launch.block[1], launch.block[2]), pointers, launch.sharedBytes,
-                           nullptr),
-          launch.kernel);
-    check(cudaDeviceSynchronize(), launch.kernel);
+    }
+    check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    for (cudaStream_t stream : streams)
+      check(cudaStreamDestroy(stream), "cudaStreamDestroy");
   }
   bool emulated() const override { return false; }
 };

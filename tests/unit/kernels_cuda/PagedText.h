@@ -6,6 +6,7 @@
 
 #include <functional>
 
+#include "kernels/CudaWorkspace.h"
 #include "tests/unit/kernels/Reference.h"
 #include "tests/unit/kernels_cuda/TestDevice.h"
 
@@ -56,66 +57,115 @@ struct AttentionResult {
   }
 };
 
-// Runs the parts as one iteration in a bucket of `shape` (its counts at least the iteration's). The cache's unused rows
-// and blocks are NaN, block tables are shuffled by `seed`.
+// The parts as one iteration in a bucket of `shape` (its counts at least the iteration's). The cache's unused rows and
+// blocks are NaN, block tables are shuffled by `seed`. `arrivals` is the plan's.
+class PagedAttention {
+public:
+  PagedAttention(const AttentionCase &c, const std::vector<TextPart> &parts, CudaShape shape, uint64_t seed,
+                 DeviceArray<uint32_t> &arrivals, const std::function<KvSegments(int64_t, int64_t)> &layout = oneRun)
+      : PagedAttention(c, shape, Filled(c, parts, shape, seed, layout), arrivals) {}
+
+  KernelRun run() const {
+    const char *why = nullptr;
+    const CudaLaunch launch = cudaLaunch(Op::Attention, &args_, shape_, &why);
+    EXPECT_NE(launch.kernel, nullptr) << why;
+    return kernelRun(launch, args_);
+  }
+  AttentionResult result() const {
+    AttentionResult result;
+    result.out.elem = args_.activation, result.out.bytes = out_.raw();
+    result.rows = rows_, result.width = args_.heads * args_.headDim;
+    for (size_t i = rows_ * result.width; i < result.out.size(); ++i)
+      result.paddingUntouched &= result.out.value(i) == kPoison;
+    return result;
+  }
+
+private:
+  static constexpr float kPoison = 7.0f;
+
+  // On the host.
+  struct Filled {
+    int64_t rows = 0;
+    KvSegments segments;
+    Stored cache, qkv;
+    std::vector<TestSequence> sequences;
+    int64_t blocks = 3;
+
+    Filled(const AttentionCase &c, const std::vector<TextPart> &parts, CudaShape shape, uint64_t seed,
+           const std::function<KvSegments(int64_t, int64_t)> &layout) {
+      for (const TextPart &p : parts) {
+        blocks += (p.start + p.rows + c.blockTokens - 1) / c.blockTokens;
+        rows += p.rows;
+      }
+      std::vector<int32_t> unused;
+      for (int64_t b = 1; b < blocks; ++b)
+        unused.push_back(static_cast<int32_t>(b));
+      std::shuffle(unused.begin(), unused.end(), std::mt19937_64(seed));
+      segments = layout(blocks, kvBlockElements(c.kvHeads, c.blockTokens, c.headDim));
+      cache = Stored(c.kvElem, Floats(segments.end, kNan));
+      qkv = Stored(c.activation, Floats(shape.tokens * c.rowLength(), kNan)); // k and v come from the cache
+      int64_t row = 0;
+      for (const TextPart &p : parts) {
+        TestSequence sequence{p.start, p.rows, {}};
+        for (int64_t t = 0; t < p.start + p.rows; ++t) {
+          if (t % c.blockTokens == 0) {
+            sequence.blocks.push_back(unused.back());
+            unused.pop_back();
+          }
+          for (int64_t h = 0; h < c.kvHeads; ++h)
+            for (int64_t d = 0; d < c.headDim; ++d) {
+              const size_t from = (t * c.kvHeads + h) * c.headDim + d;
+              const size_t to =
+                  segments.of(sequence.blocks.back()) + (h * c.blockTokens + t % c.blockTokens) * c.headDim + d;
+              cache.set(to, p.text->k.value(from));
+              cache.set(to + c.kvHeads * c.blockTokens * c.headDim, p.text->v.value(from));
+            }
+        }
+        for (int64_t t = p.start; t < p.start + p.rows; ++t, ++row)
+          for (int64_t i = 0; i < c.heads * c.headDim; ++i)
+            qkv.set(row * c.rowLength() + i, p.text->q.value(t * c.heads * c.headDim + i));
+        sequences.push_back(std::move(sequence));
+      }
+    }
+  };
+
+  PagedAttention(const AttentionCase &c, CudaShape shape, Filled filled, DeviceArray<uint32_t> &arrivals)
+      : shape_(shape), rows_(filled.rows), hostMeta_(filled.sequences, c.blockTokens, filled.blocks), meta_(hostMeta_),
+        qkv_(filled.qkv.bytes), cache_(filled.cache.bytes),
+        out_(c.activation, shape.tokens * c.heads * c.headDim, kPoison),
+        workspace_(std::vector<uint8_t>(
+            attentionWorkspaceBytes(Backend::Cuda, shape.sequences, c.heads, c.headDim, shape.context), 0xff)) {
+    args_.meta = meta_.get(), args_.qkv = qkv_.get(), args_.kv = cache_.get(), args_.out = out_.data();
+    args_.segments = filled.segments;
+    args_.workspace = workspace_.get(), args_.arrivals = arrivals.get();
+    args_.heads = c.heads, args_.kvHeads = c.kvHeads, args_.headDim = c.headDim;
+    args_.blockTokens = c.blockTokens, args_.maxContext = shape.context;
+    args_.scale = 1 / std::sqrt(static_cast<float>(c.headDim)), args_.kvElem = c.kvElem;
+    args_.activation = c.activation;
+  }
+
+  const CudaShape shape_;
+  const int64_t rows_;
+  TestMeta hostMeta_;
+  DeviceMeta meta_;
+  DeviceArray<uint8_t> qkv_, cache_;
+  DeviceStored out_;
+  DeviceArray<uint8_t> workspace_;
+  AttentionArgs args_{};
+};
+
+// The counters of one plan, which all launches of this program share that run one behind the other.
+inline DeviceArray<uint32_t> &oneArrivals() {
+  static DeviceArray<uint32_t> arrivals(CudaWorkspace::kArrivals, 0u);
+  return arrivals;
+}
+
 inline AttentionResult runAttention(const AttentionCase &c, const std::vector<TextPart> &parts, CudaShape shape,
                                     uint64_t seed = 1, uint64_t order = 0,
                                     const std::function<KvSegments(int64_t, int64_t)> &layout = oneRun) {
-  int64_t blocks = 3, rows = 0;
-  for (const TextPart &p : parts) {
-    blocks += (p.start + p.rows + c.blockTokens - 1) / c.blockTokens;
-    rows += p.rows;
-  }
-  std::vector<int32_t> unused;
-  for (int64_t b = 1; b < blocks; ++b)
-    unused.push_back(static_cast<int32_t>(b));
-  std::shuffle(unused.begin(), unused.end(), std::mt19937_64(seed));
-  const KvSegments segments = layout(blocks, kvBlockElements(c.kvHeads, c.blockTokens, c.headDim));
-  Stored cache(c.kvElem, Floats(segments.end, kNan));
-  Stored qkv(c.activation, Floats(shape.tokens * c.rowLength(), kNan)); // k and v come from the cache
-  std::vector<TestSequence> sequences;
-  int64_t row = 0;
-  for (const TextPart &p : parts) {
-    TestSequence sequence{p.start, p.rows, {}};
-    for (int64_t t = 0; t < p.start + p.rows; ++t) {
-      if (t % c.blockTokens == 0) {
-        sequence.blocks.push_back(unused.back());
-        unused.pop_back();
-      }
-      for (int64_t h = 0; h < c.kvHeads; ++h)
-        for (int64_t d = 0; d < c.headDim; ++d) {
-          const size_t from = (t * c.kvHeads + h) * c.headDim + d;
-          const size_t to =
-              segments.of(sequence.blocks.back()) + (h * c.blockTokens + t % c.blockTokens) * c.headDim + d;
-          cache.set(to, p.text->k.value(from));
-          cache.set(to + c.kvHeads * c.blockTokens * c.headDim, p.text->v.value(from));
-        }
-    }
-    for (int64_t t = p.start; t < p.start + p.rows; ++t, ++row)
-      for (int64_t i = 0; i < c.heads * c.headDim; ++i)
-        qkv.set(row * c.rowLength() + i, p.text->q.value(t * c.heads * c.headDim + i));
-    sequences.push_back(std::move(sequence));
-  }
-  TestMeta hostMeta(sequences, c.blockTokens, blocks);
-  DeviceMeta meta(hostMeta);
-  DeviceArray<uint8_t> deviceQkv(qkv.bytes), deviceCache(cache.bytes);
-  const float poison = 7.0f;
-  DeviceStored out(c.activation, shape.tokens * c.heads * c.headDim, poison);
-  DeviceArray<uint8_t> workspace(std::vector<uint8_t>(
-      attentionWorkspaceBytes(Backend::Cuda, shape.sequences, c.heads, c.headDim, shape.context), 0xff));
-  AttentionArgs args{};
-  args.meta = meta.get(), args.qkv = deviceQkv.get(), args.kv = deviceCache.get(), args.out = out.data();
-  args.segments = segments;
-  args.workspace = workspace.get(), args.heads = c.heads, args.kvHeads = c.kvHeads, args.headDim = c.headDim;
-  args.blockTokens = c.blockTokens, args.maxContext = shape.context;
-  args.scale = 1 / std::sqrt(static_cast<float>(c.headDim)), args.kvElem = c.kvElem, args.activation = c.activation;
-  runOp(Op::Attention, args, shape, order);
-  AttentionResult result;
-  result.out.elem = c.activation, result.out.bytes = out.raw();
-  result.rows = rows, result.width = c.heads * c.headDim;
-  for (size_t i = rows * result.width; i < result.out.size(); ++i)
-    result.paddingUntouched &= result.out.value(i) == poison;
-  return result;
+  const PagedAttention attention(c, parts, shape, seed, oneArrivals(), layout);
+  testDevice().run({attention.run()}, order);
+  return attention.result();
 }
 
 // Outputs of `rows` rows from `firstRow` on against positions start .. of the text.

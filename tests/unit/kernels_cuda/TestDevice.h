@@ -13,27 +13,32 @@
 
 namespace headrace::kernels {
 
+struct KernelRun {
+  CudaLaunch launch;
+  const void *args = nullptr;
+  void (*call)(const void *function, const void *args) = nullptr; // of a host function of the kernel's type
+};
+
 class TestDevice {
 public:
   virtual ~TestDevice() = default;
   virtual void *allocate(size_t bytes) = 0; // 256-byte aligned
   virtual void release(void *memory) = 0;
-  // Runs a kernel to its end. `call` calls a host function of the kernel's type with its arguments. `order` chooses
-  // among orders of blocks and threads where the device has the choice.
-  virtual void run(const CudaLaunch &launch, const void *args, void (*call)(const void *function, const void *args),
-                   uint64_t order) = 0;
+  // Runs kernels side by side, to the end of all. `order` chooses among orders of blocks and threads where the device
+  // has the choice.
+  virtual void run(const std::vector<KernelRun> &runs, uint64_t order) = 0;
   virtual bool emulated() const = 0; // slow: tests take fewer and smaller shapes
 };
 TestDevice &testDevice();
 
+template <typename Args> KernelRun kernelRun(const CudaLaunch &launch, const Args &args) {
+  return {launch, &args, [](const void *function, const void *a) {
+            reinterpret_cast<void (*)(const Args)>(const_cast<void *>(function))(*static_cast<const Args *>(a));
+          }};
+}
 template <typename Args> void runKernel(const CudaLaunch &launch, const Args &args, uint64_t order = 0) {
   ASSERT_NE(launch.kernel, nullptr);
-  testDevice().run(
-      launch, &args,
-      [](const void *function, const void *a) {
-        reinterpret_cast<void (*)(const Args)>(const_cast<void *>(function))(*static_cast<const Args *>(a));
-      },
-      order);
+  testDevice().run({kernelRun(launch, args)}, order);
 }
 template <typename Args> void runOp(Op op, const Args &args, const CudaShape &shape, uint64_t order = 0) {
   const char *why = nullptr;

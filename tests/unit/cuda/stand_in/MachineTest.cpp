@@ -112,6 +112,19 @@ TEST_F(MachineHardwareOf, OfTwoTheFirstThatCanBeUsedServes) {
   EXPECT_THAT(refused.message(), HasSubstr("no GPU 2: there are 2, counted from 0"));
 }
 
+// As nvidia-smi counts them, and not the fastest first.
+TEST_F(MachineHardwareOf, GpusAreCountedByThePciBus) {
+  ShownGpu fast = kH200, slow = kRtx4090;
+  fast.pciBus = 9, slow.pciBus = 3;
+  ::unsetenv("CUDA_DEVICE_ORDER");
+  stand_in::show({fast, slow});
+  EXPECT_EQ(assembled("cuda:0").job.hardware->name, "rtx4090");
+  EXPECT_EQ(assembled("cuda:1").job.hardware->name, "h200");
+  ::setenv("CUDA_DEVICE_ORDER", "FASTEST_FIRST", 1); // who says so has it so
+  EXPECT_EQ(assembled("cuda:0").job.hardware->name, "h200");
+  ::unsetenv("CUDA_DEVICE_ORDER");
+}
+
 TEST_F(MachineHardwareOf, OneThatCannotBeUsedIsNamed) {
   stand_in::show({kTuring});
   const AssembledJob job = assembled();

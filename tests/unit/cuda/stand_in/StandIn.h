@@ -4,19 +4,26 @@
 // itself runs where there is no GPU. It is linked in the place of cudart; cublasLt and cuBLAS are shared libraries of
 // their names beside it (StandInBlas.cpp).
 //
-//   streams      one queue for all of them, in the order of the calls, worked off by a thread of its own: one of the
-//                orders that CUDA may take. Copies and graphs run later than they are launched, so what a caller
-//                changes too early shows.
+//   streams      a queue each, worked off by one thread that draws anew which of them is next: a copy, or one node of a
+//                graph. Nothing but events orders them. Copies and graphs run later than they are launched, so what a
+//                caller changes too early shows. All are non-blocking: cudaMemcpy and cudaMemset wait for none.
 //   graphs       captured or made node by node; an executable runs its nodes in an order drawn anew each launch that
 //                its edges allow. Kernels are the kernels' own source on the emulator.
-//   device       memory of the host's, filled with 0xff when it is taken.
+//   devices      memory of the host's, filled with 0xff when it is taken. Each has what was made while it was the
+//   calling
+//                thread's (cudaSetDevice). Work for a stream, event, executable or memory of another device is refused:
+//                CUDA takes some of it.
+//   failure      any call, when a test wants it (fail()).
 //
 // With HEADRACE_STAND_IN_DROPS_A_WAIT in the environment one copy to the device in each graph has nobody wait for it.
 //
-// Refused as CUDA refuses it: a capture that is not joined, the same dependency twice, memory that was not registered.
+// Refused as CUDA refuses it: a capture that is not joined, the same dependency twice, memory that was not registered,
+// more device memory than is shown.
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -32,14 +39,48 @@ void release();
 void setInstant(bool instant);
 
 // What the driver shows: one GPU of compute capability 9.0 unless said otherwise. Memory in bytes, clocks in kHz, the
-// bus in bits. To work on one, it has to be the first.
+// bus in bits.
 struct ShownGpu {
   std::string name = "stand-in";
   int major = 9, minor = 0;
   uint64_t memory = uint64_t{64} << 30;
   int multiprocessors = 0, clock = 0, memoryClock = 0, memoryBus = 0;
+  int numaNode = -1; // of host memory near it; -1: it does not say
+  int pciBus = 0;
 };
+// In CUDA's own order, the fastest first; CUDA_DEVICE_ORDER=PCI_BUS_ID has them by their buses.
 void show(std::vector<ShownGpu> gpus);
+
+// Edges of graphs that are made from now on are programmatic ones, by which a node may start before the one in front of
+// it has ended.
+void setProgrammatic(bool programmatic);
+
+// The `nth` call of that name from now on ("cudaMalloc", "cublasLtMatmul") fails. A sticky one fails as an error does
+// that ends the context: every later call fails as well, and nothing that was launched is run. What gives something
+// back does so whether it fails or not. Calls that only describe errors never fail.
+struct Fault {
+  std::string call;
+  uint64_t nth = 1;
+  bool sticky = false;
+  int error = 0; // a cudaError_t; 0: cudaErrorUnknown, and cudaErrorIllegalAddress for a sticky one
+};
+void fail(const Fault &fault);
+// No call fails from now on, and calls are counted anew, as by fail(). Whether the fault came.
+bool heal();
+std::map<std::string, uint64_t> calls(); // by name, those that failed included
+bool errorLeft();                        // on this thread: one that cudaGetLastError would still give
+
+// What was asked for kernels is forgotten, as if the process began: it is asked for anew.
+void forgetKernels();
+
+// What was given out and not given back, on all devices. Handles: those of libraries of products, and their
+// descriptions of shapes.
+struct Held {
+  int64_t deviceMemory = 0, hostMemory = 0, streams = 0, events = 0, graphs = 0, executables = 0, handles = 0;
+  bool operator==(const Held &) const = default;
+};
+std::ostream &operator<<(std::ostream &out, const Held &held);
+Held held();
 
 // Bytes of the last copy to the device that was no part of a graph: of iteration data. All rows of a copy in rows.
 uint64_t lastCopyBytes();

@@ -11,8 +11,10 @@
 #include <cstring>
 #include <deque>
 #include <mutex>
+#include <utility>
 
 #include "kernels/Half.h"
+#include "tests/unit/cuda/stand_in/StandInShared.h"
 
 namespace {
 
@@ -23,6 +25,7 @@ struct Desc {
   const void *bias = nullptr;
   bool transposed = false; // the first operand
 };
+struct Preference {};
 struct Layout {
   cudaDataType type = CUDA_R_32F;
   uint64_t rows = 0, cols = 0;
@@ -91,7 +94,7 @@ cublasStatus_t give(const Product &product, cudaStream_t stream) {
     const std::lock_guard lock(mutex);
     own = &kept->emplace_back(product);
   }
-  return cudaLaunchHostFunc(stream, run, own) == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
+  return standInHost(stream, run, own) == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
 }
 
 const Layout &layoutOf(cublasLtMatrixLayout_t layout) { return *reinterpret_cast<const Layout *>(layout); }
@@ -103,28 +106,58 @@ template <typename T> cublasStatus_t take(T &to, const void *from, size_t bytes)
   return CUBLAS_STATUS_SUCCESS;
 }
 
-int handle; // whose address stands for one
+// Of both libraries; of the device that is the thread's when it is made.
+struct Handle {
+  int device = 0;
+  cudaStream_t stream = nullptr;
+};
+template <typename Own> Handle &handleOf(Own own) { return *reinterpret_cast<Handle *>(own); }
+// Calls with a handle of another device than the thread's are refused: the library would work on the wrong one.
+template <typename Own> bool elsewhere(Own own) { return handleOf(own).device != standInDevice(); }
+
+// What is made by a call is counted as a handle.
+template <typename T, typename Opaque> cublasStatus_t make(Opaque *out, T value) {
+  standInHandles(1);
+  *out = reinterpret_cast<Opaque>(new T(std::move(value)));
+  return CUBLAS_STATUS_SUCCESS;
+}
+template <typename T, typename Opaque> cublasStatus_t destroy(Opaque own, int error) {
+  standInHandles(-1);
+  delete reinterpret_cast<T *>(own);
+  return error == 0 ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INTERNAL_ERROR;
+}
+
+// On another device it stays.
+template <typename Own> cublasStatus_t destroyHandle(Own own, int error) {
+  return elsewhere(own) ? CUBLAS_STATUS_INVALID_VALUE : destroy<Handle>(own, error);
+}
+
+#define STAND_IN_CALL()                                                                                                \
+  do {                                                                                                                 \
+    if (standInCalled(__func__) != 0)                                                                                  \
+      return CUBLAS_STATUS_INTERNAL_ERROR;                                                                             \
+  } while (false)
 
 } // namespace
 
 extern "C" {
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t *out) {
-  *out = reinterpret_cast<cublasLtHandle_t>(&handle);
-  return CUBLAS_STATUS_SUCCESS;
+  STAND_IN_CALL();
+  return make(out, Handle{standInDevice()});
 }
-cublasStatus_t cublasLtDestroy(cublasLtHandle_t) { return CUBLAS_STATUS_SUCCESS; }
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t own) { return destroyHandle(own, standInCalled(__func__)); }
 size_t cublasLtGetVersion() { return 130000; }
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *out, cublasComputeType_t, cudaDataType_t) {
-  *out = reinterpret_cast<cublasLtMatmulDesc_t>(new Desc);
-  return CUBLAS_STATUS_SUCCESS;
+  STAND_IN_CALL();
+  return make(out, Desc());
 }
 cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t desc) {
-  delete reinterpret_cast<Desc *>(desc);
-  return CUBLAS_STATUS_SUCCESS;
+  return destroy<Desc>(desc, standInCalled(__func__));
 }
 cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t attribute,
                                               const void *value, size_t bytes) {
+  STAND_IN_CALL();
   Desc &own = *reinterpret_cast<Desc *>(desc);
   cublasOperation_t operation = CUBLAS_OP_N;
   switch (attribute) {
@@ -147,30 +180,35 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc, cublasL
 }
 cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *out, cudaDataType type, uint64_t rows, uint64_t cols,
                                           int64_t ld) {
+  STAND_IN_CALL();
   if (ld != static_cast<int64_t>(rows))
     return CUBLAS_STATUS_NOT_SUPPORTED;
-  *out = reinterpret_cast<cublasLtMatrixLayout_t>(new Layout{type, rows, cols});
-  return CUBLAS_STATUS_SUCCESS;
+  return make(out, Layout{type, rows, cols});
 }
 cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {
-  delete reinterpret_cast<Layout *>(layout);
-  return CUBLAS_STATUS_SUCCESS;
+  return destroy<Layout>(layout, standInCalled(__func__));
 }
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *out) {
-  *out = reinterpret_cast<cublasLtMatmulPreference_t>(&handle);
-  return CUBLAS_STATUS_SUCCESS;
+  STAND_IN_CALL();
+  return make(out, Preference());
 }
-cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t) { return CUBLAS_STATUS_SUCCESS; }
+cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t own) {
+  return destroy<Preference>(own, standInCalled(__func__));
+}
 cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t, cublasLtMatmulPreferenceAttributes_t,
                                                     const void *, size_t) {
+  STAND_IN_CALL();
   return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t w,
-                                              cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t y,
-                                              cublasLtMatmulPreference_t, int,
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
+                                              cublasLtMatrixLayout_t w, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+                                              cublasLtMatrixLayout_t y, cublasLtMatmulPreference_t, int,
                                               cublasLtMatmulHeuristicResult_t results[], int *count) {
+  STAND_IN_CALL();
   const Desc &own = *reinterpret_cast<const Desc *>(desc);
   *count = 0;
+  if (elsewhere(handle))
+    return CUBLAS_STATUS_INVALID_VALUE;
   if (!own.transposed || (hasBias(own.epilogue) && own.biasType != layoutOf(y).type) ||
       (layoutOf(y).type != CUDA_R_32F && layoutOf(y).type != layoutOf(w).type))
     return CUBLAS_STATUS_NOT_SUPPORTED;
@@ -181,19 +219,21 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
 }
 cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *, cublasLtMatmulAlgoConfigAttributes_t,
                                                     void *value, size_t bytes, size_t *written) {
+  STAND_IN_CALL();
   std::memset(value, 0, bytes); // no split, no reduction
   *written = bytes;
   return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const void *alpha, const void *w,
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, const void *alpha, const void *w,
                               cublasLtMatrixLayout_t wLayout, const void *x, cublasLtMatrixLayout_t xLayout,
                               const void *beta, const void *c, cublasLtMatrixLayout_t, void *y,
                               cublasLtMatrixLayout_t yLayout, const cublasLtMatmulAlgo_t *, void *, size_t,
                               cudaStream_t stream) {
+  STAND_IN_CALL();
   const Desc &own = *reinterpret_cast<const Desc *>(desc);
   const Layout &weights = layoutOf(wLayout), &rows = layoutOf(xLayout), &result = layoutOf(yLayout);
-  if (*static_cast<const float *>(alpha) != 1 || weights.rows != rows.rows || result.rows != weights.cols ||
-      result.cols != rows.cols || weights.type != rows.type)
+  if (elsewhere(handle) || *static_cast<const float *>(alpha) != 1 || weights.rows != rows.rows ||
+      result.rows != weights.cols || result.cols != rows.cols || weights.type != rows.type)
     return CUBLAS_STATUS_INVALID_VALUE;
   return give({.w = w,
                .x = x,
@@ -213,22 +253,28 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
 // ---- cuBLAS
 
 cublasStatus_t cublasCreate_v2(cublasHandle_t *out) {
-  *out = reinterpret_cast<cublasHandle_t>(new cudaStream_t(nullptr));
-  return CUBLAS_STATUS_SUCCESS;
+  STAND_IN_CALL();
+  return make(out, Handle{standInDevice()});
 }
-cublasStatus_t cublasDestroy_v2(cublasHandle_t own) {
-  delete reinterpret_cast<cudaStream_t *>(own);
-  return CUBLAS_STATUS_SUCCESS;
-}
+cublasStatus_t cublasDestroy_v2(cublasHandle_t own) { return destroyHandle(own, standInCalled(__func__)); }
 cublasStatus_t cublasSetStream_v2(cublasHandle_t own, cudaStream_t stream) {
-  *reinterpret_cast<cudaStream_t *>(own) = stream;
+  STAND_IN_CALL();
+  if (elsewhere(own))
+    return CUBLAS_STATUS_INVALID_VALUE;
+  handleOf(own).stream = stream;
   return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasSetWorkspace_v2(cublasHandle_t, void *, size_t) { return CUBLAS_STATUS_SUCCESS; }
+cublasStatus_t cublasSetWorkspace_v2(cublasHandle_t, void *, size_t) {
+  STAND_IN_CALL();
+  return CUBLAS_STATUS_SUCCESS;
+}
 cublasStatus_t cublasGemmEx(cublasHandle_t own, cublasOperation_t wOperation, cublasOperation_t, int n, int m, int k,
                             const void *, const void *w, cudaDataType wType, int, const void *x, cudaDataType, int,
                             const void *beta, void *y, cudaDataType result, int, cublasComputeType_t,
                             cublasGemmAlgo_t) {
+  STAND_IN_CALL();
+  if (elsewhere(own))
+    return CUBLAS_STATUS_INVALID_VALUE;
   if (wOperation != CUBLAS_OP_T)
     return CUBLAS_STATUS_NOT_SUPPORTED;
   return give({.w = w,
@@ -241,7 +287,7 @@ cublasStatus_t cublasGemmEx(cublasHandle_t own, cublasOperation_t wOperation, cu
                .n = n,
                .k = k,
                .beta = *static_cast<const float *>(beta)},
-              *reinterpret_cast<cudaStream_t *>(own));
+              handleOf(own).stream);
 }
 
 } // extern "C"

@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <cstring>
 #include <set>
+#include <utility>
 
 #include "kernels/IterationMeta.h"
+#include "tests/unit/cuda/stand_in/StandInFaults.h"
 #include "tests/unit/cuda/stand_in/StandInKernels.h"
 #include "tests/unit/cuda/stand_in/StandInQueue.h"
 #include "tests/unit/cuda/stand_in/StandInRuntime.h"
@@ -16,6 +18,7 @@ namespace {
 
 uint64_t captures = 0;             // so many were begun
 std::set<cudaStream_t> takingPart; // in the capture that is under way: one at a time
+bool ownGraph = false;             // that was made when it began
 std::vector<cudaGraphNode_t> leaves(const CUgraph_st &graph) {
   std::set<cudaGraphNode_t> all;
   for (const auto &node : graph.nodes)
@@ -28,6 +31,13 @@ std::vector<cudaGraphNode_t> leaves(const CUgraph_st &graph) {
 cudaError_t begin(cudaStream_t stream, cudaGraph_t graph, std::vector<cudaGraphNode_t> after) {
   if (!takingPart.empty() || stream->capture.number != 0)
     return failed(cudaErrorIllegalState);
+  if (const cudaError_t error = checkHere(stream->device); error != cudaSuccess)
+    return error;
+  ownGraph = graph == nullptr;
+  if (ownGraph) {
+    graph = new CUgraph_st;
+    given(Kind::Graphs, 1);
+  }
   stream->capture = {++captures, graph, std::move(after)};
   stream->began = true;
   takingPart = {stream};
@@ -38,6 +48,8 @@ cudaError_t kernel(const cudaKernelNodeParams &params, StandInWork &work) {
   const headrace::cuda::EmulatedCall call = headrace::cuda::callOf(kernelName(params.func));
   if (call.call == nullptr || call.bytes > work.argument.size())
     return failed(cudaErrorInvalidDeviceFunction);
+  if (params.sharedMemBytes > static_cast<unsigned>(sharedBytesOf(params.func)))
+    return failed(cudaErrorInvalidValue);
   work.type = cudaGraphNodeTypeKernel;
   work.function = params.func;
   work.grid = params.gridDim;
@@ -78,15 +90,24 @@ extern "C" {
 // ---- captures
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
-  return begin(stream, new CUgraph_st, {});
+  STAND_IN_CALL();
+  return begin(stream, nullptr, {});
 }
 cudaError_t cudaStreamBeginCaptureToGraph(cudaStream_t stream, cudaGraph_t graph, const cudaGraphNode_t *after,
                                           const cudaGraphEdgeData *, size_t count, cudaStreamCaptureMode) {
+  STAND_IN_CALL();
   return begin(stream, graph, {after, after + count});
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
-  if (event->capture.number == 0 || event->capture.number != captures || takingPart.empty())
-    return stream->capture.number == 0 ? cudaSuccess : failed(cudaErrorStreamCaptureIsolation); // the queue is in order
+  STAND_IN_CALL();
+  if (event->capture.number == 0 || event->capture.number != captures || takingPart.empty()) {
+    if (stream->capture.number != 0)
+      return failed(cudaErrorStreamCaptureIsolation);
+    if (event->entry != 0 && !instant())
+      stream->last = Queue::get().add(
+          {.stream = stream, .device = stream->device, .work = [] { return true; }, .after = event->entry});
+    return cudaSuccess;
+  }
   takingPart.insert(stream);
   stream->capture.number = event->capture.number;
   stream->capture.graph = event->capture.graph;
@@ -98,6 +119,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatus *status, unsigned long long *id,
                                      cudaGraph_t *graph, const cudaGraphNode_t **after, const cudaGraphEdgeData **edges,
                                      size_t *count) {
+  STAND_IN_CALL();
   *status = stream->capture.number == 0 ? cudaStreamCaptureStatusNone : cudaStreamCaptureStatusActive;
   if (id != nullptr)
     *id = stream->capture.number;
@@ -112,14 +134,16 @@ cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatu
   return cudaSuccess;
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph) {
+  const cudaError_t error = called(__func__); // a capture has ended even so
+  *graph = nullptr;
   if (!stream->began)
     return failed(cudaErrorStreamCaptureUnmatched);
-  *graph = stream->capture.graph;
+  const cudaGraph_t made = stream->capture.graph;
   // What others made last must be followed by the origin, which has joined them.
   bool joined = true;
   for (cudaStream_t other : takingPart)
     for (cudaGraphNode_t node : other->capture.after)
-      if (const std::vector<cudaGraphNode_t> last = leaves(**graph);
+      if (const std::vector<cudaGraphNode_t> last = leaves(*made);
           std::find(last.begin(), last.end(), node) != last.end())
         joined &=
             std::find(stream->capture.after.begin(), stream->capture.after.end(), node) != stream->capture.after.end();
@@ -127,10 +151,17 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph) {
     other->capture = {};
   stream->began = false;
   takingPart.clear();
-  return joined ? cudaSuccess : failed(cudaErrorStreamCaptureUnjoined);
+  if (joined && error == cudaSuccess)
+    return *graph = made, cudaSuccess;
+  if (std::exchange(ownGraph, false)) {
+    delete made;
+    given(Kind::Graphs, -1);
+  }
+  return error != cudaSuccess ? error : failed(cudaErrorStreamCaptureUnjoined);
 }
 cudaError_t cudaLaunchKernel(const void *function, dim3 grid, dim3 block, void **arguments, size_t shared,
                              cudaStream_t stream) {
+  STAND_IN_CALL();
   StandInWork work;
   cudaKernelNodeParams params{};
   params.func = const_cast<void *>(function);
@@ -145,30 +176,36 @@ cudaError_t cudaLaunchKernel(const void *function, dim3 grid, dim3 block, void *
 // ---- graphs
 
 cudaError_t cudaGraphCreate(cudaGraph_t *graph, unsigned) {
+  STAND_IN_CALL();
   *graph = new CUgraph_st;
+  given(Kind::Graphs, 1);
   return cudaSuccess;
 }
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  const cudaError_t error = called(__func__);
   delete graph;
-  return cudaSuccess;
+  given(Kind::Graphs, -1);
+  return error;
 }
 cudaError_t cudaGraphAddKernelNode(cudaGraphNode_t *made, cudaGraph_t graph, const cudaGraphNode_t *after, size_t count,
                                    const cudaKernelNodeParams *params) {
+  STAND_IN_CALL();
   StandInWork work;
   const cudaError_t error = kernel(*params, work);
   return error != cudaSuccess ? error : addTo(graph, made, after, count, work);
 }
 cudaError_t cudaGraphAddMemcpyNode1D(cudaGraphNode_t *made, cudaGraph_t graph, const cudaGraphNode_t *after,
                                      size_t count, void *to, const void *from, size_t bytes, cudaMemcpyKind kind) {
-  if (!pinned(kind == cudaMemcpyHostToDevice ? from : to, bytes))
-    return failed(cudaErrorInvalidValue);
-  return addTo(
-      graph, made, after, count,
-      {.type = cudaGraphNodeTypeMemcpy,
-       .copy = {static_cast<std::byte *>(to), static_cast<const std::byte *>(from), bytes, 1, bytes, bytes, kind}});
+  STAND_IN_CALL();
+  const StandInCopy copy{
+      static_cast<std::byte *>(to), static_cast<const std::byte *>(from), bytes, 1, bytes, bytes, kind};
+  const cudaError_t error = checkCopy(copy);
+  return error != cudaSuccess ? error
+                              : addTo(graph, made, after, count, {.type = cudaGraphNodeTypeMemcpy, .copy = copy});
 }
 cudaError_t cudaGraphAddMemcpyNode(cudaGraphNode_t *made, cudaGraph_t graph, const cudaGraphNode_t *after, size_t count,
                                    const cudaMemcpy3DParms *params) {
+  STAND_IN_CALL();
   return addTo(
       graph, made, after, count,
       {.type = cudaGraphNodeTypeMemcpy,
@@ -178,23 +215,28 @@ cudaError_t cudaGraphAddMemcpyNode(cudaGraphNode_t *made, cudaGraph_t graph, con
 }
 cudaError_t cudaGraphAddEventRecordNode(cudaGraphNode_t *made, cudaGraph_t graph, const cudaGraphNode_t *after,
                                         size_t count, cudaEvent_t event) {
+  STAND_IN_CALL();
   return addTo(graph, made, after, count, {.type = cudaGraphNodeTypeEventRecord, .event = event});
 }
 cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t *nodes, size_t *count) {
+  STAND_IN_CALL();
   return list(graph->nodes.size(), nodes, count, [&](size_t i) { return graph->nodes[i].get(); });
 }
 cudaError_t cudaGraphGetEdges(cudaGraph_t graph, cudaGraphNode_t *from, cudaGraphNode_t *to, cudaGraphEdgeData *data,
                               size_t *count) {
+  STAND_IN_CALL();
   if (data != nullptr)
-    std::fill_n(data, std::min(*count, graph->edges.size()), cudaGraphEdgeData{});
+    std::copy_n(graph->edgeData.begin(), std::min(*count, graph->edges.size()), data);
   size_t all = *count;
   (void)list(graph->edges.size(), from, &all, [&](size_t i) { return graph->edges[i].first; });
   return list(graph->edges.size(), to, count, [&](size_t i) { return graph->edges[i].second; });
 }
 cudaError_t cudaGraphNodeGetType(cudaGraphNode_t node, cudaGraphNodeType *type) {
+  STAND_IN_CALL();
   return *type = node->work.type, cudaSuccess;
 }
 cudaError_t cudaGraphKernelNodeGetParams(cudaGraphNode_t node, cudaKernelNodeParams *params) {
+  STAND_IN_CALL();
   *params = {};
   params->func = const_cast<void *>(node->work.function);
   params->gridDim = node->work.grid;
@@ -204,6 +246,7 @@ cudaError_t cudaGraphKernelNodeGetParams(cudaGraphNode_t node, cudaKernelNodePar
   return cudaSuccess;
 }
 cudaError_t cudaGraphMemcpyNodeGetParams(cudaGraphNode_t node, cudaMemcpy3DParms *params) {
+  STAND_IN_CALL();
   const StandInCopy &copy = node->work.copy;
   *params = {};
   params->srcPtr = {const_cast<std::byte *>(copy.from), copy.fromPitch, copy.width, copy.rows};
@@ -213,39 +256,64 @@ cudaError_t cudaGraphMemcpyNodeGetParams(cudaGraphNode_t node, cudaMemcpy3DParms
   return cudaSuccess;
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long) {
-  *exec = new CUgraphExec_st{std::make_shared<const StandInRun>(*graph)};
+  STAND_IN_CALL();
+  for (const auto &node : graph->nodes)
+    if (node->work.type == cudaGraphNodeTypeMemcpy)
+      if (const cudaError_t error = checkCopy(node->work.copy); error != cudaSuccess)
+        return error;
+  *exec = new CUgraphExec_st{std::make_shared<const StandInRun>(*graph), currentDevice()};
+  given(Kind::Executables, 1);
   return cudaSuccess;
 }
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
+  const cudaError_t error = called(__func__);
   delete exec;
-  return cudaSuccess;
+  given(Kind::Executables, -1);
+  return error;
 }
-cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t) { return cudaSuccess; }
+cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t stream) {
+  STAND_IN_CALL();
+  const cudaError_t error = checkHere(exec->device);
+  return error != cudaSuccess ? error : checkHere(stream->device);
+}
 // Launches under way keep theirs.
 cudaError_t cudaGraphExecMemcpyNodeSetParams1D(cudaGraphExec_t exec, cudaGraphNode_t node, void *to, const void *from,
                                                size_t bytes, cudaMemcpyKind kind) {
+  STAND_IN_CALL();
   if (instant())
     return cudaSuccess;
+  const StandInCopy copy{
+      static_cast<std::byte *>(to), static_cast<const std::byte *>(from), bytes, 1, bytes, bytes, kind};
+  if (const cudaError_t error = checkHere(exec->device); error != cudaSuccess)
+    return error;
+  if (const cudaError_t error = checkCopy(copy); error != cudaSuccess)
+    return error;
   auto changed = std::make_shared<StandInRun>(*exec->run);
   for (StandInRun::Node &one : changed->nodes)
     if (one.made == node) {
       if (one.work.type != cudaGraphNodeTypeMemcpy || one.work.copy.rows != 1 || bytes == 0)
         return failed(cudaErrorInvalidValue);
-      one.work.copy = {
-          static_cast<std::byte *>(to), static_cast<const std::byte *>(from), bytes, 1, bytes, bytes, kind};
+      one.work.copy = copy;
       exec->run = std::move(changed);
       return cudaSuccess;
     }
   return failed(cudaErrorInvalidValue);
 }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
+  STAND_IN_CALL();
+  if (const cudaError_t error = checkHere(exec->device); error != cudaSuccess)
+    return error;
+  if (const cudaError_t error = checkHere(stream->device); error != cudaSuccess)
+    return error;
   if (instant()) {
     for (const StandInRun::Node &node : exec->run->nodes)
       if (node.work.publishes)
         publish(node.work);
     return cudaSuccess;
   }
-  stream->last = Queue::get().add([run = exec->run, order = nextOrder()] { run->run(order); }, /*graph=*/true);
+  auto launch = std::make_shared<StandInLaunch>(exec->run, nextOrder());
+  stream->last = Queue::get().add(
+      {.stream = stream, .device = stream->device, .work = [launch] { return launch->step(); }, .graph = true});
   return cudaSuccess;
 }
 

@@ -14,6 +14,7 @@
 #include "runtime/core/MetaWriter.h"
 #include "runtime/core/Runtime.h"
 #include "runtime/cuda/CudaDevice.h"
+#include "runtime/cuda/FaultIn.h"
 #include "runtime/model/WeightSource.h"
 #include "tests/unit/cuda/Generate.h"
 #include "tests/unit/cuda/stand_in/StandIn.h"
@@ -106,6 +107,83 @@ TEST_F(StandInDevice, TwoAreInFlight) {
   stand_in::release();
   EXPECT_TRUE(launched.get().ok());
   EXPECT_TRUE(device_->drain().ok());
+}
+
+// What takes long is not begun where device memory lacks.
+TEST_F(StandInDevice, DeviceMemoryIsTakenBeforeHostMemory) {
+  stand_in::fail({.call = "cudaMalloc"});
+  EXPECT_EQ(device_->open(plan_, {}).code(), absl::StatusCode::kInternal);
+  EXPECT_FALSE(stand_in::calls().contains("cudaHostRegister"));
+  EXPECT_TRUE(stand_in::heal());
+}
+
+TEST_F(StandInDevice, HostMemoryFarFromTheGpuIsSaid) {
+  alignas(4096) static std::byte page[4096];
+  page[0] = std::byte{1};
+  if (!bytesElsewhere(page, sizeof page, 0))
+    GTEST_SKIP() << "the system does not say where pages lie";
+  std::vector<std::string> said;
+  uint64_t pinned = 0;
+  stand_in::show({{.numaNode = 512}}); // which no machine has
+  auto device = makeCudaDevice({.notice = [&](const std::string &notice) { said.push_back(notice); },
+                                .pinning = [&](uint64_t done, uint64_t) { pinned = done; }});
+  stand_in::show({{}});
+  ASSERT_TRUE(device.ok()) << device.status();
+  ASSERT_TRUE((*device)->open(plan_, {}).ok());
+  EXPECT_GE(pinned, plan_.hostBytes);
+  ASSERT_EQ(said.size(), 1u);
+  EXPECT_THAT(said[0], testing::HasSubstr("bytes are not on NUMA node 512, which is the GPU's"));
+}
+
+TEST_F(StandInDevice, EdgesThatAreNoFullDependenciesAreRefused) {
+  for (bool capture : {false, true}) {
+    auto device = makeCudaDevice({.capture = capture});
+    ASSERT_TRUE(device.ok()) << device.status();
+    ASSERT_TRUE((*device)->open(plan_, {}).ok());
+    stand_in::setProgrammatic(true);
+    const absl::Status refused = (*device)->build({}).status();
+    stand_in::setProgrammatic(false);
+    EXPECT_THAT(std::string(refused.message()),
+                testing::MatchesRegex("building variant 0 .*: the edge from step [0-9]+ to step [0-9]+ is of type 1, "
+                                      "from port 1 to port 0: expected one by which .*"));
+    EXPECT_TRUE((*device)->build({}).ok());
+  }
+}
+
+// It is waited for all the same. What is predicted to take long is not late, and nothing where nothing is predicted.
+TEST_F(StandInDevice, AnIterationThatTakesFarTooLongIsSaidOnce) {
+  for (const uint64_t predictedNs : {uint64_t{1'000'000}, uint64_t{100'000'000'000}, uint64_t{0}}) {
+    const bool late = predictedNs == 1'000'000;
+    for (plan::Variant &variant : plan_.variants)
+      variant.predictedNs = predictedNs;
+    std::vector<std::string> said;
+    std::promise<void> told;
+    auto device = makeCudaDevice({.notice = [&](const std::string &notice) {
+      said.push_back(notice);
+      told.set_value(); // throws the second time
+    }});
+    ASSERT_TRUE(device.ok()) << device.status();
+    runtime_.reset();
+    device_ = *std::move(device);
+    auto runtime = core::Runtime::load(plan_, *device_, {}, model::syntheticWeights(1).get(), {});
+    ASSERT_TRUE(runtime.ok()) << runtime.status();
+    runtime_ = *std::move(runtime);
+    for (int i = 0; i < 2; ++i) {
+      stand_in::holdGraphs();
+      ASSERT_TRUE(launch(1).ok());
+      auto awaited = std::async(std::launch::async, [this] { return runtime_->awaitTokens().status(); });
+      if (late && i == 0)
+        told.get_future().wait();
+      EXPECT_EQ(awaited.wait_for(std::chrono::milliseconds(300)), std::future_status::timeout);
+      stand_in::release();
+      EXPECT_TRUE(awaited.get().ok());
+    }
+    ASSERT_EQ(said.size(), late ? 1u : 0u) << predictedNs;
+    if (late) {
+      EXPECT_THAT(said[0], testing::HasSubstr("iteration 1 is waited for since 250 ms, more than 30 times what was "
+                                              "predicted: another process may have the GPU"));
+    }
+  }
 }
 
 } // namespace

@@ -6,11 +6,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <random>
 #include <string>
 #include <unordered_map>
 
 #include "tests/unit/cuda/stand_in/StandInKernels.h"
+#include "tests/unit/cuda/stand_in/StandInRuntime.h"
 #include "tests/unit/kernels_cuda/TestDevice.h"
 
 void StandInCopy::run() const {
@@ -28,7 +28,7 @@ void StandInWork::run(uint64_t order) const {
                                      .grid = {grid.x, grid.y, grid.z},
                                      .block = {block.x, block.y, block.z},
                                      .sharedBytes = sharedBytes};
-    kernels::testDevice().run(launch, argument.data(), call.call, order);
+    kernels::testDevice().run({{launch, argument.data(), call.call}}, order);
     return;
   }
   case cudaGraphNodeTypeMemcpy:
@@ -53,8 +53,12 @@ cudaGraphNode_t CUgraph_st::add(const StandInWork &work, const std::vector<cudaG
   const cudaGraphNode_t made = nodes.back().get();
   made->work = work;
   made->argumentPointer = made->work.argument.data();
-  for (cudaGraphNode_t before : after)
+  for (cudaGraphNode_t before : after) {
     edges.emplace_back(before, made);
+    edgeData.push_back({});
+    if (headrace::stand_in::programmatic())
+      edgeData.back() = {.from_port = cudaGraphKernelNodePortProgrammatic, .type = cudaGraphDependencyTypeProgrammatic};
+  }
   return made;
 }
 
@@ -83,21 +87,24 @@ StandInRun::StandInRun(const CUgraph_st &graph) {
   }
 }
 
-void StandInRun::run(uint64_t order) const {
-  std::mt19937_64 random(order);
-  std::vector<uint32_t> missing, ready;
-  for (uint32_t i = 0; i < nodes.size(); ++i) {
-    missing.push_back(nodes[i].before);
-    if (nodes[i].before == 0)
-      ready.push_back(i);
+StandInLaunch::StandInLaunch(std::shared_ptr<const StandInRun> run, uint64_t order)
+    : run_(std::move(run)), random_(order) {
+  for (uint32_t i = 0; i < run_->nodes.size(); ++i) {
+    missing_.push_back(run_->nodes[i].before);
+    if (run_->nodes[i].before == 0)
+      ready_.push_back(i);
   }
-  while (!ready.empty()) {
-    std::swap(ready[random() % ready.size()], ready.back());
-    const Node &node = nodes[ready.back()];
-    ready.pop_back();
-    node.work.run(random());
-    for (uint32_t next : node.next)
-      if (--missing[next] == 0)
-        ready.push_back(next);
-  }
+}
+
+bool StandInLaunch::step() {
+  if (ready_.empty())
+    return true; // a graph of no nodes
+  std::swap(ready_[random_() % ready_.size()], ready_.back());
+  const StandInRun::Node &node = run_->nodes[ready_.back()];
+  ready_.pop_back();
+  node.work.run(random_());
+  for (uint32_t next : node.next)
+    if (--missing_[next] == 0)
+      ready_.push_back(next);
+  return ready_.empty();
 }

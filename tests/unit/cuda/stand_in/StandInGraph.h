@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <random>
 #include <utility>
 #include <vector>
 
@@ -49,6 +50,7 @@ struct CUgraphNode_st {
 struct CUgraph_st {
   std::vector<std::unique_ptr<CUgraphNode_st>> nodes;
   std::vector<std::pair<cudaGraphNode_t, cudaGraphNode_t>> edges;
+  std::vector<cudaGraphEdgeData> edgeData; // of each edge
 
   // Null where a dependency is there twice.
   cudaGraphNode_t add(const StandInWork &work, const std::vector<cudaGraphNode_t> &after);
@@ -65,11 +67,23 @@ struct StandInRun {
   std::vector<Node> nodes;
 
   explicit StandInRun(const CUgraph_st &graph);
-  void run(uint64_t order) const;
+};
+
+// A launch that is under way.
+class StandInLaunch {
+public:
+  StandInLaunch(std::shared_ptr<const StandInRun> run, uint64_t order);
+  bool step(); // one node; whether it was the last
+
+private:
+  const std::shared_ptr<const StandInRun> run_;
+  std::mt19937_64 random_;
+  std::vector<uint32_t> missing_, ready_;
 };
 
 struct CUgraphExec_st {
   std::shared_ptr<const StandInRun> run;
+  int device = 0;
 };
 
 // Of a stream or an event that belongs to a capture: the graph, and what comes next follows.
@@ -80,12 +94,14 @@ struct StandInCapture {
 };
 
 struct CUstream_st {
+  int device = 0;
   StandInCapture capture;
   bool began = false; // the capture, of which it is the origin
   uint64_t last = 0;  // the newest entry of the queue that is this stream's
 };
 
 struct CUevent_st {
+  int device = 0;
   StandInCapture capture;
   uint64_t entry = 0; // of the queue, which records it; 0: never recorded
   std::atomic<int64_t> ns{0};

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/unit/cuda/stand_in/StandInQueue.h"
 
+#include <algorithm>
 #include <utility>
+#include <vector>
 
 namespace headrace::stand_in {
 
@@ -19,21 +21,37 @@ Queue::~Queue() {
   thread_.join();
 }
 
-uint64_t Queue::add(std::function<void()> work, bool graph) {
+uint64_t Queue::add(Given given) {
   const std::lock_guard lock(mutex_);
-  waiting_.push_back({std::move(work), graph});
+  const auto entry = std::make_shared<Entry>(Entry{std::move(given), ++given_});
+  streams_[entry->given.stream].push_back(entry);
+  pending_[entry->number] = entry->given.device;
   changed_.notify_all();
-  return ++given_;
+  return given_;
 }
 
 bool Queue::ended(uint64_t entry) {
   const std::lock_guard lock(mutex_);
-  return entry <= ended_;
+  return !pending_.contains(entry);
+}
+
+void Queue::waitWhile(const std::function<bool()> &pending) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return !pending(); });
 }
 
 void Queue::wait(uint64_t entry) {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return entry <= ended_; });
+  waitWhile([&] { return pending_.contains(entry); });
+}
+
+void Queue::waitForDevice(int device) {
+  waitWhile([&] {
+    return std::any_of(pending_.begin(), pending_.end(), [&](const auto &one) { return one.second == device; });
+  });
+}
+
+void Queue::waitForAll() {
+  waitWhile([&] { return !pending_.empty(); });
 }
 
 void Queue::hold(bool graphsOnly) {
@@ -49,28 +67,50 @@ void Queue::release() {
   changed_.notify_all();
 }
 
-bool Queue::mayBegin() const {
-  return !waiting_.empty() && (heldFrom_ == 0 || ended_ + 1 < heldFrom_) && !(heldGraphs_ && waiting_.front().graph);
+void Queue::discard() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return !running_; });
+  streams_.clear();
+  pending_.clear();
+  changed_.notify_all();
 }
 
-uint64_t Queue::given() {
-  const std::lock_guard lock(mutex_);
-  return given_;
+bool Queue::mayGoOn(const Entry &entry) const {
+  if (entry.begun)
+    return true;
+  return (heldFrom_ == 0 || entry.number < heldFrom_) && !(heldGraphs_ && entry.given.graph) &&
+         !pending_.contains(entry.given.after);
+}
+
+// Null where none may go on.
+std::shared_ptr<Queue::Entry> Queue::draw() {
+  std::vector<std::shared_ptr<Entry>> ready;
+  for (const auto &[stream, entries] : streams_)
+    if (mayGoOn(*entries.front()))
+      ready.push_back(entries.front());
+  return ready.empty() ? nullptr : ready[random_() % ready.size()];
 }
 
 void Queue::work() {
   std::unique_lock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [&] { return over_ || mayBegin(); });
+    std::shared_ptr<Entry> next;
+    changed_.wait(lock, [&] { return over_ || (next = draw()) != nullptr; });
     if (over_)
       return;
-    const std::function<void()> next = std::move(waiting_.front().work);
-    waiting_.pop_front();
+    next->begun = running_ = true;
     lock.unlock();
-    next();
+    const bool last = next->given.work();
     lock.lock();
-    ++ended_;
+    running_ = false;
     changed_.notify_all();
+    const auto own = streams_.find(next->given.stream);
+    if (!last || own == streams_.end() || own->second.front() != next)
+      continue; // not yet ended, or discarded meanwhile
+    own->second.pop_front();
+    if (own->second.empty())
+      streams_.erase(own);
+    pending_.erase(next->number);
   }
 }
 

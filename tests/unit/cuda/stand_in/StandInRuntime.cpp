@@ -4,39 +4,106 @@
 #include "tests/unit/cuda/stand_in/StandInRuntime.h"
 
 #include <algorithm>
+#include <atomic>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <map>
 #include <mutex>
 #include <new>
+#include <optional>
+#include <utility>
 
 #include "tests/unit/cuda/stand_in/StandIn.h"
+#include "tests/unit/cuda/stand_in/StandInFaults.h"
 #include "tests/unit/cuda/stand_in/StandInQueue.h"
 
 namespace headrace::stand_in {
 namespace {
 
-std::atomic<cudaError_t> lastError{cudaSuccess};
+thread_local cudaError_t lastError = cudaSuccess; // CUDA's are the thread's, too
+thread_local int current = 0;
 std::atomic<bool> atOnce{false};
 std::atomic<uint64_t> order{1}, copied{0};
 std::atomic<const void *> source{nullptr};
 
-std::vector<ShownGpu> shown(1);
+std::vector<ShownGpu> shownGpus(1);
+std::atomic<bool> programmaticEdges{false};
+bool there(int device) { return device >= 0 && static_cast<size_t>(device) < shownGpus.size(); }
+const ShownGpu &gpuOf(int device) {
+  std::vector<const ShownGpu *> gpus;
+  for (const ShownGpu &gpu : shownGpus)
+    gpus.push_back(&gpu);
+  if (const char *order = std::getenv("CUDA_DEVICE_ORDER"); order != nullptr && std::strcmp(order, "PCI_BUS_ID") == 0)
+    std::stable_sort(gpus.begin(), gpus.end(),
+                     [](const ShownGpu *a, const ShownGpu *b) { return a->pciBus < b->pciBus; });
+  return *gpus.at(static_cast<size_t>(device));
+}
 constexpr std::align_val_t kAlignment{4096};
 
-// Host memory by its first byte.
-std::mutex hostMutex;
-std::map<const std::byte *, uint64_t> &hostMemory() {
-  static std::map<const std::byte *, uint64_t> all;
+// By their first bytes: pinned host memory and devices' memory.
+struct Range {
+  uint64_t bytes = 0;
+  int device = 0; // of device memory
+};
+std::mutex memoryMutex;
+using Ranges = std::map<const std::byte *, Range>;
+Ranges &hostMemory() {
+  static Ranges all;
   return all;
 }
-void remember(const void *memory, uint64_t bytes) {
-  const std::lock_guard lock(hostMutex);
-  hostMemory()[static_cast<const std::byte *>(memory)] = bytes;
+Ranges &deviceMemory() {
+  static Ranges all;
+  return all;
 }
-bool forget(const void *memory) {
-  const std::lock_guard lock(hostMutex);
-  return hostMemory().erase(static_cast<const std::byte *>(memory)) != 0;
+void remember(Ranges &all, const void *memory, const Range &range) {
+  const std::lock_guard lock(memoryMutex);
+  all[static_cast<const std::byte *>(memory)] = range;
+}
+std::optional<uint64_t> forget(Ranges &all, const void *memory) { // how many bytes it had
+  const std::lock_guard lock(memoryMutex);
+  const auto found = all.extract(static_cast<const std::byte *>(memory));
+  return found.empty() ? std::nullopt : std::optional(found.mapped().bytes);
+}
+// Null where no range has all of these bytes.
+const Range *find(const Ranges &all, const void *memory, uint64_t bytes) {
+  const auto *first = static_cast<const std::byte *>(memory);
+  auto after = all.upper_bound(first);
+  if (after == all.begin())
+    return nullptr;
+  --after;
+  return first + bytes <= after->first + after->second.bytes ? &after->second : nullptr;
+}
+// Device memory that was given back is given out again: faulting in pages would be most of what a test takes.
+std::multimap<uint64_t, void *> &spare() {
+  static std::multimap<uint64_t, void *> all;
+  return all;
+}
+void *takeOrMake(uint64_t bytes) {
+  const std::lock_guard lock(memoryMutex);
+  const auto found = spare().find(bytes);
+  if (found == spare().end())
+    return ::operator new(std::max<uint64_t>(bytes, 1), kAlignment);
+  return spare().extract(found).mapped();
+}
+void keepSpare(void *memory, uint64_t bytes) {
+  const std::lock_guard lock(memoryMutex);
+  if (spare().size() < 8)
+    spare().insert({bytes, memory});
+  else
+    ::operator delete(memory, kAlignment);
+}
+// By kernel and device.
+std::map<std::pair<const void *, int>, int> &sharedBytes() {
+  static std::map<std::pair<const void *, int>, int> all;
+  return all;
+}
+uint64_t takenOn(int device) {
+  const std::lock_guard lock(memoryMutex);
+  uint64_t bytes = 0;
+  for (const auto &[first, range] : deviceMemory())
+    bytes += range.device == device ? range.bytes : 0;
+  return bytes;
 }
 
 StandInWork copyOf(void *to, size_t toPitch, const void *from, size_t fromPitch, size_t width, size_t rows,
@@ -62,26 +129,45 @@ bool instant() { return atOnce; }
 uint64_t nextOrder() { return order++; }
 const void *lastSource() { return source; }
 
+int currentDevice() { return current; }
+
 bool pinned(const void *memory, uint64_t bytes) {
-  const auto *first = static_cast<const std::byte *>(memory);
-  const std::lock_guard lock(hostMutex);
-  auto after = hostMemory().upper_bound(first);
-  if (after == hostMemory().begin())
-    return false;
-  --after;
-  return first + bytes <= after->first + after->second;
+  const std::lock_guard lock(memoryMutex);
+  return find(hostMemory(), memory, bytes) != nullptr;
+}
+
+cudaError_t checkHere(int device) { return device == current ? cudaSuccess : failed(cudaErrorInvalidResourceHandle); }
+
+cudaError_t checkCopy(const StandInCopy &copy) {
+  const bool toDevice = copy.kind == cudaMemcpyHostToDevice;
+  const auto bytes = [&](uint64_t pitch) { return (copy.rows - 1) * pitch + copy.width; };
+  const uint64_t onHost = bytes(toDevice ? copy.fromPitch : copy.toPitch),
+                 onDevice = bytes(toDevice ? copy.toPitch : copy.fromPitch);
+  if (!pinned(toDevice ? copy.from : copy.to, onHost))
+    return failed(cudaErrorInvalidValue);
+  const std::lock_guard lock(memoryMutex);
+  const Range *range = find(deviceMemory(), toDevice ? copy.to : copy.from, onDevice);
+  return range == nullptr ? failed(cudaErrorInvalidValue) : checkHere(range->device);
+}
+
+int &sharedBytesOf(const void *function) {
+  const std::lock_guard lock(memoryMutex);
+  return sharedBytes().try_emplace({function, current}, 48 << 10).first->second;
+}
+void forgetKernels() {
+  const std::lock_guard lock(memoryMutex);
+  sharedBytes().clear();
 }
 
 cudaError_t give(cudaStream_t stream, const StandInWork &work) {
+  if (const cudaError_t error = checkHere(stream->device); error != cudaSuccess)
+    return error;
   if (work.type == cudaGraphNodeTypeMemcpy) {
-    const StandInCopy &copy = work.copy;
-    const bool toDevice = copy.kind == cudaMemcpyHostToDevice;
-    const uint64_t bytes = (copy.rows - 1) * (toDevice ? copy.fromPitch : copy.toPitch) + copy.width;
-    if (!pinned(toDevice ? static_cast<const void *>(copy.from) : copy.to, bytes))
-      return failed(cudaErrorInvalidValue);
-    if (toDevice && stream->capture.number == 0) {
-      copied = copy.rows * copy.width;
-      source = copy.from;
+    if (const cudaError_t error = checkCopy(work.copy); error != cudaSuccess)
+      return error;
+    if (work.copy.kind == cudaMemcpyHostToDevice && stream->capture.number == 0) {
+      copied = work.copy.rows * work.copy.width;
+      source = work.copy.from;
     }
   }
   if (stream->capture.number != 0) {
@@ -93,7 +179,10 @@ cudaError_t give(cudaStream_t stream, const StandInWork &work) {
   }
   if (atOnce)
     return cudaSuccess;
-  stream->last = Queue::get().add([work, drawn = nextOrder()] { work.run(drawn); });
+  stream->last = Queue::get().add({.stream = stream, .device = stream->device, .work = [work, drawn = nextOrder()] {
+                                     work.run(drawn);
+                                     return true;
+                                   }});
   return cudaSuccess;
 }
 
@@ -101,11 +190,14 @@ void hold() { Queue::get().hold(false); }
 void holdGraphs() { Queue::get().hold(true); }
 void release() { Queue::get().release(); }
 void setInstant(bool instant) {
-  Queue::get().wait(Queue::get().given());
+  Queue::get().waitForAll();
   atOnce = instant;
 }
+bool errorLeft() { return lastError != cudaSuccess; }
 uint64_t lastCopyBytes() { return copied; }
-void show(std::vector<ShownGpu> gpus) { shown = std::move(gpus); }
+void show(std::vector<ShownGpu> gpus) { shownGpus = std::move(gpus); }
+void setProgrammatic(bool programmatic) { programmaticEdges = programmatic; }
+bool programmatic() { return programmaticEdges; }
 
 } // namespace headrace::stand_in
 
@@ -115,19 +207,41 @@ extern "C" {
 
 // ---- what there is
 
-cudaError_t cudaDriverGetVersion(int *version) { return *version = 13000, cudaSuccess; }
-cudaError_t cudaRuntimeGetVersion(int *version) { return *version = 13000, cudaSuccess; }
-cudaError_t cudaDeviceGetPCIBusId(char *bus, int length, int) {
-  return std::strncpy(bus, "00000000:00:00.0", static_cast<size_t>(length)), cudaSuccess;
+cudaError_t cudaDriverGetVersion(int *version) {
+  STAND_IN_CALL();
+  return *version = 13000, cudaSuccess;
 }
-cudaError_t cudaDeviceSynchronize() { return Queue::get().wait(Queue::get().given()), cudaSuccess; }
+cudaError_t cudaRuntimeGetVersion(int *version) {
+  STAND_IN_CALL();
+  return *version = 13000, cudaSuccess;
+}
+cudaError_t cudaDeviceGetPCIBusId(char *bus, int length, int device) {
+  STAND_IN_CALL();
+  std::snprintf(bus, static_cast<size_t>(length), "00000000:%02X:00.0", gpuOf(device).pciBus);
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceSynchronize() {
+  STAND_IN_CALL();
+  return Queue::get().waitForDevice(current), cudaSuccess;
+}
 cudaError_t cudaGetDeviceCount(int *count) {
-  *count = static_cast<int>(shown.size());
+  STAND_IN_CALL();
+  *count = static_cast<int>(shownGpus.size());
   return *count > 0 ? cudaSuccess : cudaErrorNoDevice;
 }
-cudaError_t cudaSetDevice(int) { return cudaSuccess; }
+cudaError_t cudaSetDevice(int device) {
+  STAND_IN_CALL();
+  if (!there(device))
+    return failed(cudaErrorInvalidDevice);
+  return current = device, cudaSuccess;
+}
+cudaError_t cudaGetDevice(int *device) {
+  STAND_IN_CALL();
+  return *device = current, cudaSuccess;
+}
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int device) {
-  const ShownGpu &gpu = shown.at(static_cast<size_t>(device));
+  STAND_IN_CALL();
+  const ShownGpu &gpu = gpuOf(device);
   *properties = {};
   std::strncpy(properties->name, gpu.name.c_str(), sizeof properties->name - 1);
   properties->major = gpu.major;
@@ -137,113 +251,186 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int device) {
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int device) {
-  const ShownGpu &gpu = shown.at(static_cast<size_t>(device));
+  STAND_IN_CALL();
+  const ShownGpu &gpu = gpuOf(device);
   *value = attribute == cudaDevAttrCanUseHostPointerForRegisteredMem ? 1
-           : attribute == cudaDevAttrHostNumaId                      ? -1
+           : attribute == cudaDevAttrHostNumaId                      ? gpu.numaNode
            : attribute == cudaDevAttrClockRate                       ? gpu.clock
            : attribute == cudaDevAttrMemoryClockRate                 ? gpu.memoryClock
            : attribute == cudaDevAttrGlobalMemoryBusWidth            ? gpu.memoryBus
                                                                      : 0;
   return cudaSuccess;
 }
-cudaError_t cudaMemGetInfo(size_t *free, size_t *total) { return *free = *total = shown.at(0).memory, cudaSuccess; }
-cudaError_t cudaGetLastError() {
-  const cudaError_t error = headrace::stand_in::lastError.exchange(cudaSuccess);
-  return error;
-}
-const char *cudaGetErrorString(cudaError_t) { return "an error of the stand-in"; }
-const char *cudaGetErrorName(cudaError_t error) {
-  return error == cudaErrorNotReady                ? "cudaErrorNotReady"
-         : error == cudaErrorInvalidValue          ? "cudaErrorInvalidValue"
-         : error == cudaErrorStreamCaptureUnjoined ? "cudaErrorStreamCaptureUnjoined"
-                                                   : "cudaError";
-}
-cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *attributes, const void *) {
-  *attributes = {};
-  attributes->maxDynamicSharedSizeBytes = 48 << 10;
+cudaError_t cudaMemGetInfo(size_t *free, size_t *total) {
+  STAND_IN_CALL();
+  *total = gpuOf(current).memory;
+  *free = *total - takenOn(current);
   return cudaSuccess;
 }
-cudaError_t cudaFuncSetAttribute(const void *, cudaFuncAttribute, int bytes) {
-  return bytes <= (227 << 10) ? cudaSuccess : failed(cudaErrorInvalidValue);
+cudaError_t cudaGetLastError() { return std::exchange(headrace::stand_in::lastError, cudaSuccess); }
+const char *cudaGetErrorString(cudaError_t) { return "an error of the stand-in"; }
+const char *cudaGetErrorName(cudaError_t error) {
+  switch (error) {
+  case cudaErrorNotReady:
+    return "cudaErrorNotReady";
+  case cudaErrorInvalidValue:
+    return "cudaErrorInvalidValue";
+  case cudaErrorStreamCaptureUnjoined:
+    return "cudaErrorStreamCaptureUnjoined";
+  case cudaErrorInvalidResourceHandle:
+    return "cudaErrorInvalidResourceHandle";
+  case cudaErrorMemoryAllocation:
+    return "cudaErrorMemoryAllocation";
+  case cudaErrorIllegalAddress:
+    return "cudaErrorIllegalAddress";
+  case cudaErrorECCUncorrectable:
+    return "cudaErrorECCUncorrectable";
+  case cudaErrorUnknown:
+    return "cudaErrorUnknown";
+  default:
+    return "cudaError";
+  }
+}
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *attributes, const void *function) {
+  STAND_IN_CALL();
+  *attributes = {};
+  attributes->maxDynamicSharedSizeBytes = sharedBytesOf(function);
+  return cudaSuccess;
+}
+cudaError_t cudaFuncSetAttribute(const void *function, cudaFuncAttribute, int bytes) {
+  STAND_IN_CALL();
+  if (bytes > (227 << 10))
+    return failed(cudaErrorInvalidValue);
+  return sharedBytesOf(function) = bytes, cudaSuccess;
 }
 
 // ---- memory
 
 cudaError_t cudaMalloc(void **memory, size_t bytes) {
-  *memory = ::operator new(std::max<size_t>(bytes, 1), kAlignment);
+  STAND_IN_CALL();
+  if (bytes > gpuOf(current).memory - takenOn(current))
+    return failed(cudaErrorMemoryAllocation);
+  *memory = takeOrMake(bytes);
   std::memset(*memory, 0xff, bytes);
+  remember(deviceMemory(), *memory, {bytes, current});
+  given(Kind::DeviceMemory, 1);
   return cudaSuccess;
 }
-cudaError_t cudaFree(void *memory) { return ::operator delete(memory, kAlignment), cudaSuccess; }
+// It waits for what runs, as CUDA's does.
+cudaError_t cudaFree(void *memory) {
+  const cudaError_t error = called(__func__);
+  Queue::get().waitForAll();
+  const std::optional<uint64_t> bytes = forget(deviceMemory(), memory);
+  if (!bytes)
+    return failed(cudaErrorInvalidValue);
+  keepSpare(memory, *bytes);
+  given(Kind::DeviceMemory, -1);
+  return error;
+}
 cudaError_t cudaHostAlloc(void **memory, size_t bytes, unsigned) {
+  STAND_IN_CALL();
   *memory = ::operator new(std::max<size_t>(bytes, 1), kAlignment);
-  remember(*memory, bytes);
+  remember(hostMemory(), *memory, {bytes});
+  given(Kind::HostMemory, 1);
   return cudaSuccess;
 }
 cudaError_t cudaFreeHost(void *memory) {
-  if (!forget(memory))
+  const cudaError_t error = called(__func__);
+  Queue::get().waitForAll();
+  if (!forget(hostMemory(), memory))
     return failed(cudaErrorInvalidValue);
   ::operator delete(memory, kAlignment);
+  given(Kind::HostMemory, -1);
+  return error;
+}
+cudaError_t cudaHostRegister(void *memory, size_t bytes, unsigned) {
+  STAND_IN_CALL();
+  remember(hostMemory(), memory, {bytes});
+  given(Kind::HostMemory, 1);
   return cudaSuccess;
 }
-cudaError_t cudaHostRegister(void *memory, size_t bytes, unsigned) { return remember(memory, bytes), cudaSuccess; }
 cudaError_t cudaHostUnregister(void *memory) {
-  return forget(memory) ? cudaSuccess : failed(cudaErrorHostMemoryNotRegistered);
+  const cudaError_t error = called(__func__);
+  if (!forget(hostMemory(), memory))
+    return failed(cudaErrorHostMemoryNotRegistered);
+  given(Kind::HostMemory, -1);
+  return error;
 }
-cudaError_t cudaHostGetDevicePointer(void **device, void *host, unsigned) { return *device = host, cudaSuccess; }
+cudaError_t cudaHostGetDevicePointer(void **device, void *host, unsigned) {
+  STAND_IN_CALL();
+  return *device = host, cudaSuccess;
+}
 cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind) {
-  Queue::get().wait(Queue::get().given());
-  std::memcpy(to, from, bytes);
-  return cudaSuccess;
+  STAND_IN_CALL();
+  return std::memcpy(to, from, bytes), cudaSuccess;
 }
 cudaError_t cudaMemset(void *to, int value, size_t bytes) {
-  Queue::get().wait(Queue::get().given());
-  std::memset(to, value, bytes);
-  return cudaSuccess;
+  STAND_IN_CALL();
+  return std::memset(to, value, bytes), cudaSuccess;
 }
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
+  STAND_IN_CALL();
   return give(stream, copyOf(to, bytes, from, bytes, bytes, 1, kind));
 }
 cudaError_t cudaMemcpy2DAsync(void *to, size_t toPitch, const void *from, size_t fromPitch, size_t width, size_t rows,
                               cudaMemcpyKind kind, cudaStream_t stream) {
+  STAND_IN_CALL();
   return give(stream, copyOf(to, toPitch, from, fromPitch, width, rows, kind));
 }
 
 // ---- streams
 
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned) {
-  *stream = new CUstream_st;
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags) {
+  STAND_IN_CALL();
+  if (flags != cudaStreamNonBlocking)
+    return failed(cudaErrorInvalidValue); // there are no others here
+  *stream = new CUstream_st{.device = current};
+  given(Kind::Streams, 1);
   return cudaSuccess;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  const cudaError_t error = called(__func__);
   Queue::get().wait(stream->last);
   delete stream;
-  return cudaSuccess;
+  given(Kind::Streams, -1);
+  return error;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  Queue::get().wait(stream == cudaStreamLegacy ? Queue::get().given() : stream->last);
+  STAND_IN_CALL();
+  if (stream != cudaStreamLegacy)
+    Queue::get().wait(stream->last);
   return cudaSuccess;
 }
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
+  STAND_IN_CALL();
   return Queue::get().ended(stream->last) ? cudaSuccess : failed(cudaErrorNotReady);
-}
-cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void *data) {
-  return give(stream, {.type = cudaGraphNodeTypeHost, .host = function, .hostData = data});
 }
 
 // ---- events
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned) {
-  *event = new CUevent_st;
+  STAND_IN_CALL();
+  *event = new CUevent_st{.device = current};
+  given(Kind::Events, 1);
   return cudaSuccess;
 }
-cudaError_t cudaEventCreate(cudaEvent_t *event) { return cudaEventCreateWithFlags(event, 0); }
+cudaError_t cudaEventCreate(cudaEvent_t *event) {
+  STAND_IN_CALL();
+  *event = new CUevent_st{.device = current};
+  given(Kind::Events, 1);
+  return cudaSuccess;
+}
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  const cudaError_t error = called(__func__);
   Queue::get().wait(event->entry);
   delete event;
-  return cudaSuccess;
+  given(Kind::Events, -1);
+  return error;
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  STAND_IN_CALL();
+  if (event->device != stream->device)
+    return failed(cudaErrorInvalidResourceHandle);
   if (stream->capture.number != 0) {
     event->capture = stream->capture;
     return cudaSuccess;
@@ -254,15 +441,21 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   return error;
 }
 cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned flags) {
+  STAND_IN_CALL();
   if (flags != cudaEventRecordExternal)
-    return cudaEventRecord(event, stream);
+    return failed(cudaErrorInvalidValue); // not asked for
   return give(stream, {.type = cudaGraphNodeTypeEventRecord, .event = event});
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
+  STAND_IN_CALL();
   return Queue::get().ended(event->entry) ? cudaSuccess : failed(cudaErrorNotReady);
 }
-cudaError_t cudaEventSynchronize(cudaEvent_t event) { return Queue::get().wait(event->entry), cudaSuccess; }
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  STAND_IN_CALL();
+  return Queue::get().wait(event->entry), cudaSuccess;
+}
 cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t begin, cudaEvent_t end) {
+  STAND_IN_CALL();
   if (begin->ns == 0 || end->ns == 0)
     return failed(cudaErrorInvalidResourceHandle);
   *milliseconds = static_cast<float>(static_cast<double>(end->ns - begin->ns) * 1e-6);
