@@ -185,6 +185,13 @@ bool asksForJson(int argc, char **argv) {
                      [](const char *word) { return std::string(word) == "--json"; });
 }
 
+int endOfOutput(int status) {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) // what did not fit the buffer failed before
+    return status;
+  say("error: standard output: cannot write");
+  return kExitFailed;
+}
+
 int run(int argc, char **argv) {
   Headrace headrace;
   const std::vector<std::string> words(argv + std::min(1, argc), argv + argc);
@@ -200,18 +207,14 @@ int run(int argc, char **argv) {
     headrace.app.parse(std::move(arguments));
   } catch (const CLI::ParseError &error) {
     if (error.get_exit_code() == 0) // --help, --version
-      return headrace.app.exit(error);
+      return endOfOutput(headrace.app.exit(error));
     return reportError(usageError(error, Headrace::fullName(command), command), asJson, typed);
   }
   if (asJson)
     silenceProgress();
   if (const absl::Status status = headrace.run(); !status.ok())
     return reportError(status, asJson, typed);
-  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) { // what did not fit the buffer failed before
-    say("error: standard output: cannot write");
-    return kExitFailed;
-  }
-  return kExitOk;
+  return endOfOutput(kExitOk);
 }
 
 // A descriptor of a standard stream that is closed would be the next file's that is opened, and be read as what is

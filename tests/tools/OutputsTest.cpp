@@ -239,9 +239,9 @@ TEST_F(OutputFiles, LogitsAmongTheWeightsWouldBeWeights) {
 
 TEST_F(OutputFiles, AFullStandardOutputIsAFailure) {
   succeeds(compile(golden(kModel), path("p.plan")));
-  for (const char *command :
-       {"inspect p.plan", "inspect p.plan --json", "timeline p.plan --format json",
-        "compile opt-6.7b --hardware a10 --dry-run --json", "run p.plan --device sim --prompt-ids 1 --json"})
+  for (const char *command : {"inspect p.plan", "inspect p.plan --json", "timeline p.plan --format json",
+                              "compile opt-6.7b --hardware a10 --dry-run --json",
+                              "run p.plan --device sim --prompt-ids 1 --json", "--help", "compile --help", "--version"})
     EXPECT_EQ(shell("cd " + folder + " && $HEADRACE " + command + " > /dev/full").status, 1) << command;
 }
 

@@ -68,6 +68,10 @@ TEST_F(Threads, WhatIsNoNumberOfThreadsIsRefused) {
   const Outcome o = shell("HEADRACE_THREADS=none $HEADRACE run " + path("m.plan") + " --prompt-ids 1,2");
   EXPECT_EQ(o.status, 2);
   EXPECT_THAT(o.err, HasSubstr("environment: HEADRACE_THREADS = \"none\": expected an integer from 1 to 1024"));
+  EXPECT_EQ(shell("HEADRACE_THREADS='2 ' $HEADRACE run " + path("m.plan") + " --prompt-ids 1,2").status, 2);
+  const Outcome many = shell("HEADRACE_THREADS=1000 $HEADRACE run " + path("m.plan") + " --prompt-ids 1,2");
+  EXPECT_EQ(many.status, 0) << many.err;
+  EXPECT_THAT(many.err, HasSubstr("HEADRACE_THREADS=1000: this process may use "));
 }
 
 TEST_F(Threads, AreTheHostDevicesAlone) {
@@ -124,6 +128,9 @@ TEST_F(Threads, AProfileOfTheProcessorHasARowANumber) {
       EXPECT_GT(figures[i][rate], 1e6) << rate;
   }
   refused({"profile", "tinyllama-1.1b", "--cpu"}, 2, "--cpu: expected no model");
+  refused({"profile", "--cpu", "--device", "sim"}, 2, "--cpu beside --device: expected it alone");
+  refused({"profile", "--cpu", "--batches", "1"}, 2, "--cpu beside --batches: expected it alone");
+  refused({"profile", "--cpu", "--force"}, 2, "--cpu beside --force: expected it alone");
 }
 
 } // namespace

@@ -146,13 +146,14 @@ absl::StatusOr<int> threadsOf(const DeviceFlags &flags) {
     return host::defaultThreads();
   int64_t threads = 0;
   const std::string expected = model::cat("an integer from 1 to ", model::kMostThreads);
-  if (!absl::SimpleAtoi(text, &threads) || threads < 1 || threads > model::kMostThreads)
+  const bool digits = text.find_first_not_of("0123456789") == std::string::npos;
+  if (!digits || !absl::SimpleAtoi(text, &threads) || threads < 1 || threads > model::kMostThreads)
     return stated ? badFlag("--threads", text, expected)
                   : absl::InvalidArgumentError(model::cat("environment: HEADRACE_THREADS = \"", model::escaped(text),
                                                           "\": expected ", expected));
-  if (const int cores = host::defaultThreads(); stated && threads > cores)
-    warnOnce(model::cat("--threads ", threads, ": this process may use ", cores, cores == 1 ? " core" : " cores",
-                        ", which more threads share"));
+  if (const int cores = host::defaultThreads(); threads > cores)
+    warnOnce(model::cat(stated ? "--threads " : "HEADRACE_THREADS=", threads, ": this process may use ", cores,
+                        cores == 1 ? " core" : " cores", ", which more threads share"));
   return static_cast<int>(threads);
 }
 

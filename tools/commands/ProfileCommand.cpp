@@ -300,6 +300,14 @@ private:
 absl::Status profileCpu(const ProfileOptions &options) {
   if (!options.job.source.empty() || options.job.any() || !options.output.empty())
     return badUsage("--cpu: expected no model, no --output and no key of a job beside it: it measures the machine");
+  for (const auto &[flag, given] : {std::pair("--device", !options.device.device.empty()),
+                                    {"--batches", !options.batches.empty()},
+                                    {"--sequences", !options.sequences.empty()},
+                                    {"--all", options.all},
+                                    {"--activations", options.activations},
+                                    {"--force", options.force}})
+    if (given)
+      return badUsage(cat("--cpu beside ", flag, ": expected it alone: it measures the machine's processor"));
   ASSIGN_OR_RETURN(threads, threadsOf(options.device));
   Progress progress("measuring threads");
   ASSIGN_OR_RETURN(figures, measureCpu(threads, options.secondsPerPair));
