@@ -17,7 +17,7 @@
 
 #include "absl/status/statusor.h"
 #include "compiler/choose/ExplainObjective.h"
-#include "compiler/lower/Placements.h"
+#include "compiler/evaluate/Placements.h"
 
 namespace headrace::compiler {
 

@@ -15,7 +15,7 @@
 #include "compiler/choose/ChoosePlacement.h"
 #include "compiler/choose/Policy.h"
 #include "compiler/choose/SearchPlacement.h"
-#include "compiler/lower/Prices.h"
+#include "compiler/evaluate/Prices.h"
 #include "runtime/plan/Plan.h"
 
 namespace headrace::compiler {

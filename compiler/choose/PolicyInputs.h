@@ -8,8 +8,8 @@
 #include "compiler/choice/CompileRequest.h"
 #include "compiler/choose/ChoosePlacement.h"
 #include "compiler/choose/Policy.h"
-#include "compiler/lower/Placements.h"
-#include "compiler/lower/Prices.h"
+#include "compiler/evaluate/Placements.h"
+#include "compiler/evaluate/Prices.h"
 
 namespace headrace::compiler {
 

@@ -6,8 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "compiler/evaluate/MemoryUse.h"
+#include "compiler/evaluate/Placements.h"
 #include "compiler/evaluate/Steps.h"
-#include "compiler/lower/Placements.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/model/ModelSpec.h"
 

@@ -13,7 +13,7 @@
 #include "absl/status/statusor.h"
 #include "compiler/choice/Candidate.h"
 #include "compiler/choice/Resolve.h"
-#include "compiler/lower/Prices.h"
+#include "compiler/evaluate/Prices.h"
 #include "passes/algorithms/SearchChain.h"
 #include "passes/algorithms/SearchFastest.h"
 

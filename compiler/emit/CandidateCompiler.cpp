@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "compiler/lower/Interfere.h"
+#include "compiler/evaluate/Interfere.h"
 #include "compiler/lower/LowerModel.h"
 #include "compiler/lower/Mirrors.h"
 #include "compiler/lower/PlanWrapAround.h"

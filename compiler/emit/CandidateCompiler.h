@@ -16,10 +16,10 @@
 #include "compiler/choice/Resolve.h"
 #include "compiler/emit/EmitPlan.h"
 #include "compiler/emit/LayOutHost.h"
+#include "compiler/evaluate/Placements.h"
+#include "compiler/evaluate/Prices.h"
 #include "compiler/lower/LowerModel.h"
 #include "compiler/lower/Pipeline.h"
-#include "compiler/lower/Placements.h"
-#include "compiler/lower/Prices.h"
 #include "runtime/sim/Simulator.h"
 
 namespace headrace::compiler {

@@ -12,7 +12,7 @@
 #pragma once
 
 #include "compiler/emit/EmitPlan.h"
-#include "compiler/lower/Prices.h"
+#include "compiler/evaluate/Prices.h"
 #include "runtime/plan/Plan.h"
 
 namespace headrace::compiler {

@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 
 #include "compiler/choice/AmountText.h"
-#include "compiler/lower/Placements.h"
+#include "compiler/evaluate/Placements.h"
 #include "runtime/plan/Plan.h"
 
 namespace headrace::compiler {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "compiler/lower/Prices.h"
+#include "compiler/evaluate/Prices.h"
 #include "ir/Headrace.h"
 #include "passes/Movables.h"
 #include "passes/algorithms/PlanCut.h"

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "compiler/choose/ChoosePlacement.h"
-#include "compiler/lower/Prices.h"
+#include "compiler/evaluate/Prices.h"
 #include "runtime/cost/CostModel.h"
 #include "runtime/model/WeightLayout.h"
 

@@ -3,8 +3,8 @@
 
 #include <random>
 
+#include "compiler/evaluate/Placements.h"
 #include "compiler/lower/LowerModel.h"
-#include "compiler/lower/Placements.h"
 #include "runtime/model/ModelSpec.h"
 #include "tests/unit/compiler/Requests.h"
 #include "gmock/gmock.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/lower/Interfere.h"
+#include "compiler/evaluate/Interfere.h"
 
 #include <algorithm>
 #include <array>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/lower/Placements.h"
+#include "compiler/evaluate/Placements.h"
 
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "compiler/lower/Explain.h"
+#include "compiler/choice/AmountText.h"
 #include "passes/algorithms/AssignRing.h"
 #include "passes/algorithms/AssignSlots.h"
 #include "runtime/model/ModelSpec.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/lower/Prices.h"
+#include "compiler/evaluate/Prices.h"
 
 #include <algorithm>
 #include <cmath>
