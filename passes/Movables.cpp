@@ -61,7 +61,7 @@ mlir::FailureOr<Movables> findMovables(ir::IterationOp iteration, const algorith
   Movables found;
   llvm::DenseMap<mlir::Operation *, uint32_t> indexOf;
   // Steps of each layer; the head's are those of part head.
-  llvm::DenseMap<int32_t, std::pair<uint32_t, uint32_t>> stepsOf;
+  algorithms::LayerSteps stepsOf;
   std::vector<int32_t> layerOf; // by moved buffer: what it moves with; of no layer: with the head, which reads it
   for (mlir::Operation &op : iteration.block()) {
     if (auto use = llvm::dyn_cast<ir::OnDeviceOp>(op)) {
@@ -89,7 +89,7 @@ mlir::FailureOr<Movables> findMovables(ir::IterationOp iteration, const algorith
     if (info.layer >= 0 && stepsOf.empty())
       found.layersBegin = index;
     if (info.layer >= 0 || info.part == ir::Part::Head) {
-      const auto [it, isNew] = stepsOf.try_emplace(info.layer, index, index);
+      const auto [it, isNew] = stepsOf.try_emplace(info.layer, std::pair(index, index));
       if (!isNew)
         it->second.second = index;
     }
@@ -122,24 +122,8 @@ mlir::FailureOr<Movables> findMovables(ir::IterationOp iteration, const algorith
       }))
     return iteration.emitError() << "has residual streams that leave the device, and no slots for them";
 
-  std::optional<uint32_t> weights; // the item of the layer's weights, which a tail may stand among
-  for (uint32_t i = 0; i < found.moved.size(); ++i) {
-    algorithms::Moved &buffer = found.moved[i];
-    const int32_t layer = layerOf[i];
-    const bool isWeight = buffer.kind == algorithms::MovableKind::Weight;
-    if (!isWeight || !weights || found.items[*weights].layer != layer) {
-      const auto steps = stepsOf.find(layer);
-      if (steps == stepsOf.end())
-        return found.uses[i].emitError() << "brings a part of a layer that computes nothing";
-      buffer.item = static_cast<uint32_t>(found.items.size());
-      found.items.push_back({layer, 0, steps->second.first, steps->second.second, buffer.kind});
-      if (isWeight)
-        weights = buffer.item;
-    } else {
-      buffer.item = *weights;
-    }
-    found.items[buffer.item].moved++;
-  }
+  if (const std::optional<size_t> wrong = algorithms::assignItems(layerOf, stepsOf, found))
+    return found.uses[*wrong].emitError() << "brings a part of a layer that computes nothing";
   if (const std::string wrong = algorithms::assignSlots(residency, found); !wrong.empty())
     return iteration.emitError() << wrong;
   return found;

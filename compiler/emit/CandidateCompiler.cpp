@@ -8,9 +8,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "compiler/evaluate/Interfere.h"
+#include "compiler/evaluate/PlanWrapAround.h"
 #include "compiler/lower/LowerModel.h"
 #include "compiler/lower/Mirrors.h"
-#include "compiler/lower/PlanWrapAround.h"
 #include "passes/algorithms/RotationOf.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/model/ModelSpec.h"
@@ -104,8 +104,10 @@ PipelineOptions CandidateCompiler::optionsOf(const Candidate &candidate, const W
     }
     return work;
   };
-  options.planCut = [this, residency = options.residency](ir::IterationOp iteration) {
-    return planWrapAround(iteration, bucketsOf(iteration), residency, prices_);
+  options.planCut = [this, &candidate, mirror = where.host->kv.mirror](ir::IterationOp iteration) {
+    const plan::IterationClass iterationClass = toPlan(iteration.getIterationClass());
+    const Homes homes{&candidate, &target_, iterationClass, iteration.getKvBlocks() == 0, mirror};
+    return planWrapAround(stepsOf(stepsRequest(iterationClass)), homes, bucketsOf(iteration), prices_);
   };
   const auto shown = [&candidate](const auto &show) {
     return [&candidate, &show](ir::IterationOp iteration, llvm::StringRef after) {

@@ -43,6 +43,27 @@ std::string layOutRing(uint64_t ringBytes, Movables &found) {
 
 } // namespace
 
+std::optional<size_t> assignItems(const std::vector<int32_t> &layerOf, const LayerSteps &stepsOf, Movables &movables) {
+  std::optional<uint32_t> weights; // the item of the layer's weights, which a tail may stand among
+  for (size_t i = 0; i < movables.moved.size(); ++i) {
+    Moved &of = movables.moved[i];
+    const bool isWeight = of.kind == MovableKind::Weight;
+    if (!isWeight || !weights || movables.items[*weights].layer != layerOf[i]) {
+      const auto steps = stepsOf.find(layerOf[i]);
+      if (steps == stepsOf.end())
+        return i;
+      of.item = static_cast<uint32_t>(movables.items.size());
+      movables.items.push_back({layerOf[i], 0, steps->second.first, steps->second.second, of.kind});
+      if (isWeight)
+        weights = of.item;
+    } else {
+      of.item = *weights;
+    }
+    movables.items[of.item].moved++;
+  }
+  return std::nullopt;
+}
+
 // Slots of the weights' items, then those of residual streams, then those of the caches' tails.
 std::string assignSlots(const Residency &residency, Movables &found) {
   std::vector<uint64_t> itemBytes(found.items.size(), 0);

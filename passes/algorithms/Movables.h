@@ -5,7 +5,10 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "passes/algorithms/AssignSlots.h"
@@ -53,6 +56,12 @@ struct Movables {
 
   uint32_t slotOf(const Moved &of) const { return slots.slotOf[of.item]; }
 };
+
+// Compute steps of each layer, and of the head (-1): the first and the last.
+using LayerSteps = std::map<int32_t, std::pair<uint32_t, uint32_t>>;
+// Puts what is moved into items: a layer's weights into one, all else each into its own. `layerOf`: by movable. None:
+// good; else which of them is of a layer that computes nothing.
+std::optional<size_t> assignItems(const std::vector<int32_t> &layerOf, const LayerSteps &stepsOf, Movables &movables);
 
 // Gives items their slots, as the residency says. What is wrong, where a ring is too small for one; else empty.
 std::string assignSlots(const Residency &residency, Movables &movables);

@@ -69,11 +69,11 @@ CompileRequest decode(double factor) {
   return r;
 }
 
-struct Choice {
+struct SelectNChoice {
   const plan::Placement *placement = nullptr;
   const plan::BucketChoice *bucket = nullptr;
 };
-Choice choiceOf(const plan::Plan &plan, plan::IterationClass iterationClass) {
+SelectNChoice choiceOf(const plan::Plan &plan, plan::IterationClass iterationClass) {
   for (const plan::BucketChoice &choice : plan.choices)
     if (const plan::Variant &v = plan.variants[choice.variant];
         plan.schedules[v.schedule].iterationClass == iterationClass)
@@ -85,7 +85,7 @@ std::pair<int32_t, int32_t> chosen(const absl::StatusOr<plan::Plan> &plan, plan:
   EXPECT_TRUE(plan.ok()) << plan.status();
   if (!plan.ok())
     return {};
-  const Choice choice = choiceOf(*plan, iterationClass);
+  const SelectNChoice choice = choiceOf(*plan, iterationClass);
   return {choice.placement->offloadedLayers, choice.placement->interval};
 }
 
@@ -134,7 +134,7 @@ TEST(SelectNPolicy, ChoosesAsTheClosedFormDoes) {
       const plan::IterationClass iterationClass = isDecode ? plan::IterationClass::Decode : plan::IterationClass::Mixed;
       const auto plan = compile(isDecode ? decode(factor) : prefill(factor));
       ASSERT_TRUE(plan.ok()) << plan.status();
-      const Choice choice = choiceOf(*plan, iterationClass);
+      const SelectNChoice choice = choiceOf(*plan, iterationClass);
       const plan::BucketChoice &b = *choice.bucket;
       const double rest = static_cast<double>(b.residentNs) - 32 * static_cast<double>(b.layerComputeNs);
       const cost::LayerTimes times{32, static_cast<double>(b.layerComputeNs), static_cast<double>(b.layerTransferNs),

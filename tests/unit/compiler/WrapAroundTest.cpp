@@ -2,7 +2,7 @@
 //
 // The cut is planned with a recurrence of its own; here its times are compared with what the simulator makes of the
 // finished schedule.
-#include "compiler/lower/PlanWrapAround.h"
+#include "compiler/evaluate/PlanWrapAround.h"
 
 #include <algorithm>
 
@@ -25,16 +25,19 @@ protected:
   // Compiles with `cut` and returns how many units could be carried.
   size_t compare(algorithms::Residency residency, const algorithms::Cut &cut) {
     mlir::OwningOpRef<mlir::ModuleOp> module = mlir::ModuleOp::create(mlir::UnknownLoc::get(&context_));
-    ir::IterationOp iteration = lowerModel(
-        *module, "decode",
-        {&*request_.model, &layout_, &target_, request_.hardware.kind, plan::IterationClass::Decode, shapes_[0]});
+    const StepsRequest steps{&*request_.model, &layout_, &target_, request_.hardware.kind, plan::IterationClass::Decode,
+                             shapes_[0]};
+    ir::IterationOp iteration = lowerModel(*module, "decode", steps);
     uint64_t planned = 0;
     size_t longest = 0;
     PipelineOptions options;
     residency.wrap.around = true;
     options.residency = residency;
-    options.planCut = [&](ir::IterationOp homes) -> absl::StatusOr<algorithms::Cut> {
-      const absl::StatusOr<WrapAround> wrap = wrapAroundOf(homes, shapes_, residency, prices_);
+    Choice choice;
+    choice.residency = residency;
+    options.planCut = [&](ir::IterationOp) -> absl::StatusOr<algorithms::Cut> {
+      const absl::StatusOr<WrapAround> wrap =
+          wrapAroundOf(stepsOf(steps), {&choice, &target_, plan::IterationClass::Decode}, shapes_, prices_);
       if (!wrap.ok())
         return wrap.status();
       longest = algorithms::longestPrefix(wrap->problem.units);

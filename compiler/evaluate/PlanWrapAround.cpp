@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/lower/PlanWrapAround.h"
+#include "compiler/evaluate/PlanWrapAround.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,8 +7,7 @@
 #include <set>
 #include <utility>
 
-#include "compiler/lower/LowerModel.h"
-#include "passes/Movables.h"
+#include "runtime/base/StatusMacros.h"
 
 namespace headrace::compiler {
 namespace {
@@ -25,7 +24,7 @@ uint64_t stretched(uint64_t ns, double by) {
 
 // How much longer copies to the device, and from it, take than each alone: as if the shorter of the two directions ran
 // beside the other from its first byte to its last.
-std::pair<double, double> slowedByEachOther(const passes::Movables &movables, Prices &prices) {
+std::pair<double, double> slowedByEachOther(const algorithms::Movables &movables, Prices &prices) {
   double in = 0, out = 0;
   for (const algorithms::Moved &moved : movables.moved) {
     if (!moved.made)
@@ -40,18 +39,17 @@ std::pair<double, double> slowedByEachOther(const passes::Movables &movables, Pr
 
 } // namespace
 
-absl::StatusOr<WrapAround> wrapAroundOf(ir::IterationOp iteration, const std::vector<cost::Bucket> &buckets,
-                                        const algorithms::Residency &residency, Prices &prices) {
-  mlir::FailureOr<passes::Movables> movables = passes::findMovables(iteration, residency);
-  if (failed(movables))
-    return absl::InternalError("planning the wrap-around: what is to be moved cannot be found");
-  const algorithms::RangeTimes times = algorithms::rangeTimes(*movables);
+absl::StatusOr<WrapAround> wrapAroundOf(const Steps &steps, const Homes &homes,
+                                        const std::vector<cost::Bucket> &buckets, Prices &prices) {
+  ASSIGN_OR_RETURN(movables, movablesOf(steps, homes));
+  const algorithms::RangeTimes times = algorithms::rangeTimes(movables);
+  const bool rotates = homes.choice->residency.rotates();
   WrapAround wrap;
   algorithms::CutProblem &problem = wrap.problem;
-  std::vector<int64_t> unitOf(movables->moved.size(), -1); // by movable
-  for (size_t i = 0; i < movables->moved.size(); ++i) {
-    const algorithms::Moved &moved = movables->moved[i];
-    if (!moved.mayBeCarried() || (moved.resizable() && residency.rotates()))
+  std::vector<int64_t> unitOf(movables.moved.size(), -1); // by movable
+  for (size_t i = 0; i < movables.moved.size(); ++i) {
+    const algorithms::Moved &moved = movables.moved[i];
+    if (!moved.mayBeCarried() || (moved.resizable() && rotates))
       continue; // goes on within the iteration, or rotates by itself: the cut is of all else
     unitOf[i] = static_cast<int64_t>(problem.units.size());
     problem.units.push_back(
@@ -60,13 +58,13 @@ absl::StatusOr<WrapAround> wrapAroundOf(ir::IterationOp iteration, const std::ve
       problem.units.back().writtenBackAfter = moved.firstUse; // which appends to it
   }
   const auto unit = [&](int64_t number) { return number < 0 ? -1 : unitOf[static_cast<size_t>(number)]; };
-  for (size_t i = 0; i < movables->moved.size(); ++i)
-    if (unitOf[i] >= 0 && movables->moved[i].writtenBack) {
+  for (size_t i = 0; i < movables.moved.size(); ++i)
+    if (unitOf[i] >= 0 && movables.moved[i].writtenBack) {
       algorithms::CutUnit &tail = problem.units[static_cast<size_t>(unitOf[i])];
       tail.heldBefore = unit(times.heldBefore[i]);
       tail.heldLast = unit(times.heldLast[i]);
     }
-  const auto [stretchIn, stretchOut] = slowedByEachOther(*movables, prices);
+  const auto [stretchIn, stretchOut] = slowedByEachOther(movables, prices);
   problem.copyNs = [&prices, stretch = stretchIn](uint64_t bytes) {
     return stretched(prices.copyNs(bytes, /*hostToDevice=*/true), stretch);
   };
@@ -75,17 +73,12 @@ absl::StatusOr<WrapAround> wrapAroundOf(ir::IterationOp iteration, const std::ve
   };
   problem.alignment = model::kAlign;
 
-  std::vector<std::optional<cost::OpSite>> sites;
-  std::vector<bool> direct;
-  for (mlir::Operation *step : movables->ops) {
-    sites.push_back(opSite(step));
-    direct.push_back(llvm::cast<ir::StepInterface>(step).stepInfo().direct);
-  }
+  const std::vector<bool> direct = directSteps(steps, homes);
   std::vector<std::vector<uint64_t>> &durations = wrap.durations;
   for (const cost::Bucket &bucket : buckets) {
     std::vector<uint64_t> &ns = durations.emplace_back();
-    for (size_t i = 0; i < sites.size(); ++i)
-      ns.push_back(prices.computeNs(sites[i], bucket, direct[i]));
+    for (size_t i = 0; i < steps.steps.size(); ++i)
+      ns.push_back(prices.computeNs(steps.steps[i].site(), bucket, direct[i]));
   }
   const auto total = [](const std::vector<uint64_t> &ns) { return std::accumulate(ns.begin(), ns.end(), uint64_t{0}); };
   std::stable_sort(durations.begin(), durations.end(),
@@ -107,14 +100,12 @@ absl::StatusOr<WrapAround> wrapAroundOf(ir::IterationOp iteration, const std::ve
   return wrap;
 }
 
-absl::StatusOr<algorithms::Cut> planWrapAround(ir::IterationOp iteration, const std::vector<cost::Bucket> &buckets,
-                                               const algorithms::Residency &residency, Prices &prices) {
-  const absl::StatusOr<WrapAround> wrap = wrapAroundOf(iteration, buckets, residency, prices);
-  if (!wrap.ok())
-    return wrap.status();
-  if (wrap->problem.units.empty())
+absl::StatusOr<algorithms::Cut> planWrapAround(const Steps &steps, const Homes &homes,
+                                               const std::vector<cost::Bucket> &buckets, Prices &prices) {
+  ASSIGN_OR_RETURN(wrap, wrapAroundOf(steps, homes, buckets, prices));
+  if (wrap.problem.units.empty())
     return algorithms::Cut();
-  return algorithms::planCut(wrap->problem);
+  return algorithms::planCut(wrap.problem);
 }
 
 } // namespace headrace::compiler

@@ -6,9 +6,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "compiler/evaluate/MovedBuffers.h"
 #include "compiler/evaluate/Prices.h"
-#include "ir/Headrace.h"
-#include "passes/Movables.h"
 #include "passes/algorithms/PlanCut.h"
 
 namespace headrace::compiler {
@@ -21,11 +20,10 @@ struct WrapAround {
   std::vector<std::vector<uint64_t>> durations; // of all buckets, by time ascending; the problem weighs some of them
 };
 
-// `iteration` is in the homes phase; `buckets` are those that its schedule will be used for; `residency` as
-// InsertMovement is given it, but for the cut. The prices must outlive the problem.
-absl::StatusOr<WrapAround> wrapAroundOf(ir::IterationOp iteration, const std::vector<cost::Bucket> &buckets,
-                                        const algorithms::Residency &residency, Prices &prices);
-absl::StatusOr<algorithms::Cut> planWrapAround(ir::IterationOp iteration, const std::vector<cost::Bucket> &buckets,
-                                               const algorithms::Residency &residency, Prices &prices);
+// `buckets` are those that the iteration's schedule will be used for. The prices must outlive the problem.
+absl::StatusOr<WrapAround> wrapAroundOf(const Steps &steps, const Homes &homes,
+                                        const std::vector<cost::Bucket> &buckets, Prices &prices);
+absl::StatusOr<algorithms::Cut> planWrapAround(const Steps &steps, const Homes &homes,
+                                               const std::vector<cost::Bucket> &buckets, Prices &prices);
 
 } // namespace headrace::compiler
