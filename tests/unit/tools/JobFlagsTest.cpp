@@ -468,8 +468,7 @@ TEST_F(JobFlags, WhatDiffersIsSpelledAsFlagsThatGiveItAgain) {
 
 TEST_F(JobFlags, IntervalAndLayersTogetherAreRefused) {
   input.flags = {{"--interval", "2"}, {"--offload-layers", "2"}};
-  EXPECT_THAT(refusal(),
-              HasSubstr("command line: --offload-layers = 2: expected not to stand beside --interval = 2"));
+  EXPECT_THAT(refusal(), HasSubstr("command line: --offload-layers = 2: expected not to stand beside --interval = 2"));
 }
 
 TEST_F(JobFlags, ShapeFlagsBesideAFolderAreRefused) {
