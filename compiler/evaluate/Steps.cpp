@@ -200,7 +200,7 @@ private:
 
     normed = norm(layer, Part::Mlp, false, x_[miniBatch_], layout_.layerUnit(layer, UnitRole::Up), UnitRole::Up);
     BufferIndex up = layerLinear(layer, Part::Mlp, normed, UnitRole::Up, spec_.upRows(), spec_.hidden);
-    made_.steps.back().epilogue = epilogue();
+    made_.steps.back().epilogue = plan::epilogueOf(spec_.activation);
     if (spec_.gated()) {
       const BufferIndex activated = tokenRows(spec_.intermediate);
       Step &activate = step(layer, Part::Mlp, Op::Activate, UnitRole::Up);
@@ -231,20 +231,6 @@ private:
     recompute.act = own().act[static_cast<size_t>(layer)];
     recompute.y = y;
     return y;
-  }
-
-  kernels::Epilogue epilogue() const {
-    switch (spec_.activation) {
-    case model::Activation::Relu:
-      return kernels::Epilogue::Relu;
-    case model::Activation::Gelu:
-      return kernels::Epilogue::Gelu;
-    case model::Activation::GeluTanh:
-      return kernels::Epilogue::GeluTanh;
-    case model::Activation::SiluGate:
-      break; // a step of its own
-    }
-    return kernels::Epilogue::None;
   }
 
   void gather() {

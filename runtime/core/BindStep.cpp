@@ -306,18 +306,7 @@ private:
   }
 
   kernels::Epilogue epilogueOf(UnitRole role) const {
-    if (role == UnitRole::Up)
-      switch (spec_.activation) {
-      case model::Activation::Relu:
-        return kernels::Epilogue::Relu;
-      case model::Activation::Gelu:
-        return kernels::Epilogue::Gelu;
-      case model::Activation::GeluTanh:
-        return kernels::Epilogue::GeluTanh;
-      case model::Activation::SiluGate:
-        break;
-      }
-    return kernels::Epilogue::None;
+    return role == UnitRole::Up ? plan::epilogueOf(spec_.activation) : kernels::Epilogue::None;
   }
 
   uint64_t qkvBytes() const { return product({variant_.newTokens, spec_.qkvRows(), activationBytes()}); }

@@ -4,10 +4,11 @@
 // together here, and turned into each other here and nowhere else.
 #pragma once
 
-#include "kernels/Types.h"
+#include "kernels/Kernels.h"
 #include "runtime/base/DType.h"
 #include "runtime/base/EnumCount.h"
 #include "runtime/job/Hardware.h"
+#include "runtime/model/ModelSpec.h"
 #include "runtime/model/WeightLayout.h"
 #include "runtime/plan/Plan.h"
 
@@ -21,6 +22,20 @@ static_assert(model::mirrors<model::DeviceKind, kernels::Backend>());
 constexpr kernels::Elem elemOf(model::DType dtype) { return static_cast<kernels::Elem>(dtype); }
 constexpr kernels::Order orderOf(model::MatrixOrder order) { return static_cast<kernels::Order>(order); }
 constexpr model::MatrixOrder orderOf(kernels::Order order) { return static_cast<model::MatrixOrder>(order); }
+// Of the up projection; a gate is an op of its own.
+constexpr kernels::Epilogue epilogueOf(model::Activation activation) {
+  switch (activation) {
+  case model::Activation::Relu:
+    return kernels::Epilogue::Relu;
+  case model::Activation::Gelu:
+    return kernels::Epilogue::Gelu;
+  case model::Activation::GeluTanh:
+    return kernels::Epilogue::GeluTanh;
+  case model::Activation::SiluGate:
+    break;
+  }
+  return kernels::Epilogue::None;
+}
 constexpr kernels::Backend backendOf(model::DeviceKind kind) { return static_cast<kernels::Backend>(kind); }
 
 } // namespace headrace::plan
