@@ -120,8 +120,7 @@ TEST_F(StandInDevice, DeviceMemoryIsTakenBeforeHostMemory) {
 TEST_F(StandInDevice, HostMemoryFarFromTheGpuIsSaid) {
   alignas(4096) static std::byte page[4096];
   page[0] = std::byte{1};
-  if (!bytesElsewhere(page, sizeof page, 0))
-    GTEST_SKIP() << "the system does not say where pages lie";
+  const bool known = bytesElsewhere(page, sizeof page, 0).has_value(); // where the system does not say, nothing is said
   std::vector<std::string> said;
   uint64_t pinned = 0;
   stand_in::show({{.numaNode = 512}}); // which no machine has
@@ -131,8 +130,10 @@ TEST_F(StandInDevice, HostMemoryFarFromTheGpuIsSaid) {
   ASSERT_TRUE(device.ok()) << device.status();
   ASSERT_TRUE((*device)->open(plan_, {}).ok());
   EXPECT_GE(pinned, plan_.hostBytes);
-  ASSERT_EQ(said.size(), 1u);
-  EXPECT_THAT(said[0], testing::HasSubstr("bytes are not on NUMA node 512, which is the GPU's"));
+  ASSERT_EQ(said.size(), known ? 1u : 0u);
+  if (known) {
+    EXPECT_THAT(said[0], testing::HasSubstr("bytes are not on NUMA node 512, which is the GPU's"));
+  }
 }
 
 TEST_F(StandInDevice, EdgesThatAreNoFullDependenciesAreRefused) {
