@@ -40,6 +40,7 @@ public:
   ir::StepInterface step(size_t index) const { return steps_[index]; }
   size_t lane(size_t index) const { return lanes_[index]; }
   const Clock &clock(size_t index) const { return clocks_[index]; }
+  llvm::ArrayRef<Clock> clocks() const { return clocks_; }
   int32_t indexOf(mlir::Operation *step) const { return indexOf_.lookup(step); }
 
 private:

@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// lanes -> offsets, for all iterations of a placement at once. Decides nothing itself: collects sizes and lives, asks
-// algorithms::layOutArena, and writes the addresses down.
-//
-// Lives are counted in compute steps: transients are made and read by these. What a slot holds is there from the first
-// step during which its copy may run, as the order of lanes and waits says, to the last that reads it.
+// lanes -> offsets, for all iterations of a placement at once. Decides nothing itself: collects sizes, asks
+// algorithms::livesOf and layOutArena, and writes the addresses down.
 #include <algorithm>
 #include <array>
 
 #include "passes/Passes.h"
 #include "passes/PhaseRules.h"
+#include "passes/ProgramOf.h"
 #include "passes/algorithms/LayOutArena.h"
-#include "llvm/ADT/DenseMap.h"
+#include "llvm/ADT/STLExtras.h"
 #include "llvm/Support/MathExtras.h"
 
 namespace headrace::passes {
@@ -52,90 +50,18 @@ struct Persistent {
   }
 };
 
-// The transients of an iteration and what its slots hold, with their lives, and where each transient's address goes.
-class Lives {
-public:
-  algorithms::ArenaIteration arena;
-  std::vector<ir::Address *> addresses; // by transient
-
-  Lives(ir::IterationOp iteration, const StepOrder &order) : order_(order), ranges_(iteration) {
-    for (mlir::Operation &op : iteration.block()) {
-      if (auto slot = llvm::dyn_cast<ir::SlotOp>(op)) {
-        slots_.try_emplace(&op, slots_.size());
-      } else if (auto carry = llvm::dyn_cast<ir::CarryOp>(op)) {
-        hold(carry.getResult(), carry.getSlot().getDefiningOp(), static_cast<uint64_t>(carry.getSlotOffset()), 0);
-      } else if (auto claim = llvm::dyn_cast<ir::ClaimOp>(op)) { // for the next compute step
-        hold(claim.getResult(), claim.getSlot().getDefiningOp(), static_cast<uint64_t>(claim.getSlotOffset()), now_);
-      } else if (auto prefetch = llvm::dyn_cast<ir::PrefetchOp>(op)) {
-        hold(prefetch.getResult(), prefetch.slot(), prefetch.offsetInSlot(), firstStepOf(prefetch));
-      } else if (auto carryOut = llvm::dyn_cast<ir::CarryOutOp>(op)) {
-        use(carryOut.getBuffer(), algorithms::kToTheEnd);
-      } else if (auto evict = llvm::dyn_cast<ir::EvictOp>(op)) {
-        use(evict.getBuffer(), algorithms::kToTheEnd); // read by another lane: free when the iteration has ended
-      } else if (auto step = llvm::dyn_cast<ir::StepInterface>(op)) {
-        compute(step);
-      }
+// Where the addresses of an iteration's transients are kept, in the order of algorithms::livesOf.
+std::vector<ir::Address *> transientsOf(ir::IterationOp iteration) {
+  std::vector<ir::Address *> addresses;
+  for (mlir::Operation &op : iteration.block())
+    if (auto step = llvm::dyn_cast<ir::StepInterface>(op)) {
+      if (ir::Address *address = step.resultAddress())
+        addresses.push_back(address);
+      if (ir::Workspace *workspace = step.workspace(); workspace && workspace->bytes)
+        addresses.push_back(&workspace->address);
     }
-    for (const Held &h : held_)
-      arena.slotUses.push_back({h.slot, h.offset, alignUp(h.end - h.offset), h.first, h.last});
-  }
-
-private:
-  struct Held {
-    uint32_t slot;
-    uint64_t offset, end; // in the slot
-    int64_t first, last;
-  };
-
-  // The first compute step that may run while a copy does: the one behind the last that has ended when it starts.
-  int64_t firstStepOf(ir::PrefetchOp prefetch) const {
-    const int32_t ended =
-        order_.clock(static_cast<size_t>(order_.indexOf(prefetch)))[static_cast<size_t>(ir::Lane::Compute)];
-    return ended < 0 ? 0 : number_[static_cast<size_t>(ended)] + 1;
-  }
-
-  void hold(mlir::Value value, mlir::Operation *slot, uint64_t offset, int64_t first) {
-    const uint64_t end = offset + ir::bufferType(value).getHeld();
-    const auto [it, fresh] = heldBy_.try_emplace(ranges_.rangeOf(value), held_.size());
-    if (fresh)
-      held_.push_back({slots_.lookup(slot), offset, end, first, first});
-    else
-      held_[it->second].end = std::max(held_[it->second].end, end); // a part that grows
-  }
-
-  void use(mlir::Value value, int64_t step) {
-    const mlir::Value range = ranges_.rangeOf(value);
-    if (const auto it = transients_.find(range); it != transients_.end())
-      arena.transients[it->second].last = std::max(arena.transients[it->second].last, step);
-    else if (const auto held = heldBy_.find(range); held != heldBy_.end())
-      held_[held->second].last = std::max(held_[held->second].last, step);
-  }
-
-  void compute(ir::StepInterface step) {
-    for (mlir::Value operand : step->getOperands())
-      use(operand, now_);
-    if (ir::Address *address = step.resultAddress()) {
-      transients_[step->getResult(0)] = addresses.size();
-      add(ir::bufferType(step->getResult(0)).getBytes(), address);
-    }
-    if (ir::Workspace *workspace = step.workspace(); workspace && workspace->bytes)
-      add(workspace->bytes, &workspace->address);
-    number_.resize(static_cast<size_t>(order_.indexOf(step)) + 1);
-    number_.back() = now_++;
-  }
-  void add(uint64_t bytes, ir::Address *address) {
-    arena.transients.push_back({alignUp(bytes), now_, now_});
-    addresses.push_back(address);
-  }
-
-  const StepOrder &order_;
-  const ir::Ranges ranges_;
-  int64_t now_ = 0;             // compute steps so far
-  std::vector<int64_t> number_; // compute steps by StepOrder's index
-  llvm::DenseMap<mlir::Operation *, uint32_t> slots_;
-  llvm::DenseMap<mlir::Value, size_t> transients_, heldBy_; // by range: index into arena.transients, into held_
-  std::vector<Held> held_;
-};
+  return addresses;
+}
 
 // The iterations of a placement agree on what persists; one that brings no tails of caches lacks their slots, the last.
 mlir::LogicalResult checkSame(ir::IterationOp first, const Persistent &a, ir::IterationOp other, const Persistent &b) {
@@ -207,14 +133,13 @@ struct PlaceBuffers : impl::PlaceBuffersBase<PlaceBuffers> {
       for (ir::PersistentInterface p : region)
         count(p.sizeInBytes());
 
-    std::vector<Lives> lives;
     std::vector<algorithms::ArenaIteration> arenas;
     for (ir::IterationOp iteration : iterations) {
       const mlir::FailureOr<StepOrder> order = StepOrder::derive(iteration);
-      if (failed(order))
+      const mlir::FailureOr<ProgramOf> program = programOf(iteration);
+      if (failed(order) || failed(program))
         return mlir::failure();
-      lives.emplace_back(iteration, *order);
-      arenas.push_back(lives.back().arena);
+      arenas.push_back(algorithms::livesOf(*program, order->clocks()));
       for (const algorithms::LiveRange &life : arenas.back().transients)
         count(life.bytes);
     }
@@ -245,9 +170,9 @@ struct PlaceBuffers : impl::PlaceBuffersBase<PlaceBuffers> {
       write(p.kv, layout.below.data() + p.io.size() + p.act.size());
       write(p.slots, layout.slots.data());
       write(p.resident, layout.persistent.data());
-      for (size_t t = 0; t < lives[i].addresses.size(); ++t)
-        lives[i].addresses[t]->value = static_cast<int64_t>(layout.transients[i][t]);
       ir::IterationOp iteration = iterations[i];
+      for (const auto &[transient, address] : llvm::zip_equal(transientsOf(iteration), layout.transients[i]))
+        transient->value = static_cast<int64_t>(address);
       iteration.setArenaBytes(static_cast<int64_t>(layout.top));
       iteration.setPhase(ir::Phase::Offsets);
     }
