@@ -181,49 +181,30 @@ struct InsertMovement : impl::InsertMovementBase<InsertMovement> {
     const mlir::FailureOr<Movables> movables = findMovables(iteration, residency);
     if (failed(movables))
       return mlir::failure();
-    const mlir::FailureOr<algorithms::MovementPlan> plan = planOf(iteration, *movables);
-    if (failed(plan))
-      return mlir::failure();
-    if (!plan->error.empty())
-      return iteration.emitError() << plan->error;
-    Writer(iteration, *movables, *plan).run();
+    const algorithms::Residency &of = residency;
+    if (phase >= 0) {
+      if (!of.rotates())
+        return iteration.emitError() << "has no places that rotate: the residency names none (kv-places)";
+      const auto tails = llvm::count_if(
+          movables->items, [](const algorithms::MovedItem &i) { return i.kind == algorithms::MovableKind::Kv; });
+      iteration.setCyclePhase(phase);
+      iteration.setPeriod(static_cast<int64_t>(algorithms::rotationPeriodOf(of, tails).value_or(1)));
+    }
+    const ir::IterationClass iterationClass = iteration.getIterationClass();
+    const algorithms::MovementPlan plan =
+        algorithms::planIteration(*movables, of,
+                                  {.cut = iterationClass == ir::IterationClass::Decode  ? of.wrap.decode
+                                          : iterationClass == ir::IterationClass::Mixed ? of.wrap.mixed
+                                                                                        : std::nullopt,
+                                   .back = writeBackOf(of, iterationClass),
+                                   .bringsTails = iteration.getKvBlocks() == 0,
+                                   .phase = static_cast<uint64_t>(iteration.getCyclePhase()),
+                                   .period = static_cast<uint64_t>(iteration.getPeriod())});
+    if (!plan.error.empty())
+      return iteration.emitError() << plan.error;
+    Writer(iteration, *movables, plan).run();
     iteration.setPhase(ir::Phase::Movement);
     return mlir::success();
-  }
-
-  mlir::FailureOr<algorithms::MovementPlan> planOf(ir::IterationOp iteration, const Movables &movables) {
-    const algorithms::Residency &of = residency;
-    const algorithms::WriteBack back = writeBackOf(of, iteration.getIterationClass());
-    const std::optional<algorithms::Cut> cut =
-        iteration.getIterationClass() == ir::IterationClass::Decode  ? of.wrap.decode
-        : iteration.getIterationClass() == ir::IterationClass::Mixed ? of.wrap.mixed
-                                                                     : std::nullopt;
-    if (phase >= 0 && !of.rotates())
-      return iteration.emitError() << "has no places that rotate: the residency names none (kv-places)";
-    if (!of.rotates() || iteration.getKvBlocks() != 0) // then no tail is brought
-      return algorithms::planMovement(movables, of, algorithms::carriedOnEntry(of, movables, cut), back);
-    const auto tails = std::count_if(movables.items.begin(), movables.items.end(), [](const algorithms::MovedItem &i) {
-      return i.kind == algorithms::MovableKind::Kv;
-    });
-    if (tails <= of.kv().places())
-      return iteration.emitError() << "needs fewer places than the " << tails
-                                   << " tails of caches that rotate through them, got " << of.kv().places()
-                                   << ": nothing would move";
-    const std::optional<algorithms::Rotation> rotation = algorithms::rotationOf(of, tails);
-    if (!rotation)
-      return iteration.emitError() << "has no cycle: " << tails << " tails that are swapped through "
-                                   << of.kv().places() << " places do not come back to where they were";
-    if (phase >= 0) {
-      iteration.setCyclePhase(phase);
-      iteration.setPeriod(static_cast<int64_t>(rotation->period()));
-    }
-    if (static_cast<uint64_t>(iteration.getPeriod()) != rotation->period() ||
-        iteration.getCyclePhase() >= iteration.getPeriod())
-      return iteration.emitError() << "is number " << iteration.getCyclePhase() << " of " << iteration.getPeriod()
-                                   << ", but " << tails << " tails in " << of.kv().places()
-                                   << " places take a cycle of " << rotation->period();
-    return algorithms::planRotation(movables, *rotation, static_cast<uint64_t>(iteration.getCyclePhase()),
-                                    cut.value_or(algorithms::Cut()), back);
   }
 };
 

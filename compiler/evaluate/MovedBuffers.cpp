@@ -14,29 +14,12 @@ using algorithms::MovableKind;
 using algorithms::WriteBack;
 using kernels::Op;
 
-// Blocks of a cache: so many in the placement, of which those from `resident` on are away.
-struct CacheBlocks {
-  int64_t here = 0, resident = 0;
-  bool tail() const { return resident < here; }
-};
-CacheBlocks blocksOf(const Homes &homes) {
-  const int64_t here = homes.choice->kvBlocks > 0 ? homes.choice->kvBlocks : homes.target->kvBlocks;
-  return {here, homes.choice->residency.firstKvBlockAway().value_or(here)};
-}
-
-WriteBack writeBackOf(const Homes &homes) {
-  const algorithms::Pool &kv = homes.choice->residency.kv();
-  const std::optional<WriteBack> &back =
-      homes.iterationClass == plan::IterationClass::Decode ? kv.decodeBack : kv.mixedBack;
-  return back.value_or(WriteBack::Mirror);
-}
-
 class Finder {
 public:
   Finder(const Steps &steps, const Homes &homes)
-      : steps_(steps), homes_(homes), residency_(homes.choice->residency), blocks_(blocksOf(homes)) {}
+      : steps_(steps), homes_(homes), residency_(homes.choice->residency), blocks_(cacheBlocksOf(homes)) {}
 
-  absl::StatusOr<algorithms::Movables> run() {
+  absl::StatusOr<MovedBuffers> run() {
     for (const Step &step : steps_.steps)
       visit(step);
     std::vector<size_t> latest(steps_.own.size(), kNone); // residual streams, by mini-batch
@@ -88,6 +71,7 @@ private:
     if (moved == kNone) {
       moved = found_.moved.size();
       found_.moved.push_back(begin(steps_.buffer(buffer), step));
+      found_.buffers.push_back(buffer);
     }
     return moved;
   }
@@ -142,7 +126,7 @@ private:
   const Homes &homes_;
   const algorithms::Residency &residency_;
   const CacheBlocks blocks_;
-  algorithms::Movables found_;
+  MovedBuffers found_;
   algorithms::LayerSteps stepsOf_;
   bool inLayers_ = false;
   std::vector<size_t> movedOf_;  // by buffer
@@ -151,13 +135,23 @@ private:
 
 } // namespace
 
-absl::StatusOr<algorithms::Movables> movablesOf(const Steps &steps, const Homes &homes) {
-  return Finder(steps, homes).run();
+CacheBlocks cacheBlocksOf(const Homes &homes) {
+  const int64_t here = homes.choice->kvBlocks > 0 ? homes.choice->kvBlocks : homes.target->kvBlocks;
+  return {here, homes.choice->residency.firstKvBlockAway().value_or(here)};
 }
+
+WriteBack writeBackOf(const Homes &homes) {
+  const algorithms::Pool &kv = homes.choice->residency.kv();
+  const std::optional<WriteBack> &back =
+      homes.iterationClass == plan::IterationClass::Decode ? kv.decodeBack : kv.mixedBack;
+  return back.value_or(WriteBack::Mirror);
+}
+
+absl::StatusOr<MovedBuffers> movablesOf(const Steps &steps, const Homes &homes) { return Finder(steps, homes).run(); }
 
 std::vector<bool> directSteps(const Steps &steps, const Homes &homes) {
   const algorithms::Residency &residency = homes.choice->residency;
-  const CacheBlocks blocks = blocksOf(homes);
+  const CacheBlocks blocks = cacheBlocksOf(homes);
   const bool mirrored = homes.mirroredFrom && *homes.mirroredFrom < blocks.resident;
   const bool appends = mirrored || (blocks.tail() && homes.bringsTails && writeBackOf(homes) == WriteBack::Mirror);
   std::vector<bool> direct;

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <numeric>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "runtime/base/StatusMacros.h"
@@ -106,6 +107,26 @@ absl::StatusOr<algorithms::Cut> planWrapAround(const Steps &steps, const Homes &
   if (wrap.problem.units.empty())
     return algorithms::Cut();
   return algorithms::planCut(wrap.problem);
+}
+
+absl::Status decideCut(plan::IterationClass iterationClass, bool brings,
+                       const std::function<absl::StatusOr<algorithms::Cut>()> &planned,
+                       algorithms::Residency &residency) {
+  algorithms::Wrap &wrap = residency.wrap;
+  const bool decode = iterationClass == plan::IterationClass::Decode;
+  std::optional<algorithms::Cut> &cut = decode ? wrap.decode : wrap.mixed;
+  if (!wrap.around || !brings)
+    return absl::OkStatus();
+  if (!cut) {
+    ASSIGN_OR_RETURN(found, planned());
+    cut = found;
+  }
+  if (residency.rotates()) // what follows in a cycle may be of either class
+    wrap.decode = wrap.mixed = cut;
+  if (!decode && wrap.oneCut && wrap.decode &&
+      std::tie(cut->units, cut->bytes) < std::tie(wrap.decode->units, wrap.decode->bytes))
+    cut = wrap.decode;
+  return absl::OkStatus();
 }
 
 } // namespace headrace::compiler

@@ -3,6 +3,7 @@
 // The cut of wrap-around for one iteration: durations and copies put together for algorithms::planCut.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -25,5 +26,11 @@ absl::StatusOr<WrapAround> wrapAroundOf(const Steps &steps, const Homes &homes,
                                         const std::vector<cost::Bucket> &buckets, Prices &prices);
 absl::StatusOr<algorithms::Cut> planWrapAround(const Steps &steps, const Homes &homes,
                                                const std::vector<cost::Bucket> &buckets, Prices &prices);
+
+// The residency of an iteration of a class with its cut decided, for those that follow as well; `planned`: by
+// planWrapAround, where the residency leaves it open. `brings`: something is brought.
+absl::Status decideCut(plan::IterationClass iterationClass, bool brings,
+                       const std::function<absl::StatusOr<algorithms::Cut>()> &planned,
+                       algorithms::Residency &residency);
 
 } // namespace headrace::compiler

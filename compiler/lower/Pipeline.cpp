@@ -2,9 +2,10 @@
 #include "compiler/lower/Pipeline.h"
 
 #include <memory>
-#include <tuple>
 
 #include "absl/strings/str_cat.h"
+#include "compiler/evaluate/PlanWrapAround.h"
+#include "compiler/lower/Mirrors.h"
 #include "mlir/IR/Diagnostics.h"
 #include "mlir/Pass/PassInstrumentation.h"
 #include "mlir/Pass/PassManager.h"
@@ -63,26 +64,6 @@ private:
 
 std::unique_ptr<mlir::Pass> verify(ir::Phase phase) { return passes::createVerifyPhase({stringifyPhase(phase).str()}); }
 
-// The residency with the cut of this iteration's class decided. Where the circle is cut needs the durations of the
-// iteration's steps, which the IR does not hold.
-absl::Status decideCut(ir::IterationOp iteration, const PipelineOptions &options, algorithms::Residency &residency) {
-  algorithms::Wrap &wrap = residency.wrap;
-  const bool decode = iteration.getIterationClass() == ir::IterationClass::Decode;
-  std::optional<algorithms::Cut> &cut = decode ? wrap.decode : wrap.mixed;
-  if (!wrap.around || iteration.block().getOps<ir::OnDeviceOp>().empty())
-    return absl::OkStatus(); // nothing is brought
-  if (!cut) {
-    ASSIGN_OR_RETURN(planned, options.planCut(iteration));
-    cut = planned;
-  }
-  if (residency.rotates()) // what follows in a cycle may be of either class
-    wrap.decode = wrap.mixed = cut;
-  if (!decode && wrap.oneCut && wrap.decode &&
-      std::tie(cut->units, cut->bytes) < std::tie(wrap.decode->units, wrap.decode->bytes))
-    cut = wrap.decode;
-  return absl::OkStatus();
-}
-
 passes::PriceDirectOptions directAmounts(ir::IterationOp iteration, const PipelineOptions &options) {
   passes::PriceDirectOptions amounts;
   for (mlir::Operation &op : iteration.block())
@@ -124,7 +105,10 @@ absl::Status schedule(ir::IterationOp iteration, const PipelineOptions &options,
 
   // movement: how they get to the device and when they give their range up. Only waits in program order are inserted:
   // right one step after another, whatever lanes there will be.
-  RETURN_IF_ERROR(decideCut(iteration, options, residency));
+  // Where the circle is cut needs the durations of the iteration's steps, which the IR does not hold.
+  RETURN_IF_ERROR(decideCut(
+      toPlan(iteration.getIterationClass()), !iteration.block().getOps<ir::OnDeviceOp>().empty(),
+      [&] { return options.planCut(iteration); }, residency));
   RETURN_IF_ERROR(
       runner.run(iteration, "movement", passes::createInsertMovement({residency}), verify(ir::Phase::Movement)));
   close(ir::Phase::Movement);

@@ -5,7 +5,10 @@
 #include <iterator>
 #include <limits>
 #include <map>
+#include <sstream>
 #include <utility>
+
+#include "passes/algorithms/RotationOf.h"
 
 namespace headrace::algorithms {
 namespace {
@@ -258,6 +261,32 @@ Cut carriedOnEntry(const Residency &residency, const Movables &movables, const s
   for (size_t item = 0; item < movables.items.size() && item < static_cast<size_t>(residency.start.items); ++item)
     first.units += movables.items[item].moved;
   return first;
+}
+
+MovementPlan planIteration(const Movables &movables, const Residency &residency, const PlannedIteration &iteration) {
+  if (!residency.rotates() || !iteration.bringsTails)
+    return planMovement(movables, residency, carriedOnEntry(residency, movables, iteration.cut), iteration.back);
+  const auto refused = [](const auto &...parts) {
+    MovementPlan plan;
+    std::ostringstream text;
+    (text << ... << parts);
+    plan.error = text.str();
+    return plan;
+  };
+  const auto tails = std::count_if(movables.items.begin(), movables.items.end(),
+                                   [](const MovedItem &item) { return item.kind == MovableKind::Kv; });
+  const int64_t places = residency.kv().places();
+  if (tails <= places)
+    return refused("needs fewer places than the ", tails, " tails of caches that rotate through them, got ", places,
+                   ": nothing would move");
+  const std::optional<Rotation> rotation = rotationOf(residency, tails);
+  if (!rotation)
+    return refused("has no cycle: ", tails, " tails that are swapped through ", places,
+                   " places do not come back to where they were");
+  if (iteration.period != rotation->period() || iteration.phase >= iteration.period)
+    return refused("is number ", iteration.phase, " of ", iteration.period, ", but ", tails, " tails in ", places,
+                   " places take a cycle of ", rotation->period());
+  return planRotation(movables, *rotation, iteration.phase, iteration.cut.value_or(Cut()), iteration.back);
 }
 
 } // namespace headrace::algorithms

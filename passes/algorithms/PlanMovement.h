@@ -86,7 +86,7 @@ struct MovementPlan {
   std::vector<CarriedOut> out;
   std::vector<int64_t> awaitedBefore; // by movable: the compute step that waits for what was brought; -1: none
   uint32_t holdings = 0;
-  std::string error; // "'name' is used before its range is free"; else empty
+  std::string error; // "'name' is used before its range is free", what of a cycle does not fit; else empty
 };
 
 // `carried`: what is there on entry, whole movables and bytes of the one after them; `back`: how tails get home.
@@ -94,6 +94,14 @@ MovementPlan planMovement(const Movables &movables, const Residency &residency, 
 // Of phase `phase` of a cycle; `carried`: of weights.
 MovementPlan planRotation(const Movables &movables, const Rotation &rotation, uint64_t phase, const Cut &carried,
                           WriteBack back);
+// Which of these an iteration has, and what is there on entry.
+struct PlannedIteration {
+  std::optional<Cut> cut; // of its class, where that is decided
+  WriteBack back = WriteBack::Mirror;
+  bool bringsTails = true;
+  uint64_t phase = 0, period = 1; // of the cycle that places which rotate take
+};
+MovementPlan planIteration(const Movables &movables, const Residency &residency, const PlannedIteration &iteration);
 // What is there on entry by the start alone, or by the cut that is stated.
 Cut carriedOnEntry(const Residency &residency, const Movables &movables, const std::optional<Cut> &cut);
 

@@ -5,9 +5,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "compiler/evaluate/IterationProgram.h"
 #include "compiler/lower/LowerModel.h"
 #include "compiler/lower/Pipeline.h"
 #include "passes/Movables.h"
+#include "passes/ProgramOf.h"
 #include "runtime/model/ModelSpec.h"
 #include "tests/unit/compiler/Requests.h"
 #include "gmock/gmock.h"
@@ -15,6 +17,27 @@
 
 namespace headrace::compiler {
 namespace {
+
+// Of an iteration with its movement.
+std::string textOf(const algorithms::Program &program) {
+  std::vector<std::string> lines;
+  for (const algorithms::Program::Op &op : program.ops) {
+    std::string line =
+        absl::StrCat("kind ", static_cast<int>(op.kind), " on ", static_cast<int>(op.lane),
+                     op.hasEvent ? "" : ", no event", op.keeps ? ", keeps" : "", " of ", op.of, ", ", op.from, " for ",
+                     op.bytes, ", scratch ", op.workspaceBytes, ", uses ", absl::StrJoin(program.usesOf(op), " "));
+    for (uint32_t made = op.firstMade; made < op.endMade; ++made) {
+      const algorithms::Program::Version &of = program.versions[made];
+      absl::StrAppend(&line, "; makes ", made, " of ", of.made, " after ", of.after, " holding ", of.held);
+      if (of.range < 0)
+        continue;
+      const algorithms::Program::Range &in = program.ranges[static_cast<size_t>(of.range)];
+      absl::StrAppend(&line, " in slot ", in.slot, " at ", in.offset, " for ", in.bytes, in.claimed ? " claimed" : "");
+    }
+    lines.push_back(line);
+  }
+  return absl::StrJoin(lines, "\n");
+}
 
 // All that is plain of it but names.
 std::string textOf(const algorithms::Movables &movables) {
@@ -32,9 +55,9 @@ std::string textOf(const algorithms::Movables &movables) {
   return absl::StrJoin(lines, "\n");
 }
 
-class MovedBuffers : public testing::Test {
+class MovedBuffersTest : public testing::Test {
 protected:
-  MovedBuffers() : context_(mlir::MLIRContext::Threading::DISABLED) { context_.loadDialect<ir::HeadraceDialect>(); }
+  MovedBuffersTest() : context_(mlir::MLIRContext::Threading::DISABLED) { context_.loadDialect<ir::HeadraceDialect>(); }
 
   int below(int end) { return static_cast<int>(generator_() % static_cast<unsigned>(end)); }
   bool oneIn(int n) { return below(n) == 0; }
@@ -55,8 +78,15 @@ protected:
     options.residency = choice.residency;
     options.kv = {target->kvBlocks, target->kvBlockBytes, away};
     options.directWork = [](ir::StepInterface, ir::IterationOp) { return cost::Work(); };
-    std::string found;
+    std::string found, program;
     std::vector<bool> direct;
+    options.onPass = [&](ir::IterationOp of, llvm::StringRef pass) {
+      if (pass != "assign-lanes")
+        return;
+      const mlir::FailureOr<passes::ProgramOf> read = passes::programOf(of);
+      ASSERT_TRUE(mlir::succeeded(read));
+      program = textOf(*read);
+    };
     options.onPhase = [&](ir::IterationOp of, llvm::StringRef phase) {
       if (phase != "homes")
         return;
@@ -70,12 +100,17 @@ protected:
     EXPECT_TRUE(ran.ok()) << ran;
     const Steps steps = stepsOf(request);
     const Homes homes{&choice, &*target, plan::IterationClass::Decode, !noTails, away};
-    const absl::StatusOr<algorithms::Movables> movables = movablesOf(steps, homes);
+    const absl::StatusOr<MovedBuffers> movables = movablesOf(steps, homes);
     EXPECT_TRUE(movables.ok()) << movables.status();
     if (!movables.ok())
       return 0;
     EXPECT_EQ(textOf(*movables), found);
     EXPECT_EQ(directSteps(steps, homes), direct);
+    const algorithms::MovementPlan plan =
+        algorithms::planIteration(*movables, choice.residency, {.back = writeBackOf(homes), .bringsTails = !noTails});
+    EXPECT_EQ(plan.error, "");
+    EXPECT_FALSE(program.empty());
+    EXPECT_EQ(textOf(programOf(steps, homes, *movables, plan)), program);
     return movables->moved.size();
   }
 
@@ -83,7 +118,7 @@ protected:
   std::mt19937 generator_{44};
 };
 
-TEST_F(MovedBuffers, AreWhatThePassesFind) {
+TEST_F(MovedBuffersTest, AreWhatThePassesFind) {
   size_t moved = 0, nothing = 0;
   for (int i = 0; i < 300; ++i) {
     const int layers = 1 + below(5);
