@@ -136,8 +136,10 @@ struct PlaceBuffers : impl::PlaceBuffersBase<PlaceBuffers> {
     std::vector<algorithms::ArenaIteration> arenas;
     for (ir::IterationOp iteration : iterations) {
       const mlir::FailureOr<StepOrder> order = StepOrder::derive(iteration);
+      if (failed(order))
+        return mlir::failure();
       const mlir::FailureOr<ProgramOf> program = programOf(iteration);
-      if (failed(order) || failed(program))
+      if (failed(program))
         return mlir::failure();
       arenas.push_back(algorithms::livesOf(*program, order->clocks()));
       for (const algorithms::LiveRange &life : arenas.back().transients)

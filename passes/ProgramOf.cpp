@@ -25,11 +25,13 @@ public:
   }
 
 private:
+  static bool readOnly(ir::IoOp io) { return io.getRole() == ir::IoRole::Meta; }
+
   mlir::LogicalResult read(mlir::Operation &op) {
     if (auto persistent = llvm::dyn_cast<ir::PersistentInterface>(op)) {
       if (llvm::isa<ir::SlotOp>(op))
         slots_.try_emplace(&op, static_cast<uint32_t>(slots_.size()));
-      else if (!llvm::isa<ir::WeightOp, ir::IoOp>(op))
+      else if (auto io = llvm::dyn_cast<ir::IoOp>(op); !llvm::isa<ir::WeightOp>(op) && !(io && readOnly(io)))
         homes_.insert(op.getResult(0));
       return mlir::success();
     }

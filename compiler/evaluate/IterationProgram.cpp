@@ -78,6 +78,8 @@ private:
         int32_t &home = streamHome_[static_cast<size_t>(of.miniBatch)];
         home_[buffer] = home = home == kNone ? version() : home;
       }
+      if (of.kind == StepBuffer::Kind::Io && of.io != plan::Io::Meta)
+        current_[buffer] = version();
       if (movableOf_[buffer] != kNone)
         first_[static_cast<size_t>(movableOf_[buffer])] = last_[static_cast<size_t>(movableOf_[buffer])] = version();
     }
@@ -133,9 +135,24 @@ private:
     node.op.workspaceBytes = step.workspaceBytes;
     if (!step.op) {
       node.op.hasEvent = false;
+      read(node, latest(steps_.output));
       return;
     }
+    const Steps::Own &own = steps_.own[static_cast<size_t>(step.miniBatch)];
     switch (*step.op) {
+    case Op::Embed: // its table is read where it is
+      read(node, latest(own.sampled));
+      read(node, latest(own.history));
+      make(step, node);
+      update(node, latest(own.history));
+      return;
+    case Op::Sample:
+      read(node, latest(step.x));
+      for (const BufferIndex io : {own.history, own.sampled, steps_.output})
+        read(node, latest(io));
+      update(node, latest(own.sampled));
+      update(node, latest(steps_.output));
+      return;
     case Op::RopeAppend:
       append(step, node);
       return;
@@ -157,12 +174,14 @@ private:
       break;
     default:
       read(node, latest(step.x));
-      if (step.op != Op::Embed) // its table is read where it is
-        read(node, latest(step.unit));
+      read(node, latest(step.unit));
       break;
     }
-    if (step.y == kNoBuffer)
-      return;
+    make(step, node);
+  }
+
+  // What a step makes: a new buffer, or the next version of one.
+  void make(const Step &step, Node &node) {
     if (!step.inPlace)
       return makes(node, step.y);
     read(node, latest(step.y));
