@@ -10,14 +10,11 @@
 #include "absl/strings/str_cat.h"
 #include "compiler/choose/ExplainSwap.h"
 #include "compiler/emit/CheckDurations.h"
-#include "compiler/emit/ElasticKv.h"
-#include "compiler/emit/PlaceHomes.h"
-#include "compiler/emit/PlanTransitions.h"
+#include "compiler/evaluate/ElasticKv.h"
+#include "compiler/evaluate/PlanTransitions.h"
 #include "compiler/lower/Explain.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/model/ModelSpec.h"
-#include "runtime/plan/BlockRuns.h"
-#include "runtime/plan/PlanVerifier.h"
 #include "runtime/sim/TokenGaps.h"
 
 namespace headrace::compiler {
@@ -30,15 +27,15 @@ constexpr char kCompilerVersion[] = "headrace 0.1.0";
 Compilation::Compilation(const CompileRequest &request, const Policy &policy, Target target, model::WeightLayout layout,
                          const cost::CostModel &costs)
     : request_(request), policy_(policy), target_(std::move(target)), layout_(std::move(layout)), prices_(costs),
-      candidates_(request_, target_, layout_, prices_),
-      family_(request.model, layout_, target_, candidates_.memoryUses()), inputs_{request_, target_, layout_, family_,
+      iterations_(request_, target_, layout_, prices_), candidates_(iterations_),
+      family_(request.model, layout_, target_, iterations_.memoryUses()), inputs_{request_, target_, layout_, family_,
                                                                                   steps_},
       caches_(inputs_) {
   if (LatencyChoice::applies(request_, policy_))
-    steps_ = candidates_.pricedSteps();
+    steps_ = iterations_.pricedSteps();
 }
 
-absl::StatusOr<plan::Plan> Compilation::choose() {
+absl::StatusOr<Draft> Compilation::choose() {
   std::vector<Attempt> choices;
   for (const Candidate &candidate : together_.empty() ? request_.placements : together_)
     choices.push_back({{candidate}, 0});
@@ -67,7 +64,7 @@ absl::StatusOr<plan::Plan> Compilation::choose() {
     }
   }
   for (;;) {
-    absl::StatusOr<plan::Plan> plan = tryPlan(choices);
+    absl::StatusOr<Draft> plan = tryPlan(choices);
     if (!plan.ok())
       return plan.status();
     if (!overBudget_ && latency_ && latency_->mustServeTogether(*plan)) {
@@ -76,8 +73,6 @@ absl::StatusOr<plan::Plan> Compilation::choose() {
     }
     if (!overBudget_) {
       RETURN_IF_ERROR(checkDurations(*plan));
-      if (absl::Status status = plan::verifyPlan(*plan, "compiled plan"); !status.ok())
-        return absl::InternalError(absl::StrCat("the compiler made a plan that breaks a rule: ", status.message()));
       return plan;
     }
     if (latency_ && choices.size() > 1) {
@@ -128,16 +123,14 @@ Compilation::Attempt Compilation::firstThatFits() {
 }
 
 absl::StatusOr<Evaluation> Compilation::evaluate(const Candidate &candidate, plan::Plan &plan, bool gaps) {
-  PlanEmitter emitter(layout_, target_, plan);
+  PlanWriter writer(layout_, target_, plan);
   const HostLayout host = layOutHost({&candidate}, layout_, target_, request_.model, /*all=*/true);
-  absl::StatusOr<Placed> placed = candidates_.place(candidate, {&host, /*forThePlan=*/false});
-  if (!placed.ok())
-    return placed.status();
-  RETURN_IF_ERROR(candidates_.addTo(plan, emitter, *placed, nullptr));
+  ASSIGN_OR_RETURN(placed, candidates_.place(candidate, host));
+  candidates_.addTo(writer, placed);
   if (host.kv.mirror)
     interleaveKv(plan);
   Evaluation evaluation;
-  evaluation.arenaBytes = placed->arenaBytes();
+  evaluation.arenaBytes = placed.arenaBytes();
   // With all blocks in use; decode, then mixed: in the order of the target. Of a cycle the slowest of its phases.
   std::vector<uint32_t> all;
   std::vector<size_t> bucketOf;
@@ -161,7 +154,7 @@ absl::StatusOr<Evaluation> Compilation::evaluate(const Candidate &candidate, pla
   for (size_t i = 0; i < all.size(); ++i)
     slowest(evaluation.predictedNs, i, plan.variants[all[i]].predictedNs);
   if (gaps) {
-    addTransitions(emitter, prices_, plan);
+    addTransitions(writer, prices_, plan);
     const std::vector<sim::TokenGaps::Longest> longest = sim::TokenGaps(plan).longest(all);
     for (size_t i = 0; i < all.size(); ++i)
       slowest(evaluation.gapNs, i, longest[i].ns);
@@ -179,10 +172,10 @@ absl::Status Compilation::exhausted(const Attempt &choice, uint64_t least) const
                                                                     : std::string());
 }
 
-absl::StatusOr<plan::Plan> Compilation::tryPlan(const std::vector<Attempt> &choices) {
+absl::StatusOr<Draft> Compilation::tryPlan(const std::vector<Attempt> &choices) {
   overBudget_.reset();
-  plan::Plan plan = emptyPlan();
-  PlanEmitter emitter(layout_, target_, plan);
+  Draft plan = emptyPlan();
+  PlanWriter writer(layout_, target_, plan);
   std::vector<const Candidate *> chosen;
   chosen.reserve(choices.size());
   for (const Attempt &choice : choices)
@@ -193,26 +186,15 @@ absl::StatusOr<plan::Plan> Compilation::tryPlan(const std::vector<Attempt> &choi
     overBudget_ = {0, plan.arenaBytes}; // each fits alone
     return plan;
   }
-  done_ = 0;
-  total_ = static_cast<int>(choices.size() * (candidates_.classes() + target_.decode.size() + target_.mixed.size()));
-  ASSIGN_OR_RETURN(together, placeAll(choices, {&host}, plan));
+  ASSIGN_OR_RETURN(together, placeAll(choices, host, plan));
   if (overBudget_)
     return plan;
   RETURN_IF_ERROR(checkHost(host));
-  for (Placed &p : together.placed)
-    RETURN_IF_ERROR(candidates_.addTo(plan, emitter, p, [this] { advance(); }));
-  if (host.kv.mirror)
-    interleaveKv(plan);
-  else if (together.placed.size() > 1 && request_.goal.elasticKv != model::AutoOnOff::Off &&
-           target_.mostKvBlocks > target_.kvBlocks)
-    growKv(target_.mostKvBlocks, plan);
-  addTransitions(emitter, prices_, plan);
-  const auto key = [&](const plan::Variant &v) {
-    return std::tuple(v.placement, v.newTokens, v.sequences, v.context,
-                      plan::kvBlocksOf(plan, plan.schedules[v.schedule]), plan.schedules[v.schedule].phase);
-  };
-  std::sort(plan.variants.begin(), plan.variants.end(),
-            [&](const plan::Variant &a, const plan::Variant &b) { return key(a) < key(b); });
+  for (const CandidateEvaluator::Placed &placed : together.placed) {
+    candidates_.addTo(writer, placed);
+    plan.candidates.push_back(*placed.candidate);
+  }
+  closePlan(request_, target_, host, prices_, writer);
   if (latency_)
     latency_->record(plan);
   else
@@ -227,15 +209,15 @@ absl::StatusOr<plan::Plan> Compilation::tryPlan(const std::vector<Attempt> &choi
   return plan;
 }
 
-absl::StatusOr<Compilation::Together> Compilation::placeAll(const std::vector<Attempt> &choices,
-                                                            const CandidateCompiler::Where &where, plan::Plan &plan) {
+absl::StatusOr<Compilation::Together> Compilation::placeAll(const std::vector<Attempt> &choices, const HostLayout &host,
+                                                            plan::Plan &plan) {
   Together together;
   for (size_t i = 0; i < choices.size(); ++i) {
     const Candidate &candidate = choices[i].candidate();
     if (std::any_of(together.placed.begin(), together.placed.end(),
-                    [&](const Placed &p) { return p.candidate->samePlacement(candidate); }))
+                    [&](const auto &placed) { return placed.candidate->samePlacement(candidate); }))
       continue;
-    ASSIGN_OR_RETURN(next, candidates_.place(candidate, where));
+    ASSIGN_OR_RETURN(next, candidates_.place(candidate, host));
     together.placed.push_back(std::move(next));
     together.choice.push_back(i);
     if (const uint64_t arena = together.placed.back().arenaBytes(); arena > target_.deviceMemory) {
@@ -244,11 +226,11 @@ absl::StatusOr<Compilation::Together> Compilation::placeAll(const std::vector<At
     }
   }
   // Each fits alone; homes that are the same in all of them may take more.
-  std::vector<mlir::ModuleOp> modules;
-  modules.reserve(together.placed.size());
-  for (Placed &p : together.placed)
-    modules.push_back(*p.module);
-  plan.arenaBytes = placeHomes(modules);
+  std::vector<CandidateEvaluator::Placed *> placed;
+  placed.reserve(together.placed.size());
+  for (CandidateEvaluator::Placed &each : together.placed)
+    placed.push_back(&each);
+  plan.arenaBytes = CandidateEvaluator::placeHomes(placed);
   if (plan.arenaBytes > target_.deviceMemory)
     overBudget_ = {mostDemanding(choices, together), plan.arenaBytes};
   return together;
@@ -262,8 +244,10 @@ absl::Status Compilation::checkHost(const HostLayout &host) const {
   return absl::OkStatus();
 }
 
-plan::Plan Compilation::emptyPlan() const {
-  plan::Plan plan;
+Draft Compilation::emptyPlan() const {
+  Draft plan;
+  plan.request = request_;
+  plan.target = target_;
   plan.compilerVersion = kCompilerVersion;
   plan.model = request_.model;
   plan.modelHash = request_.modelHash;
@@ -299,7 +283,7 @@ plan::Plan Compilation::emptyPlan() const {
   return plan;
 }
 
-size_t Compilation::mostDemanding(const std::vector<Attempt> &choices, Together &together) {
+size_t Compilation::mostDemanding(const std::vector<Attempt> &choices, const Together &together) {
   size_t most = together.choice.front();
   uint64_t bytes = 0;
   for (size_t p = 0; p < together.placed.size(); ++p)
@@ -334,12 +318,6 @@ void Compilation::explain(const Attempt &choice, uint32_t placement, plan::Plan 
                               choice.chosen > 0 ? &choice.candidates[choice.chosen - 1] : nullptr,
                               before ? before->bytes : 0, *decisive);
   plan.limitingResource = decisive->linkAloneNs > decisive->computeAloneNs ? "link h2d" : "compute";
-}
-
-void Compilation::advance() {
-  ++done_;
-  if (request_.progress)
-    request_.progress({.done = std::min(done_, total_), .total = total_});
 }
 
 } // namespace headrace::compiler

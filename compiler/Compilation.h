@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One compilation: placements are chosen, compiled side by side into one plan, and chosen anew where they turn out not
-// to fit.
+// One search: placements are chosen, evaluated side by side in one draft of a plan, and chosen anew where they turn out
+// not to fit.
 #pragma once
 
 #include <cstddef>
@@ -16,8 +16,10 @@
 #include "compiler/choose/PolicyInputs.h"
 #include "compiler/choose/SplitCaches.h"
 #include "compiler/choose/SwapCaches.h"
-#include "compiler/emit/CandidateCompiler.h"
-#include "compiler/emit/LayOutHost.h"
+#include "compiler/evaluate/CandidateEvaluator.h"
+#include "compiler/evaluate/Draft.h"
+#include "compiler/evaluate/LayOutHost.h"
+#include "compiler/evaluate/Placements.h"
 #include "runtime/plan/Plan.h"
 
 namespace headrace::compiler {
@@ -31,7 +33,7 @@ public:
   Compilation &operator=(const Compilation &) = delete;
 
   // Caches that do not fit are split, where that is left open and does.
-  absl::StatusOr<plan::Plan> run();
+  absl::StatusOr<Draft> run();
 
 private:
   // Candidates for one placement of the plan, and the one that is tried.
@@ -47,55 +49,54 @@ private:
 
   bool maySplit() const;
   // As many KV blocks on the device as there is room for; `whole`: why not all of them.
-  absl::StatusOr<plan::Plan> splitCaches(const absl::Status &whole);
+  absl::StatusOr<Draft> splitCaches(const absl::Status &whole);
   // As many layers' caches on the device as there is room for, which take turns.
-  absl::StatusOr<plan::Plan> swapCaches();
-  absl::StatusOr<plan::Plan> swapByExpansion();
-  plan::Plan filledUp(plan::Plan plan);
+  absl::StatusOr<Draft> swapCaches();
+  absl::StatusOr<Draft> swapByExpansion();
+  Draft filledUp(Draft plan);
   // Of what there is to choose from all that could fit, in whatever way it is packed: that may take less than
   // arithmetic says. `refused` where nothing could.
-  absl::StatusOr<plan::Plan> packAll(const absl::Status &refused);
+  absl::StatusOr<Draft> packAll(const absl::Status &refused);
   std::string whatHostWouldDo(const std::vector<Candidate> &candidates);
   absl::Status leastOf(const std::vector<Candidate> &candidates, const absl::Status &refused);
   // What `make` makes with the tails of caches in as few slots as they take, or in as many more as make it better.
-  template <class Make> absl::StatusOr<plan::Plan> withSlots(Make &&make);
+  template <class Make> absl::StatusOr<Draft> withSlots(Make &&make);
   // What `make` makes with rows of tails brought home as the policy says, or as each class takes the least time.
-  template <class Make> absl::StatusOr<plan::Plan> withWriteBack(Make &&make);
+  template <class Make> absl::StatusOr<Draft> withWriteBack(Make &&make);
 
-  absl::StatusOr<plan::Plan> choose();
+  absl::StatusOr<Draft> choose();
   absl::Status chooseByLatency(std::vector<Attempt> &choices, size_t most = SIZE_MAX);
   // Others, where what was chosen fits each alone and not together.
   absl::Status chooseCloser(std::vector<Attempt> &choices);
   // The first candidate that fits by arithmetic; the last if none does, since packing may do better than arithmetic.
   Attempt firstThatFits();
-  // Compiles one candidate alone into an empty plan, for what it takes.
+  // One candidate alone in an empty plan, for what it takes.
   absl::StatusOr<Evaluation> evaluate(const Candidate &candidate, plan::Plan &plan, bool gaps);
   absl::Status exhausted(const Attempt &choice, uint64_t least) const;
 
   // A plan of the chosen candidates. Sets overBudget_ where one of them needs more than there is; the plan is not
   // complete then.
-  absl::StatusOr<plan::Plan> tryPlan(const std::vector<Attempt> &choices);
+  absl::StatusOr<Draft> tryPlan(const std::vector<Attempt> &choices);
   // Each candidate once, its buffers placed. Sets overBudget_.
   struct Together {
-    std::vector<Placed> placed;
+    std::vector<CandidateEvaluator::Placed> placed;
     std::vector<size_t> choice; // of each
   };
-  absl::StatusOr<Together> placeAll(const std::vector<Attempt> &choices, const CandidateCompiler::Where &where,
-                                    plan::Plan &plan);
+  absl::StatusOr<Together> placeAll(const std::vector<Attempt> &choices, const HostLayout &host, plan::Plan &plan);
   // The choice that ends highest among those that can still offload more; the first if none can.
-  static size_t mostDemanding(const std::vector<Attempt> &choices, Together &together);
+  static size_t mostDemanding(const std::vector<Attempt> &choices, const Together &together);
   // ResourceExhausted where the host has less memory than the plan pins.
   absl::Status checkHost(const HostLayout &host) const;
-  plan::Plan emptyPlan() const;
+  Draft emptyPlan() const;
   void explain(const Attempt &choice, uint32_t placement, plan::Plan &plan) const;
-  void advance(); // reports to CompileRequest::progress
 
   const CompileRequest &request_;
   const Policy &policy_;
   Target target_;
   model::WeightLayout layout_;
   Prices prices_;
-  CandidateCompiler candidates_;
+  Iterations iterations_;
+  CandidateEvaluator candidates_;
   PlacementFamily family_;
   std::vector<PricedStep> steps_; // where something is chosen by latency
   PolicyInputs inputs_;
@@ -109,7 +110,6 @@ private:
   std::optional<SwapTimes> swap_;               // where layers' caches are swapped
   std::optional<LatencyChoice> latency_;        // where placements are chosen by latency, or several
   std::optional<OverBudget> overBudget_;
-  int done_ = 0, total_ = 0;
 };
 
 } // namespace headrace::compiler

@@ -66,7 +66,7 @@ algorithms::WriteBack writeBackOf(model::KvWriteBack asked) {
 // A plan whose tails are mirrored or written back, by class.
 struct WrittenBack {
   algorithms::WriteBack decode, mixed;
-  plan::Plan plan;
+  Draft plan;
 };
 
 std::vector<uint64_t> allTimesOf(const plan::Plan &plan) {
@@ -92,7 +92,7 @@ void addReason(absl::Span<const WriteBackReason> reasons, bool mixed, plan::Plan
 
 } // namespace
 
-absl::StatusOr<plan::Plan> Compilation::run() {
+absl::StatusOr<Draft> Compilation::run() {
   if (policy_.traits.swapsLayers && request_.placements.empty())
     return swapCaches();
   if (target_.kvResident)
@@ -100,14 +100,14 @@ absl::StatusOr<plan::Plan> Compilation::run() {
       packsAll_ = false;
       split_ = caches_.stated(candidatesOf(policy_, inputs_), *target_.kvResident);
       const std::vector<Candidate> stated = *split_;
-      absl::StatusOr<plan::Plan> plan = choose();
+      absl::StatusOr<Draft> plan = choose();
       if (lacksDeviceMemory(plan.status()))
         plan = packAll(plan.status());
       if (plan.ok() && target_.kvDeviceBytes)
         absl::StrAppend(&plan->reason, ". ", explainExpansion(request_.goal, target_, request_.model->layers));
       return lacksDeviceMemory(plan.status()) ? leastOf(stated, plan.status()) : std::move(plan);
     });
-  absl::StatusOr<plan::Plan> plan = choose();
+  absl::StatusOr<Draft> plan = choose();
   if (plan.ok() && request_.policy.kvPlaces)
     return absl::InvalidArgumentError(
         absl::StrCat("policy.kv_places = ", *request_.policy.kvPlaces,
@@ -123,7 +123,7 @@ absl::StatusOr<plan::Plan> Compilation::run() {
 // The simulator says which way takes less time: rows that are mirrored cross the link while the step that appends them
 // runs, a tail that is written back does so beside other steps, but whole. Of what is written back a launch copies what
 // it has written: never more than with `all`, which nothing else is better for, so that has to be asked for.
-template <class Make> absl::StatusOr<plan::Plan> Compilation::withWriteBack(Make &&make) {
+template <class Make> absl::StatusOr<Draft> Compilation::withWriteBack(Make &&make) {
   using algorithms::WriteBack;
   const auto made = [&](WriteBack decode, WriteBack mixed) {
     caches_.setWriteBack(decode, mixed);
@@ -133,7 +133,7 @@ template <class Make> absl::StatusOr<plan::Plan> Compilation::withWriteBack(Make
   const model::KvWriteBack asked = request_.policy.kvWriteBack;
   if (asked != model::KvWriteBack::Auto || !request_.placements.empty()) {
     const WriteBack stated = writeBackOf(asked);
-    absl::StatusOr<plan::Plan> plan = made(stated, stated);
+    absl::StatusOr<Draft> plan = made(stated, stated);
     if (plan.ok() && asked != model::KvWriteBack::Auto) {
       const bool mirrors = stated == WriteBack::Mirror;
       const plan::Plan *const mirrored = mirrors ? &*plan : nullptr, *const back = mirrors ? nullptr : &*plan;
@@ -146,7 +146,7 @@ template <class Make> absl::StatusOr<plan::Plan> Compilation::withWriteBack(Make
   std::vector<WrittenBack> plans;
   absl::Status refused;
   const auto attempt = [&](WriteBack decode, WriteBack ofMixed) {
-    absl::StatusOr<plan::Plan> plan = made(decode, ofMixed);
+    absl::StatusOr<Draft> plan = made(decode, ofMixed);
     if (plan.ok())
       plans.push_back({decode, ofMixed, *std::move(plan)});
     else if (refused.ok())
@@ -175,8 +175,6 @@ template <class Make> absl::StatusOr<plan::Plan> Compilation::withWriteBack(Make
   for (const WrittenBack &each : plans)
     times.push_back(allTimesOf(each.plan));
   const size_t chosen = fastestOf(times);
-  if ((request_.onPhase || request_.onPass) && chosen + 1 < plans.size()) // what is shown last is what was chosen
-    (void)made(plans[chosen].decode, plans[chosen].mixed);
   const auto one = [&](WriteBack way) -> const plan::Plan * {
     const auto at = std::find_if(plans.begin(), plans.end(),
                                  [&](const WrittenBack &each) { return each.decode == way && each.mixed == way; });
@@ -198,9 +196,9 @@ template <class Make> absl::StatusOr<plan::Plan> Compilation::withWriteBack(Make
 
 // Where the head takes longer than the copies that two slots can take ahead, the link is idle at an iteration's edge:
 // some percent on a shallow model with a large vocabulary. One more slot costs the memory of a layer's tail.
-template <class Make> absl::StatusOr<plan::Plan> Compilation::withSlots(Make &&make) {
+template <class Make> absl::StatusOr<Draft> Compilation::withSlots(Make &&make) {
   caches_.setSlots(0);
-  absl::StatusOr<plan::Plan> plan = make();
+  absl::StatusOr<Draft> plan = make();
   const bool maySlots = !request_.policy.kvPlaces && !target_.kvDeviceBytes; // else they are what is stated
   for (int64_t slots = caches_.leastSlots() + 1; slots <= kMostKvSlots && maySlots; ++slots) {
     // An objective that was missed may be met with more.
@@ -208,7 +206,7 @@ template <class Make> absl::StatusOr<plan::Plan> Compilation::withSlots(Make &&m
     if (plan.ok() ? !waitsForSlots(*plan, prices_.duplexShare()) : !missed)
       break;
     caches_.setSlots(slots);
-    absl::StatusOr<plan::Plan> more = make();
+    absl::StatusOr<Draft> more = make();
     if (missed && !more.ok())
       continue;
     if (!more.ok() || (plan.ok() && decodeNs(*more) >= decodeNs(*plan)))
@@ -224,7 +222,7 @@ bool Compilation::maySplit() const {
          request_.placements.empty() && !request_.policy.statesPlacement() && target_.kvBlocks > 1;
 }
 
-absl::StatusOr<plan::Plan> Compilation::splitCaches(const absl::Status &whole) {
+absl::StatusOr<Draft> Compilation::splitCaches(const absl::Status &whole) {
   const std::vector<Candidate> all = candidatesOf(policy_, inputs_);
   // Where objectives decide it may be another than the first that meets them.
   const auto most =
@@ -242,7 +240,7 @@ absl::StatusOr<plan::Plan> Compilation::splitCaches(const absl::Status &whole) {
       continue;
     latency_.reset();
     nested_ = false;
-    absl::StatusOr<plan::Plan> plan = choose();
+    absl::StatusOr<Draft> plan = choose();
     if (plan.ok()) {
       plan = filledUp(*std::move(plan));
       absl::StrAppend(&plan->reason, ". ", explainSplit(*plan));
@@ -253,7 +251,7 @@ absl::StatusOr<plan::Plan> Compilation::splitCaches(const absl::Status &whole) {
     return absl::IsResourceExhausted(plan.status()) ? missed(plan.status()) : plan;
   }
   split_ = caches_.least(all);
-  absl::StatusOr<plan::Plan> plan = packAll(whole);
+  absl::StatusOr<Draft> plan = packAll(whole);
   if (plan.ok()) {
     absl::StrAppend(&plan->reason, ". ", explainSplit(*plan));
     return plan;
@@ -283,7 +281,7 @@ std::string Compilation::whatHostWouldDo(const std::vector<Candidate> &candidate
 }
 
 // Packing may also take less than arithmetic says: what it leaves becomes blocks.
-plan::Plan Compilation::filledUp(plan::Plan plan) {
+Draft Compilation::filledUp(Draft plan) {
   for (int tries = 0; tries < kFillings && split_->size() == 1; ++tries) {
     const uint64_t left = target_.deviceMemory - plan.arenaBytes;
     const int64_t resident =
@@ -292,7 +290,7 @@ plan::Plan Compilation::filledUp(plan::Plan plan) {
       break;
     split_ = caches_.stated(*split_, resident);
     latency_.reset();
-    absl::StatusOr<plan::Plan> fuller = choose();
+    absl::StatusOr<Draft> fuller = choose();
     if (!fuller.ok())
       break;
     plan = *std::move(fuller);
@@ -300,7 +298,7 @@ plan::Plan Compilation::filledUp(plan::Plan plan) {
   return plan;
 }
 
-absl::StatusOr<plan::Plan> Compilation::packAll(const absl::Status &refused) {
+absl::StatusOr<Draft> Compilation::packAll(const absl::Status &refused) {
   packsAll_ = true;
   latency_.reset();
   nested_ = false;

@@ -14,7 +14,7 @@
 
 namespace headrace::compiler {
 
-absl::StatusOr<plan::Plan> Compilation::swapCaches() {
+absl::StatusOr<Draft> Compilation::swapCaches() {
   const uint64_t place = placeBytes(target_, target_.kvBlocks);
   const std::optional<uint64_t> memory = placesMemory(inputs_);
   if (request_.goal.expansion == model::kAutoExpansion && request_.model->layers > model::kLeastKvPlaces)
@@ -37,11 +37,11 @@ absl::StatusOr<plan::Plan> Compilation::swapCaches() {
     std::erase_if(*split_, [least = all.front().residency.weightsAway()](const Candidate &candidate) {
       return candidate.residency.weightsAway() != least;
     });
-    absl::StatusOr<plan::Plan> plan = choose();
+    absl::StatusOr<Draft> plan = choose();
     if (!lacksDeviceMemory(plan.status()))
       return plan;
   }
-  swap_ = swapTimes(inputs_, candidates_.pricedSteps(), prices_, target_.kvBlocks);
+  swap_ = swapTimes(inputs_, iterations_.pricedSteps(), prices_, target_.kvBlocks);
   SwappedCaches swapped = swappedCaches(inputs_, all, swap_->visits());
   if (swapped.candidates.empty() && swapped.most > 0)
     return absl::InvalidArgumentError(explainNoCycle(*request_.model, swapped.most));
@@ -53,9 +53,9 @@ absl::StatusOr<plan::Plan> Compilation::swapCaches() {
 }
 
 // One placement for each of several expansions, all with the same bytes of the device for KV.
-absl::StatusOr<plan::Plan> Compilation::swapByExpansion() {
+absl::StatusOr<Draft> Compilation::swapByExpansion() {
   const std::vector<Candidate> all = candidatesOf(policy_, inputs_);
-  const std::vector<PricedStep> steps = candidates_.pricedSteps();
+  const std::vector<PricedStep> steps = iterations_.pricedSteps();
   const auto visitsOf = [&](int64_t blocks) { return swapTimes(inputs_, steps, prices_, blocks).visits(); };
   const int64_t layers = request_.model->layers;
   std::optional<uint64_t> memory = placesMemory(inputs_);
@@ -81,7 +81,7 @@ absl::StatusOr<plan::Plan> Compilation::swapByExpansion() {
       if (!mayFit)
         break; // with more weights away
       latency_.reset();
-      absl::StatusOr<plan::Plan> plan = choose();
+      absl::StatusOr<Draft> plan = choose();
       if (plan.ok()) {
         absl::StrAppend(&plan->reason, ". ", explainExpansions(together_, layers));
         return plan;

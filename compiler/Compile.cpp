@@ -15,7 +15,7 @@
 #include "compiler/choose/MiniBatchCount.h"
 #include "compiler/choose/policies/MechanismsInUse.h"
 #include "compiler/choose/policies/Policies.h"
-#include "compiler/emit/CheckKernels.h"
+#include "compiler/emit/CompileDraft.h"
 #include "compiler/lower/Explain.h"
 #include "passes/algorithms/PickLayers.h"
 #include "runtime/base/StatusMacros.h"
@@ -45,7 +45,7 @@ absl::StatusOr<Choice> commonOf(const std::vector<Candidate> &stated, Choice cho
   return choice;
 }
 
-absl::StatusOr<plan::Plan> compileStated(const CompileRequest &asked, const Choice &chosen) {
+absl::StatusOr<Draft> compileStated(const CompileRequest &asked, const Choice &chosen) {
   ASSIGN_OR_RETURN(choice, commonOf(asked.placements, chosen));
   CompileRequest request = asked;
   for (Candidate &candidate : request.placements)
@@ -60,7 +60,6 @@ absl::StatusOr<plan::Plan> compileStated(const CompileRequest &asked, const Choi
   const cost::CostModel &costs =
       request.costs ? *request.costs : roofline.emplace(request.model, request.hardware, target.activation, target.kv);
   ASSIGN_OR_RETURN(plan, Compilation(request, *policy, std::move(target), std::move(layout), costs).run());
-  RETURN_IF_ERROR(checkKernels(plan));
   return plan;
 }
 
@@ -79,9 +78,9 @@ ShareTimes shareTimes(const plan::Plan &plan) {
 // of weights; where that gains little, all.
 constexpr double kSlotIsWorth = 1.0 / 16; // of the iteration: copies run beside the layer that they are not for
 
-absl::StatusOr<plan::Plan> compileWithHome(const CompileRequest &request, const Choice &choice) {
+absl::StatusOr<Draft> compileWithHome(const CompileRequest &request, const Choice &choice) {
   const model::Policy &asked = request.policy;
-  absl::StatusOr<plan::Plan> plan = compileStated(request, choice);
+  absl::StatusOr<Draft> plan = compileStated(request, choice);
   if (asked.actHome != model::ActHome::Auto || !choice.act.any() || !lacksDeviceMemory(plan.status()) ||
       (!request.placements.empty() && !request.placements.front().residency.actAway().empty()))
     return plan;
@@ -114,7 +113,7 @@ absl::StatusOr<plan::Plan> compileWithHome(const CompileRequest &request, const 
   const auto attempt = [&](int64_t more) { // by which part of it is the iteration shorter
     const uint64_t before = shareTimes(*plan).iterationNs;
     away = more;
-    absl::StatusOr<plan::Plan> other = compileAway(away);
+    absl::StatusOr<Draft> other = compileAway(away);
     if (!other.ok() || shareTimes(*other).iterationNs >= before)
       return 0.0;
     plan = std::move(other);
@@ -136,7 +135,7 @@ std::string lanesText(const ShareTimes &times, cost::Binding binding) {
   return absl::StrCat(times.linkNs > times.computeNs ? "the link" : "compute", " is the longer (", name, ")");
 }
 
-absl::StatusOr<plan::Plan> compileWithBestShare(const CompileRequest &request, const Choice &choice) {
+absl::StatusOr<Draft> compileWithBestShare(const CompileRequest &request, const Choice &choice) {
   const auto with = [&](int64_t part) {
     Choice tried = choice;
     tried.act = model::actShareOf(part, kActShareParts - part);
@@ -144,12 +143,9 @@ absl::StatusOr<plan::Plan> compileWithBestShare(const CompileRequest &request, c
       tried.residency.setActAway(algorithms::evenLayers(request.model->layers, request.model->layers));
     return tried;
   };
-  CompileRequest one = request;
-  one.onPhase = nullptr;
-  one.onPass = nullptr;
-  std::map<int64_t, plan::Plan> plans;
+  std::map<int64_t, Draft> plans;
   const auto timesOf = [&](int64_t part) -> absl::StatusOr<ShareTimes> {
-    ASSIGN_OR_RETURN(plan, compileWithHome(one, with(part)));
+    ASSIGN_OR_RETURN(plan, compileWithHome(request, with(part)));
     return shareTimes(plans.emplace(part, std::move(plan)).first->second);
   };
   std::string algorithm1 = "Algorithm 1 was not asked: memory does not hold keys and values alone";
@@ -162,10 +158,8 @@ absl::StatusOr<plan::Plan> compileWithBestShare(const CompileRequest &request, c
     return share.ok() ? std::optional(share->partOf(kActShareParts)) : std::nullopt;
   };
   ASSIGN_OR_RETURN(best, bestActShare(timesOf, start));
-  plan::Plan plan = std::move(plans.at(best.part));
+  Draft plan = std::move(plans.at(best.part));
   plans.clear();
-  if (request.onPhase || request.onPass) // what is shown last is what was chosen
-    RETURN_IF_ERROR(compileWithHome(request, with(best.part)).status());
   std::string tried;
   for (const auto &[part, times] : best.tried)
     if (times.ok())
@@ -179,20 +173,18 @@ absl::StatusOr<plan::Plan> compileWithBestShare(const CompileRequest &request, c
   return plan;
 }
 
-absl::StatusOr<plan::Plan> compileWithAnyShare(const CompileRequest &request, const Choice &choice) {
+absl::StatusOr<Draft> compileWithAnyShare(const CompileRequest &request, const Choice &choice) {
   return request.policy.actShare && request.policy.actShare->isAuto() ? compileWithBestShare(request, choice)
                                                                       : compileWithHome(request, choice);
 }
 
-absl::StatusOr<plan::Plan> compileWithBestMiniBatches(const CompileRequest &request, const Policy &policy) {
+absl::StatusOr<Draft> compileWithBestMiniBatches(const CompileRequest &request, const Policy &policy) {
   CompileRequest one = request;
   one.goal.miniBatches = 1;
-  one.onPhase = nullptr;
-  one.onPass = nullptr;
   if (!one.goal.batch) // else buckets would be of another batch with each count
     one.goal.batch = one.buckets.sequences.empty() ? 1 : one.buckets.sequences.back();
   const absl::StatusOr<int64_t> packed = packedMiniBatches(one, policy); // where it does not tell, from 1 on
-  std::map<int64_t, plan::Plan> plans;
+  std::map<int64_t, Draft> plans;
   const auto with = [&](int64_t count) {
     Choice tried = askedChoice(one);
     tried.miniBatches = count;
@@ -203,14 +195,7 @@ absl::StatusOr<plan::Plan> compileWithBestMiniBatches(const CompileRequest &requ
     return shareTimes(plans.emplace(count, std::move(plan)).first->second).iterationNs;
   };
   ASSIGN_OR_RETURN(best, bestMiniBatches(policy.traits.swapsLayers ? 1 : *one.goal.batch, packed.value_or(1), timeOf));
-  if (request.onPhase || request.onPass) { // what is shown last is what was chosen
-    CompileRequest chosen = request;
-    chosen.goal = one.goal;
-    Choice of = with(best.count);
-    of.act = plans.at(best.count).actShare;
-    RETURN_IF_ERROR(compileWithHome(chosen, of).status());
-  }
-  plan::Plan plan = std::move(plans.at(best.count));
+  Draft plan = std::move(plans.at(best.count));
   absl::StrAppend(&plan.reason, ". Mini-batches: the batch packs into ",
                   packed.ok() ? absl::StrCat(*packed) : absl::StrCat("none (", packed.status().message(), ")"), "; ",
                   explainMiniBatches(best));
@@ -238,8 +223,10 @@ absl::StatusOr<plan::Plan> compile(const CompileRequest &asked) {
       at.searching = true;
       asked.progress(at);
     };
-  return request.goal.autoMiniBatches ? compileWithBestMiniBatches(request, *policy)
-                                      : compileWithAnyShare(request, askedChoice(request));
+  ASSIGN_OR_RETURN(draft, request.goal.autoMiniBatches ? compileWithBestMiniBatches(request, *policy)
+                                                       : compileWithAnyShare(request, askedChoice(request)));
+  draft.request.progress = asked.progress;
+  return compileDraft(draft);
 }
 
 } // namespace headrace::compiler

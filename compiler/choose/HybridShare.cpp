@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "compiler/choice/Resolve.h"
-#include "compiler/emit/CandidateCompiler.h"
+#include "compiler/evaluate/Iterations.h"
 #include "kernels/Kernels.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/model/ModelSpec.h"
@@ -155,7 +155,7 @@ absl::StatusOr<HybridShare> hybridShare(const CompileRequest &request, const Cho
       request.costs ? *request.costs : roofline.emplace(request.model, request.hardware, target.activation, target.kv);
   const model::WeightLayout layout = model::layoutWeights(request.model);
   Prices prices(costs);
-  Sampler sampler(silent, target, costs, CandidateCompiler(silent, target, layout, prices).pricedSteps());
+  Sampler sampler(silent, target, costs, Iterations(silent, target, layout, prices).pricedSteps());
 
   const int64_t layers = request.model->layers, blockTokens = target.blockTokens;
   HybridShare share;

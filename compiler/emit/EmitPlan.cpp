@@ -264,44 +264,22 @@ private:
   llvm::SmallVector<ir::Access> accesses_;
 };
 
-std::vector<plan::Content> sortedByAddress(std::vector<plan::Content> contents) {
-  std::sort(contents.begin(), contents.end(),
-            [](const plan::Content &a, const plan::Content &b) { return a.address < b.address; });
-  return contents;
+// Where its first mini-batch's range is; those of the others follow.
+void addIoHome(const plan::Plan &plan, plan::Placement &placement, ir::IoOp io) {
+  if (io.getMiniBatch() != 0)
+    return;
+  const uint32_t buffer = plan.ioBuffer(toPlan(io.getRole()));
+  placement.extents.push_back({buffer, plan::Space::Device, plan::Encoding::Bytes, false, 0, plan.buffers[buffer].bytes,
+                               static_cast<uint64_t>(io.address().value)});
 }
 
 } // namespace
 
-PlanEmitter::PlanEmitter(const model::WeightLayout &layout, const Target &target, plan::Plan &plan)
-    : target_(target), plan_(plan) {
-  for (uint32_t unit = 0; const model::Unit &u : layout.units)
-    plan.buffers.push_back({u.name, plan::BufferKind::Weight, u.layer, u.bytes, unit++});
-  for (int32_t layer = 0; layer < plan.model->layers; ++layer)
-    for (uint32_t i = 0; i < plan.miniBatches; ++i)
-      plan.buffers.push_back(
-          {plan::kvName(layer, i, plan.miniBatches), plan::BufferKind::Kv, layer, target.kvBytes, i});
-  for (int32_t layer = 0; layer < plan.model->layers && target.actBlocks > 0; ++layer)
-    for (uint32_t i = 0; i < plan.miniBatches; ++i)
-      plan.buffers.push_back(
-          {plan::actName(layer, i, plan.miniBatches), plan::BufferKind::Act, layer, target.actBytes, i});
-  const auto ids = [](int64_t count) { return model::alignUp(static_cast<uint64_t>(count) * sizeof(int32_t)); };
-  const auto io = [&](const char *name, uint64_t bytes, plan::Io which) {
-    plan.buffers.push_back({name, plan::BufferKind::Io, -1, bytes, static_cast<uint32_t>(which)});
-  };
-  io("meta", plan.miniBatches * kernels::metaBytes(target.meta), plan::Io::Meta);
-  io("sampled", plan.miniBatches * ids(target.meta.maxSequences), plan::Io::Sampled);
-  io("output", ids(target.mostSampled()), plan::Io::Output);
-  io("history", plan.miniBatches * target.historyBytes, plan::Io::History);
-  for (uint32_t i = 0; i < plan.miniBatches && target.choice.residency.residualsLeave(); ++i)
-    plan.buffers.push_back({plan::residualName(i, plan.miniBatches), plan::BufferKind::Residual, -1,
-                            target.residualBytes(plan.model->hidden), i});
-  plan.states.emplace_back();
-}
-
-uint32_t PlanEmitter::addPlacement(ir::IterationOp iteration, plan::Placement placement) {
-  const plan::BufferIndex index(plan_);
+uint32_t addPlacement(ir::IterationOp iteration, plan::Placement placement, PlanWriter &writer) {
+  plan::Plan &plan = writer.plan();
+  const plan::BufferIndex index(plan);
   if (placement.kvBlocks == 0)
-    placement.kvBlocks = plan_.kvBlocks;
+    placement.kvBlocks = plan.kvBlocks;
   const auto home = [&](uint32_t buffer, mlir::Value value, uint64_t offset = 0, bool direct = false) {
     const ir::BufferType type = ir::bufferType(value);
     placement.extents.push_back({buffer, spaceOf(value), toPlan(type.getEncoding()), direct, offset, type.getBytes(),
@@ -313,13 +291,13 @@ uint32_t PlanEmitter::addPlacement(ir::IterationOp iteration, plan::Placement pl
       home(index.weight(static_cast<size_t>(weight.getUnit())), weight.getBuffer());
     else if (auto kv = llvm::dyn_cast<ir::KvOp>(op); kv && kv.getPart() != ir::KvPart::Mirror)
       home(index.kv(kv.getLayer(), static_cast<uint32_t>(kv.getMiniBatch())), kv.getBuffer(),
-           kv.getPart() == ir::KvPart::Tail ? kvPartOffset(kv, plan_, placement.kvBlocks, 0) : 0,
+           kv.getPart() == ir::KvPart::Tail ? kvPartOffset(kv, plan, placement.kvBlocks, 0) : 0,
            kv.getPart() == ir::KvPart::Tail);
     else if (auto act = llvm::dyn_cast<ir::ActOp>(op))
       home(index.act(act.getLayer(), static_cast<uint32_t>(act.getMiniBatch())), act.getBuffer(), 0,
            !ir::bufferType(act.getBuffer()).isOnDevice());
     else if (auto io = llvm::dyn_cast<ir::IoOp>(op))
-      addIoHome(placement, io);
+      addIoHome(plan, placement, io);
     else if (auto residual = llvm::dyn_cast<ir::ResidualOp>(op))
       home(index.residual(static_cast<uint32_t>(residual.getMiniBatch())), residual.getBuffer());
     else if (auto slot = llvm::dyn_cast<ir::SlotOp>(op))
@@ -333,32 +311,13 @@ uint32_t PlanEmitter::addPlacement(ir::IterationOp iteration, plan::Placement pl
   for (plan::Extent &extent : placement.extents)
     if (extent.buffer == index.weight(0))
       extent.direct = table;
-  plan_.placements.push_back(std::move(placement));
-  return static_cast<uint32_t>(plan_.placements.size() - 1);
+  plan.placements.push_back(std::move(placement));
+  return static_cast<uint32_t>(plan.placements.size() - 1);
 }
 
-// Where its first mini-batch's range is; those of the others follow.
-void PlanEmitter::addIoHome(plan::Placement &placement, ir::IoOp io) const {
-  if (io.getMiniBatch() != 0)
-    return;
-  const uint32_t buffer = plan_.ioBuffer(toPlan(io.getRole()));
-  placement.extents.push_back({buffer, plan::Space::Device, plan::Encoding::Bytes, false, 0,
-                               plan_.buffers[buffer].bytes, static_cast<uint64_t>(io.address().value)});
-}
-
-uint32_t PlanEmitter::stateOf(uint32_t placement, std::vector<plan::Content> contents) {
-  if (contents.empty())
-    return 0;
-  contents = sortedByAddress(std::move(contents));
-  for (size_t state = 1; state < plan_.states.size(); ++state)
-    if (plan_.states[state].placement == placement && sameContents(plan_.states[state].contents, contents))
-      return static_cast<uint32_t>(state);
-  plan_.states.push_back({placement, std::move(contents)});
-  return static_cast<uint32_t>(plan_.states.size() - 1);
-}
-
-absl::StatusOr<EmittedSchedule> PlanEmitter::addSchedule(ir::IterationOp iteration, const std::string &name,
-                                                         uint32_t placement) {
+absl::StatusOr<EmittedSchedule> addSchedule(ir::IterationOp iteration, const std::string &name, uint32_t placement,
+                                            PlanWriter &writer) {
+  plan::Plan &plan = writer.plan();
   plan::Schedule schedule;
   schedule.name = name;
   schedule.placement = placement;
@@ -369,13 +328,13 @@ absl::StatusOr<EmittedSchedule> PlanEmitter::addSchedule(ir::IterationOp iterati
   schedule.kvBlocks = iteration.getKvBlocks();
   schedule.phase = static_cast<uint32_t>(iteration.getCyclePhase());
   schedule.period = static_cast<uint32_t>(iteration.getPeriod());
-  ScheduleEmitter emitter(iteration, plan_, schedule);
+  ScheduleEmitter emitter(iteration, plan, schedule);
   if (absl::Status status = emitter.run(); !status.ok())
     return absl::Status(status.code(), absl::StrCat("schedule '", name, "': ", status.message()));
-  schedule.entryState = stateOf(placement, std::move(emitter.entry));
-  schedule.exitState = stateOf(placement, std::move(emitter.exit));
-  plan_.schedules.push_back(std::move(schedule));
-  return EmittedSchedule{static_cast<uint32_t>(plan_.schedules.size() - 1), std::move(emitter.sites)};
+  schedule.entryState = writer.stateOf(placement, std::move(emitter.entry));
+  schedule.exitState = writer.stateOf(placement, std::move(emitter.exit));
+  plan.schedules.push_back(std::move(schedule));
+  return EmittedSchedule{static_cast<uint32_t>(plan.schedules.size() - 1), std::move(emitter.sites)};
 }
 
 } // namespace headrace::compiler

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/emit/PlaceHomes.h"
 
-#include <algorithm>
-
+#include "compiler/evaluate/HomesTogether.h"
 #include "ir/Headrace.h"
-#include "passes/algorithms/PackHomes.h"
 #include "runtime/model/WeightLayout.h"
 
 namespace headrace::compiler {
@@ -14,49 +12,33 @@ namespace {
 template <typename F> void forEachHome(ir::IterationOp iteration, F f) {
   for (ir::WeightOp weight : iteration.block().getOps<ir::WeightOp>())
     if (ir::bufferType(weight.getBuffer()).isOnDevice())
-      f(weight, static_cast<size_t>(weight.getUnit()), model::alignUp(weight.sizeInBytes()));
+      f(weight, static_cast<size_t>(weight.getUnit()));
 }
 
 } // namespace
 
 uint64_t placeHomes(const std::vector<mlir::ModuleOp> &placements) {
-  std::vector<uint64_t> below;
-  std::vector<algorithms::HomeUnit> units;
-  uint64_t arena = 0;
-  for (size_t p = 0; p < placements.size(); ++p) {
-    mlir::ModuleOp module = placements[p];
+  std::vector<DeviceHomes> homes;
+  for (mlir::ModuleOp module : placements) {
     ir::IterationOp first = *module.getOps<ir::IterationOp>().begin();
-    below.push_back(static_cast<uint64_t>(first.getArenaBytes()));
-    arena = std::max(arena, below.back());
-    forEachHome(first, [&](ir::WeightOp, size_t unit, uint64_t bytes) {
-      below.back() -= bytes; // homes are the end of the arena
-      units.resize(std::max(units.size(), unit + 1));
-      units[unit].bytes = bytes;
-      units[unit].placement.resize(placements.size());
-      units[unit].placement[p] = true;
+    homes.push_back({static_cast<uint64_t>(first.getArenaBytes()), {}});
+    forEachHome(first, [&](ir::WeightOp weight, size_t unit) {
+      homes.back().units.emplace_back(unit, model::alignUp(weight.sizeInBytes()));
     });
   }
   if (placements.size() < 2)
-    return arena;
-  for (algorithms::HomeUnit &unit : units)
-    unit.placement.resize(placements.size());
-  const std::vector<uint64_t> addresses = algorithms::packHomes(below, units);
-  arena = 0;
+    return homes.front().arenaBytes;
+  const HomesTogether together = placeTogether(homes);
   for (size_t p = 0; p < placements.size(); ++p) {
     mlir::ModuleOp module = placements[p];
-    uint64_t end = below[p];
-    for (size_t unit = 0; unit < units.size(); ++unit)
-      if (units[unit].placement[p])
-        end = std::max(end, addresses[unit] + units[unit].bytes);
     for (ir::IterationOp iteration : module.getOps<ir::IterationOp>()) {
-      forEachHome(iteration, [&](ir::WeightOp weight, size_t unit, uint64_t) {
-        weight.address().value = static_cast<int64_t>(addresses[unit]);
+      forEachHome(iteration, [&](ir::WeightOp weight, size_t unit) {
+        weight.address().value = static_cast<int64_t>(together.address[unit]);
       });
-      iteration.setArenaBytes(static_cast<int64_t>(end));
+      iteration.setArenaBytes(static_cast<int64_t>(together.arenaBytes[p]));
     }
-    arena = std::max(arena, end);
   }
-  return arena;
+  return together.largest;
 }
 
 } // namespace headrace::compiler

@@ -9,20 +9,13 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "compiler/evaluate/LayOutHost.h"
 #include "ir/Headrace.h"
 #include "passes/algorithms/Residency.h"
 #include "passes/algorithms/SlabAddresses.h"
 #include "runtime/cost/CostModel.h"
 
 namespace headrace::compiler {
-
-// Caches of a plan that has some of their blocks at home on the host: in a placement those of the residency, `mirror`
-// being the first that is away in any of them.
-struct KvHomes {
-  int64_t blocks = 0; // of a layer, the scratch block included
-  uint64_t blockBytes = 0;
-  std::optional<int64_t> mirror; // none: all blocks are on the device in all placements
-};
 
 struct PipelineOptions {
   algorithms::Residency residency;

@@ -34,8 +34,8 @@ protected:
   absl::Status emit(ir::IterationOp iteration) {
     plan::Plan plan;
     plan.model = request_.model;
-    PlanEmitter emitter(layout_, target_, plan);
-    return emitter.addSchedule(iteration, "decode", emitter.addPlacement(iteration, {})).status();
+    PlanWriter writer(layout_, target_, plan);
+    return addSchedule(iteration, "decode", addPlacement(iteration, {}, writer), writer).status();
   }
   mlir::OpBuilder builderBefore(mlir::Operation *op) {
     mlir::OpBuilder builder(op);

@@ -50,9 +50,9 @@ protected:
     EXPECT_TRUE(status.ok()) << status;
     plan::Plan plan;
     plan.model = request_.model;
-    PlanEmitter emitter(layout_, target_, plan);
-    const uint32_t placement = emitter.addPlacement(iteration, {});
-    const EmittedSchedule emitted = emitter.addSchedule(iteration, "decode", placement).value();
+    PlanWriter writer(layout_, target_, plan);
+    const uint32_t placement = addPlacement(iteration, {}, writer);
+    const EmittedSchedule emitted = addSchedule(iteration, "decode", placement, writer).value();
     const plan::Schedule &schedule = plan.schedules[emitted.schedule];
     const sim::Timeline timeline = sim::Simulator(schedule).run(
         prices_.durations(plan, schedule, emitted.sites, shapes_[0]), prices_.duplexShare());

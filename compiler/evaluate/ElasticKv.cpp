@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/emit/ElasticKv.h"
+#include "compiler/evaluate/ElasticKv.h"
 
 #include <algorithm>
 #include <limits>

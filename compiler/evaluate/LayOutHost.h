@@ -5,14 +5,23 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "compiler/choice/Candidate.h"
 #include "compiler/choice/Resolve.h"
-#include "compiler/lower/Pipeline.h"
 #include "passes/algorithms/SlabAddresses.h"
+#include "runtime/model/WeightLayout.h"
 
 namespace headrace::compiler {
+
+// Caches of a plan that has some of their blocks at home on the host: in a placement those of the residency, `mirror`
+// being the first that is away in any of them.
+struct KvHomes {
+  int64_t blocks = 0; // of a layer, the scratch block included
+  uint64_t blockBytes = 0;
+  std::optional<int64_t> mirror; // none: all blocks are on the device in all placements
+};
 
 struct HostLayout {
   KvHomes kv;

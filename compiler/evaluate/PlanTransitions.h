@@ -11,7 +11,7 @@
 //                        of few hops, each a planned iteration of its own (core::TransitionPaths finds it).
 #pragma once
 
-#include "compiler/emit/EmitPlan.h"
+#include "compiler/evaluate/PlanWriter.h"
 #include "compiler/evaluate/Prices.h"
 #include "runtime/plan/Plan.h"
 
@@ -20,6 +20,6 @@ namespace headrace::compiler {
 inline constexpr size_t kAllPairs = 8;
 
 // All schedules and states of variants are in the plan. Predicted times are what sim says.
-void addTransitions(PlanEmitter &emitter, Prices &prices, plan::Plan &plan);
+void addTransitions(PlanWriter &writer, Prices &prices, plan::Plan &plan);
 
 } // namespace headrace::compiler

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/emit/PlanTransitions.h"
+#include "compiler/evaluate/PlanTransitions.h"
 
 #include <algorithm>
 #include <numeric>
@@ -12,8 +12,8 @@ namespace {
 
 class TransitionPlanner {
 public:
-  TransitionPlanner(PlanEmitter &emitter, Prices &prices, plan::Plan &plan)
-      : emitter_(emitter), prices_(prices), plan_(plan) {}
+  TransitionPlanner(PlanWriter &writer, Prices &prices, plan::Plan &plan)
+      : writer_(writer), prices_(prices), plan_(plan) {}
 
   void withinPlacements() {
     const size_t schedules = plan_.schedules.size();
@@ -29,7 +29,7 @@ public:
             std::any_of(plan_.transitions.begin(), plan_.transitions.end(),
                         [&](const plan::Transition &t) { return t.fromState == exit && t.toState == entry; });
         if (!known && !contains(plan_.states[exit], plan_.states[entry]))
-          add(exit, entry, emitter_.addTransition(exit, entry));
+          add(exit, entry, writer_.addTransition(exit, entry));
       }
     }
   }
@@ -43,7 +43,7 @@ public:
     for (const uint32_t state : dirty)
       if (std::none_of(plan_.transitions.begin(), plan_.transitions.end(),
                        [&](const plan::Transition &t) { return t.fromState == state && t.toState == 0; }))
-        add(state, 0, emitter_.addTransition(state, 0));
+        add(state, 0, writer_.addTransition(state, 0));
   }
 
   void betweenPlacements() {
@@ -60,7 +60,7 @@ public:
         const bool powerOfTwo = (hop & (hop - 1)) == 0;
         if (hop == 0 || (placements > kAllPairs && !powerOfTwo))
           continue;
-        if (const uint32_t schedule = emitter_.addSwitch(order[i], order[k]); schedule != plan::kNone)
+        if (const uint32_t schedule = writer_.addSwitch(order[i], order[k]); schedule != plan::kNone)
           add(0, 0, schedule);
       }
   }
@@ -77,15 +77,15 @@ private:
     plan_.transitions.push_back(std::move(transition));
   }
 
-  PlanEmitter &emitter_;
+  PlanWriter &writer_;
   Prices &prices_;
   plan::Plan &plan_;
 };
 
 } // namespace
 
-void addTransitions(PlanEmitter &emitter, Prices &prices, plan::Plan &plan) {
-  TransitionPlanner planner(emitter, prices, plan);
+void addTransitions(PlanWriter &writer, Prices &prices, plan::Plan &plan) {
+  TransitionPlanner planner(writer, prices, plan);
   planner.withinPlacements();
   planner.flushes();
   planner.betweenPlacements();

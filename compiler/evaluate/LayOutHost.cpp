@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/emit/LayOutHost.h"
+#include "compiler/evaluate/LayOutHost.h"
 
 #include <algorithm>
 #include <optional>

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Schedules of copies: from what one state holds to what another needs, and from one placement's homes to another's.
+#include "compiler/evaluate/PlanWriter.h"
+
 #include <algorithm>
 #include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "compiler/emit/EmitPlan.h"
+#include "kernels/IterationMeta.h"
+#include "runtime/model/ModelSpec.h"
 
 namespace headrace::compiler {
 namespace {
@@ -18,6 +19,12 @@ uint64_t heldPrefix(const std::vector<plan::Content> &held, const plan::Content 
         content.address == needed.address)
       return std::min(content.bytes, needed.bytes);
   return 0;
+}
+
+std::vector<plan::Content> sortedByAddress(std::vector<plan::Content> contents) {
+  std::sort(contents.begin(), contents.end(),
+            [](const plan::Content &a, const plan::Content &b) { return a.address < b.address; });
+  return contents;
 }
 
 } // namespace
@@ -45,7 +52,43 @@ bool contains(const plan::State &state, const plan::State &needed) {
          });
 }
 
-uint32_t PlanEmitter::addTransition(uint32_t fromState, uint32_t toState) {
+PlanWriter::PlanWriter(const model::WeightLayout &layout, const Target &target, plan::Plan &plan) : plan_(plan) {
+  for (uint32_t unit = 0; const model::Unit &u : layout.units)
+    plan.buffers.push_back({u.name, plan::BufferKind::Weight, u.layer, u.bytes, unit++});
+  for (int32_t layer = 0; layer < plan.model->layers; ++layer)
+    for (uint32_t i = 0; i < plan.miniBatches; ++i)
+      plan.buffers.push_back(
+          {plan::kvName(layer, i, plan.miniBatches), plan::BufferKind::Kv, layer, target.kvBytes, i});
+  for (int32_t layer = 0; layer < plan.model->layers && target.actBlocks > 0; ++layer)
+    for (uint32_t i = 0; i < plan.miniBatches; ++i)
+      plan.buffers.push_back(
+          {plan::actName(layer, i, plan.miniBatches), plan::BufferKind::Act, layer, target.actBytes, i});
+  const auto ids = [](int64_t count) { return model::alignUp(static_cast<uint64_t>(count) * sizeof(int32_t)); };
+  const auto io = [&](const char *name, uint64_t bytes, plan::Io which) {
+    plan.buffers.push_back({name, plan::BufferKind::Io, -1, bytes, static_cast<uint32_t>(which)});
+  };
+  io("meta", plan.miniBatches * kernels::metaBytes(target.meta), plan::Io::Meta);
+  io("sampled", plan.miniBatches * ids(target.meta.maxSequences), plan::Io::Sampled);
+  io("output", ids(target.mostSampled()), plan::Io::Output);
+  io("history", plan.miniBatches * target.historyBytes, plan::Io::History);
+  for (uint32_t i = 0; i < plan.miniBatches && target.choice.residency.residualsLeave(); ++i)
+    plan.buffers.push_back({plan::residualName(i, plan.miniBatches), plan::BufferKind::Residual, -1,
+                            target.residualBytes(plan.model->hidden), i});
+  plan.states.emplace_back();
+}
+
+uint32_t PlanWriter::stateOf(uint32_t placement, std::vector<plan::Content> contents) {
+  if (contents.empty())
+    return 0;
+  contents = sortedByAddress(std::move(contents));
+  for (size_t state = 1; state < plan_.states.size(); ++state)
+    if (plan_.states[state].placement == placement && sameContents(plan_.states[state].contents, contents))
+      return static_cast<uint32_t>(state);
+  plan_.states.push_back({placement, std::move(contents)});
+  return static_cast<uint32_t>(plan_.states.size() - 1);
+}
+
+uint32_t PlanWriter::addTransition(uint32_t fromState, uint32_t toState) {
   const plan::State &from = plan_.states[fromState], &to = plan_.states[toState];
   plan::Schedule schedule;
   schedule.name =
@@ -85,7 +128,7 @@ uint32_t PlanEmitter::addTransition(uint32_t fromState, uint32_t toState) {
   return static_cast<uint32_t>(plan_.schedules.size() - 1);
 }
 
-uint32_t PlanEmitter::addSwitch(uint32_t fromPlacement, uint32_t toPlacement) {
+uint32_t PlanWriter::addSwitch(uint32_t fromPlacement, uint32_t toPlacement) {
   const plan::Placement &from = plan_.placements[fromPlacement];
   std::vector<plan::Extent> missing;
   for (plan::Extent to : plan_.placements[toPlacement].extents)
@@ -117,15 +160,15 @@ uint32_t PlanEmitter::addSwitch(uint32_t fromPlacement, uint32_t toPlacement) {
   return static_cast<uint32_t>(plan_.schedules.size() - 1);
 }
 
-const plan::Extent *PlanEmitter::homeOf(const plan::Placement &placement, uint32_t buffer, uint64_t offset) {
+const plan::Extent *PlanWriter::homeOf(const plan::Placement &placement, uint32_t buffer, uint64_t offset) {
   for (const plan::Extent &e : placement.extents)
     if (e.buffer == buffer && e.bufferOffset <= offset && offset - e.bufferOffset < e.bytes)
       return &e;
   return nullptr;
 }
 
-void PlanEmitter::addCopy(plan::Schedule &schedule, uint32_t homePlacement, const plan::Content &content,
-                          bool toDevice) {
+void PlanWriter::addCopy(plan::Schedule &schedule, uint32_t homePlacement, const plan::Content &content,
+                         bool toDevice) {
   const plan::Extent &home = *homeOf(plan_.placements[homePlacement], content.buffer, content.bufferOffset);
   plan::Step step;
   step.kind = plan::StepKind::Copy;

@@ -1,0 +1,460 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/evaluate/CandidateEvaluator.h"
+
+#include <algorithm>
+#include <optional>
+#include <tuple>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "compiler/evaluate/PlanWrapAround.h"
+#include "runtime/base/StatusMacros.h"
+#include "runtime/model/ModelSpec.h"
+#include "runtime/plan/BufferIndex.h"
+
+namespace headrace::compiler {
+namespace {
+
+using algorithms::MovableKind;
+using algorithms::Movement;
+using algorithms::Program;
+using algorithms::WriteBack;
+
+static_assert(algorithms::kLanes == plan::kLanes &&
+              static_cast<int>(algorithms::Lane::H2D) == static_cast<int>(plan::Lane::H2D) &&
+              static_cast<int>(algorithms::Lane::D2H) == static_cast<int>(plan::Lane::D2H) &&
+              static_cast<int>(algorithms::WaitKind::War) == static_cast<int>(plan::EdgeKind::War) &&
+              static_cast<int>(algorithms::WaitKind::Pacing) == static_cast<int>(plan::EdgeKind::Pacing));
+
+Homes homesOf(const Candidate &candidate, const Target &target, const HostLayout &host, const IterationOf &of) {
+  return {&candidate, &target, of.iterationClass, of.kvBlocks == 0, host.kv.mirror};
+}
+
+// Where the buffers of a placement are, as a plan says it.
+class Places {
+public:
+  Places(const Iterations &iterations, const plan::Plan &plan, const CandidateEvaluator::Placed &placed)
+      : target_(iterations.target()), plan_(plan), index_(plan), placed_(placed),
+        homes_(homesOf(*placed.candidate, target_, *placed.host, placed.iterations.front().of)),
+        blocks_(cacheBlocksOf(homes_)) {}
+
+  uint32_t planBuffer(const StepBuffer &of) const {
+    const auto miniBatch = static_cast<uint32_t>(of.miniBatch);
+    switch (of.kind) {
+    case StepBuffer::Kind::Weight:
+      return index_.weight(static_cast<size_t>(of.index));
+    case StepBuffer::Kind::Kv:
+      return index_.kv(of.index, miniBatch);
+    case StepBuffer::Kind::Act:
+      return index_.act(of.index, miniBatch);
+    case StepBuffer::Kind::Io:
+      return index_.io(of.io);
+    case StepBuffer::Kind::Stream:
+      return index_.residual(miniBatch);
+    case StepBuffer::Kind::Transient:
+      break;
+    }
+    return plan::kNone;
+  }
+
+  // In the slab; of a cache its tail.
+  uint64_t onHost(const StepBuffer &of) const {
+    const bool stream = of.kind == StepBuffer::Kind::Stream, cache = of.kind == StepBuffer::Kind::Kv;
+    const MovableKind kind = stream                             ? MovableKind::Residual
+                             : cache                            ? MovableKind::Kv
+                             : of.kind == StepBuffer::Kind::Act ? MovableKind::Act
+                                                                : MovableKind::Weight;
+    const algorithms::Movable movable{kind, stream ? of.miniBatch : of.index};
+    const uint64_t address = placed_.host->at.at({movable, kind == MovableKind::Weight ? 0 : of.miniBatch});
+    const int64_t mirrored =
+        cache && homes_.mirroredFrom ? std::max<int64_t>(0, blocks_.resident - *homes_.mirroredFrom) : 0;
+    return address + static_cast<uint64_t>(mirrored) * target_.kvBlockBytes;
+  }
+  // Of what is moved of a buffer, in it.
+  uint64_t firstByte(const StepBuffer &of) const {
+    return of.kind == StepBuffer::Kind::Kv ? static_cast<uint64_t>(blocks_.resident) * target_.kvBlockBytes : 0;
+  }
+
+  plan::Placement placement(const Steps &steps, plan::Placement placement) const {
+    if (placement.kvBlocks == 0)
+      placement.kvBlocks = plan_.kvBlocks;
+    const algorithms::Residency &residency = placed_.candidate->residency;
+    const auto add = [&](const StepBuffer &of, plan::Space space, bool direct, uint64_t offset, uint64_t bytes,
+                         uint64_t address) {
+      placement.extents.push_back({planBuffer(of), space, of.encoding, direct, offset, bytes, address});
+    };
+    std::vector<uint8_t> streams(steps.own.size());
+    for (const StepBuffer &of : steps.buffers) {
+      switch (of.kind) {
+      case StepBuffer::Kind::Weight:
+        if (residency.isAway({MovableKind::Weight, of.index})) // a table that embed reads is read over the link
+          add(of, plan::Space::Host, of.index == 0, 0, of.bytes, onHost(of));
+        break;
+      case StepBuffer::Kind::Kv:
+        if (blocks_.tail())
+          add(of, plan::Space::Host, true, firstByte(of),
+              static_cast<uint64_t>(blocks_.here - blocks_.resident) * target_.kvBlockBytes, onHost(of));
+        break;
+      case StepBuffer::Kind::Act:
+        if (residency.isAway({MovableKind::Act, of.index}))
+          add(of, plan::Space::Host, true, 0, of.bytes, onHost(of));
+        break;
+      case StepBuffer::Kind::Stream:
+        if (std::exchange(streams[static_cast<size_t>(of.miniBatch)], 1) == 0)
+          add(of, plan::Space::Host, false, 0, of.bytes, onHost(of));
+        break;
+      case StepBuffer::Kind::Io:
+      case StepBuffer::Kind::Transient:
+        break;
+      }
+    }
+    for (size_t i = 0; i < placed_.below.size(); ++i) {
+      const auto &[buffer, bytes] = placed_.below[i];
+      const StepBuffer &of = steps.buffer(buffer);
+      if (of.kind != StepBuffer::Kind::Io)
+        add(of, plan::Space::Device, false, 0, bytes, placed_.arena.below[i]);
+      else if (of.miniBatch == 0) // the ranges of the others follow: one buffer
+        add(of, plan::Space::Device, false, 0, plan_.buffers[planBuffer(of)].bytes, placed_.arena.below[i]);
+    }
+    for (size_t i = 0; i < placed_.homes.units.size(); ++i) {
+      const StepBuffer &of = steps.buffers[placed_.homes.units[i].first]; // weights stand first
+      add(of, plan::Space::Device, false, 0, of.bytes, placed_.homeAddress[i]);
+    }
+    std::sort(placement.extents.begin(), placement.extents.end(), [](const plan::Extent &a, const plan::Extent &b) {
+      return std::tie(a.buffer, a.bufferOffset) < std::tie(b.buffer, b.bufferOffset);
+    });
+    for (size_t slot = 0; slot < placed_.slotBytes.size(); ++slot)
+      placement.slots.push_back({placed_.arena.slots[slot], placed_.slotBytes[slot]});
+    return placement;
+  }
+
+private:
+  const Target &target_;
+  const plan::Plan &plan_;
+  const plan::BufferIndex index_;
+  const CandidateEvaluator::Placed &placed_;
+  const Homes homes_;
+  const CacheBlocks blocks_;
+};
+
+// One schedule, and what its steps are to the cost model.
+class ScheduleWriter {
+public:
+  ScheduleWriter(const Iterations &iterations, const Places &places, const CandidateEvaluator::Placed &placed,
+                 const CandidateEvaluator::PlacedIteration &of, plan::Schedule &schedule)
+      : iterations_(iterations), places_(places), placed_(placed), of_(of),
+        steps_(iterations.steps(of.of.iterationClass)),
+        homes_(homesOf(*placed.candidate, iterations.target(), *placed.host, of.of)), schedule_(schedule) {}
+
+  std::vector<std::optional<cost::OpSite>> sites;
+  std::vector<plan::Content> entry, exit;
+
+  void run(const std::vector<uint64_t> &transients) {
+    std::vector<uint32_t> numberOf(of_.program.ops.size());
+    schedule_.steps.reserve(numberOf.size());
+    for (size_t i = 0; i < numberOf.size(); ++i) {
+      const Program::Op &op = of_.program.ops[i];
+      const auto origin = static_cast<size_t>(of_.program.origin[i]);
+      numberOf[i] = static_cast<uint32_t>(schedule_.steps.size());
+      switch (op.kind) {
+      case Program::Kind::Compute:
+        compute(op, steps_.steps[origin], of_.direct[origin]);
+        break;
+      case Program::Kind::Bring:
+      case Program::Kind::Evict:
+        copy(op, of_.plan.movements[origin]);
+        break;
+      case Program::Kind::Carry:
+        entry.push_back(contentOf(of_.plan.movements[origin].moved, op.firstMade, of_.plan.movements[origin].dirty));
+        break;
+      case Program::Kind::CarryOut:
+        exit.push_back(
+            contentOf(of_.plan.out[origin].moved, of_.program.uses[op.firstUse], of_.plan.out[origin].dirty));
+        break;
+      default:
+        break;
+      }
+    }
+    for (size_t i = 0; i < of_.waits.size(); ++i)
+      if (of_.order.waiter[i] != algorithms::OrderedLanes::kNobody)
+        schedule_.edges.push_back(
+            {numberOf[of_.waits[i].of], of_.order.waiter[i], static_cast<plan::EdgeKind>(of_.order.kinds[i])});
+    std::sort(schedule_.edges.begin(), schedule_.edges.end(),
+              [](const plan::Edge &a, const plan::Edge &b) { return std::tie(a.to, a.from) < std::tie(b.to, b.from); });
+    locals(transients);
+  }
+
+private:
+  void compute(const Program::Op &op, const Step &of, bool direct) {
+    plan::Step step;
+    step.kind = of.op ? plan::StepKind::Compute : plan::StepKind::Publish;
+    step.lane = static_cast<plan::Lane>(op.lane);
+    if (of.op)
+      step.op = *of.op;
+    step.part = of.part;
+    step.layer = of.layer;
+    step.miniBatch = static_cast<uint8_t>(of.miniBatch);
+    step.direct = direct;
+    step.flops = of.flops;
+    step.deviceBytes = of.deviceBytes;
+    if (direct) {
+      const cost::Work work = iterations_.directWork(*of.site(), of_.of.iterationClass, homeBytes());
+      step.deviceBytes = work.deviceBytes;
+      step.linkBytes = work.linkBytes;
+      overTheLink(of, step);
+    }
+    schedule_.steps.push_back(step);
+    sites.push_back(of.site());
+  }
+
+  // The home that a direct step uses: which, and which way.
+  void overTheLink(const Step &of, plan::Step &step) {
+    const BufferIndex home = of.op == kernels::Op::RopeAppend  ? of.kv
+                             : of.op == kernels::Op::ActAppend ? of.act
+                                                               : of.unit;
+    step.firstOperand = static_cast<uint32_t>(schedule_.operands.size());
+    step.operandCount = 1;
+    plan::Operand operand;
+    operand.buffer = places_.planBuffer(steps_.buffer(home));
+    operand.space = plan::Space::Host;
+    operand.access = of.op == kernels::Op::Embed ? plan::Access::Read : plan::Access::ReadWrite;
+    operand.arg = of.op == kernels::Op::RopeAppend  ? plan::Arg::KvHome
+                  : of.op == kernels::Op::ActAppend ? plan::Arg::Act
+                                                    : plan::Arg::Table;
+    schedule_.operands.push_back(operand);
+  }
+
+  // Of a cache: what rows are written to at home.
+  uint64_t homeBytes() const {
+    const CacheBlocks blocks = cacheBlocksOf(homes_);
+    int64_t written = 0;
+    if (blocks.tail() && homes_.bringsTails && writeBackOf(homes_) == WriteBack::Mirror)
+      written += blocks.here - blocks.resident;
+    if (homes_.mirroredFrom)
+      written += std::max<int64_t>(0, blocks.resident - *homes_.mirroredFrom);
+    return static_cast<uint64_t>(written) * iterations_.target().kvBlockBytes;
+  }
+
+  void copy(const Program::Op &op, const Movement &movement) {
+    const algorithms::Moved &moved = of_.moved.moved[movement.moved];
+    const bool back = op.kind == Program::Kind::Evict;
+    plan::Step step;
+    step.kind = plan::StepKind::Copy;
+    step.lane = static_cast<plan::Lane>(op.lane);
+    step.part = plan::Part::Movement;
+    step.layer = of_.moved.items[moved.item].layer;
+    step.miniBatch = static_cast<uint8_t>(moved.miniBatch);
+    step.resizable = moved.resizable();
+    step.dirtyOnly = step.resizable && movement.back == WriteBack::Dirty;
+    step.linkBytes = step.deviceBytes = movement.bytes;
+    step.firstOperand = static_cast<uint32_t>(schedule_.operands.size());
+    step.operandCount = 2;
+    const StepBuffer &buffer = steps_.buffer(of_.moved.buffers[movement.moved]);
+    const uint32_t index = places_.planBuffer(buffer);
+    const uint64_t first = places_.firstByte(buffer) + movement.from;
+    const uint64_t device = addressOf(back ? of_.program.uses[op.firstUse] : op.firstMade) + movement.from;
+    plan::Operand host{index,
+                       plan::Space::Host,
+                       plan::Access::Read,
+                       plan::Arg::Source,
+                       first,
+                       movement.bytes,
+                       places_.onHost(buffer) + movement.from};
+    plan::Operand here{index, plan::Space::Device, plan::Access::Write, plan::Arg::Destination, first, movement.bytes,
+                       device};
+    if (back) {
+      std::swap(host.access, here.access);
+      std::swap(host.arg, here.arg);
+    }
+    schedule_.operands.push_back(back ? here : host);
+    schedule_.operands.push_back(back ? host : here);
+    schedule_.steps.push_back(step);
+    sites.emplace_back();
+  }
+
+  // In a slot: byte 0 of what is moved.
+  uint64_t addressOf(uint32_t version) const {
+    const Program::Range &range = of_.program.ranges[static_cast<size_t>(of_.program.versions[version].range)];
+    return placed_.arena.slots[range.slot] + range.offset;
+  }
+
+  plan::Content contentOf(size_t moved, uint32_t version, bool dirty) const {
+    const StepBuffer &buffer = steps_.buffer(of_.moved.buffers[moved]);
+    return {places_.planBuffer(buffer), places_.firstByte(buffer), of_.program.versions[version].held,
+            addressOf(version), dirty};
+  }
+
+  // Only where they are, and how large.
+  void locals(const std::vector<uint64_t> &transients) {
+    size_t next = 0;
+    const auto add = [&](plan::BufferKind kind, const Step &of, uint64_t bytes) {
+      schedule_.locals.push_back(
+          {{"", kind, of.layer, bytes, static_cast<uint32_t>(of.miniBatch)}, transients[next++]});
+    };
+    for (const Step &step : steps_.steps) {
+      if (step.y != kNoBuffer && !step.inPlace)
+        add(plan::BufferKind::Activation, step, steps_.buffer(step.y).bytes);
+      if (step.workspaceBytes > 0)
+        add(plan::BufferKind::Workspace, step, step.workspaceBytes);
+    }
+  }
+
+  const Iterations &iterations_;
+  const Places &places_;
+  const CandidateEvaluator::Placed &placed_;
+  const CandidateEvaluator::PlacedIteration &of_;
+  const Steps &steps_;
+  const Homes homes_;
+  plan::Schedule &schedule_;
+};
+
+} // namespace
+
+absl::StatusOr<CandidateEvaluator::PlacedIteration>
+CandidateEvaluator::iteration(const Candidate &candidate, const HostLayout &host, const IterationOf &of,
+                              algorithms::Residency &residency) const {
+  const Steps &steps = iterations_.steps(of.iterationClass);
+  const Homes homes = homesOf(candidate, iterations_.target(), host, of);
+  ASSIGN_OR_RETURN(moved, movablesOf(steps, homes));
+  RETURN_IF_ERROR(decideCut(
+      of.iterationClass, !moved.moved.empty(),
+      [&] { return planWrapAround(steps, homes, iterations_.buckets(of.iterationClass), iterations_.prices()); },
+      residency));
+  PlacedIteration placed;
+  placed.of = of;
+  const bool decode = of.iterationClass == plan::IterationClass::Decode;
+  placed.plan = algorithms::planIteration(moved, residency,
+                                          {.cut = decode ? residency.wrap.decode : residency.wrap.mixed,
+                                           .back = writeBackOf(homes),
+                                           .bringsTails = homes.bringsTails,
+                                           .phase = of.phase,
+                                           .period = of.period});
+  if (!placed.plan.error.empty())
+    return absl::InternalError(absl::StrCat("the iteration ", placed.plan.error));
+  placed.moved = std::move(moved);
+  placed.program = programOf(steps, homes, placed.moved, placed.plan);
+  placed.waits = algorithms::waitsOf(placed.program);
+  std::vector<algorithms::LaneStep> laneSteps;
+  for (uint32_t op = 0; op < placed.program.ops.size(); ++op)
+    if (placed.program.ops[op].isStep())
+      laneSteps.push_back({op, placed.program.ops[op].lane});
+  placed.order = algorithms::orderLanes(laneSteps, placed.waits);
+  placed.direct = directSteps(steps, homes);
+  return placed;
+}
+
+absl::StatusOr<CandidateEvaluator::Placed> CandidateEvaluator::place(const Candidate &candidate,
+                                                                     const HostLayout &host) const {
+  if (const std::string contradiction = algorithms::contradictionIn(candidate.residency); !contradiction.empty())
+    return absl::InternalError(contradiction);
+  Placed placed;
+  placed.candidate = &candidate;
+  placed.host = &host;
+  // Where the circle is cut is decided apart for iterations that bring tails and for those that bring none.
+  algorithms::Residency residency = candidate.residency, withoutTails = candidate.residency;
+  for (const IterationOf &of : iterations_.of(candidate)) {
+    ASSIGN_OR_RETURN(next, iteration(candidate, host, of, of.kvBlocks == 0 ? residency : withoutTails));
+    placed.iterations.push_back(std::move(next));
+  }
+  layOut(placed);
+  return placed;
+}
+
+void CandidateEvaluator::layOut(Placed &placed) const {
+  const Steps &steps = iterations_.steps(placed.iterations.front().of.iterationClass);
+  const Target &target = iterations_.target();
+  const algorithms::Residency &residency = placed.candidate->residency;
+  const CacheBlocks blocks =
+      cacheBlocksOf(homesOf(*placed.candidate, target, *placed.host, placed.iterations.front().of));
+  const auto below = [&](StepBuffer::Kind kind, const auto &bytesHere) {
+    for (size_t i = 0; i < steps.buffers.size(); ++i)
+      if (steps.buffers[i].kind == kind)
+        if (const uint64_t bytes = bytesHere(steps.buffers[i]); bytes > 0)
+          placed.below.emplace_back(static_cast<BufferIndex>(i), bytes);
+  };
+  // Activation blocks come before KV: in each placement they are where they are in the others, which may have fewer KV
+  // blocks on the device.
+  below(StepBuffer::Kind::Io, [](const StepBuffer &of) { return of.bytes; });
+  below(StepBuffer::Kind::Act, [&](const StepBuffer &of) {
+    return residency.isAway({MovableKind::Act, of.index}) ? 0 : of.bytes;
+  });
+  below(StepBuffer::Kind::Kv, [&](const StepBuffer &of) {
+    const bool part = blocks.resident < blocks.here || blocks.here < target.kvBlocks;
+    return part ? static_cast<uint64_t>(blocks.resident) * target.kvBlockBytes : of.bytes;
+  });
+  std::vector<uint64_t> belowBytes, slotBytes, homeBytes;
+  for (const auto &[buffer, bytes] : placed.below)
+    belowBytes.push_back(model::alignUp(bytes));
+  for (size_t i = 0; i < steps.buffers.size(); ++i)
+    if (const StepBuffer &of = steps.buffers[i];
+        of.kind == StepBuffer::Kind::Weight && !residency.isAway({MovableKind::Weight, of.index})) {
+      homeBytes.push_back(model::alignUp(of.bytes));
+      placed.homes.units.emplace_back(static_cast<size_t>(of.index), homeBytes.back());
+    }
+  std::vector<algorithms::ArenaIteration> arenas;
+  for (const PlacedIteration &iteration : placed.iterations) {
+    arenas.push_back(algorithms::livesOf(iteration.program, iteration.order.clocks));
+    // One that brings no tails lacks their slots, the last.
+    if (const std::vector<uint64_t> &slots = iteration.moved.slots.slotBytes; slots.size() > placed.slotBytes.size())
+      placed.slotBytes = slots;
+  }
+  for (const uint64_t bytes : placed.slotBytes)
+    slotBytes.push_back(model::alignUp(bytes));
+  placed.arena = algorithms::layOutArena(belowBytes, arenas, slotBytes, homeBytes);
+  placed.homes.arenaBytes = placed.arena.top;
+  placed.homeAddress = placed.arena.persistent;
+}
+
+uint64_t CandidateEvaluator::placeHomes(const std::vector<Placed *> &placements) {
+  if (placements.size() < 2)
+    return placements.front()->arenaBytes();
+  std::vector<DeviceHomes> homes;
+  for (const Placed *placed : placements)
+    homes.push_back(placed->homes);
+  const HomesTogether together = placeTogether(homes);
+  for (size_t p = 0; p < placements.size(); ++p) {
+    placements[p]->homes.arenaBytes = together.arenaBytes[p];
+    for (size_t i = 0; i < homes[p].units.size(); ++i)
+      placements[p]->homeAddress[i] = together.address[homes[p].units[i].first];
+  }
+  return together.largest;
+}
+
+void CandidateEvaluator::addTo(PlanWriter &writer, const Placed &placed, const std::function<void()> &onStep) const {
+  plan::Plan &plan = writer.plan();
+  const Places places(iterations_, plan, placed);
+  plan.placements.push_back(places.placement(iterations_.steps(placed.iterations.front().of.iterationClass),
+                                             iterations_.described(*placed.candidate)));
+  const auto placement = static_cast<uint32_t>(plan.placements.size() - 1);
+  for (size_t i = 0; i < placed.iterations.size(); ++i) {
+    const PlacedIteration &iteration = placed.iterations[i];
+    const IterationOf &of = iteration.of;
+    const cost::Bucket limits = Target::limits(iterations_.buckets(of.iterationClass));
+    plan::Schedule schedule;
+    schedule.name = of.scheduleName(*placed.candidate);
+    schedule.placement = placement;
+    schedule.iterationClass = of.iterationClass;
+    schedule.maxTokens = limits.tokens;
+    schedule.maxSequences = limits.sequences;
+    schedule.maxContext = limits.context;
+    schedule.kvBlocks = of.kvBlocks;
+    schedule.phase = static_cast<uint32_t>(of.phase);
+    schedule.period = static_cast<uint32_t>(of.period);
+    ScheduleWriter written(iterations_, places, placed, iteration, schedule);
+    written.run(placed.arena.transients[i]);
+    schedule.entryState = writer.stateOf(placement, std::move(written.entry));
+    schedule.exitState = writer.stateOf(placement, std::move(written.exit));
+    plan.schedules.push_back(std::move(schedule));
+    if (onStep)
+      onStep();
+    const auto index = static_cast<uint32_t>(plan.schedules.size() - 1);
+    const sim::Simulator simulator(plan.schedules.back());
+    for (const cost::Bucket &bucket : iterations_.buckets(of.iterationClass)) {
+      plan.variants.push_back(iterations_.variantOf(plan, index, written.sites, bucket, simulator));
+      if (onStep)
+        onStep();
+    }
+  }
+}
+
+} // namespace headrace::compiler

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a choice comes to, before it is compiled: a plan with all that there is to weigh it by (addresses, copies,
+// edges, the time of every bucket and transition), and what it was made of. What compute steps use is not in it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "compiler/choice/Candidate.h"
+#include "compiler/choice/CompileRequest.h"
+#include "compiler/choice/Resolve.h"
+#include "runtime/plan/Plan.h"
+
+namespace headrace::compiler {
+
+struct Draft : plan::Plan {
+  CompileRequest request;
+  Target target;
+  std::vector<Candidate> candidates; // by placement
+};
+
+// Interleaves or grows caches where the target has it so, adds transitions, and brings variants into their order: what
+// is done to a plan once all placements are in it.
+class PlanWriter;
+class Prices;
+struct HostLayout;
+void closePlan(const CompileRequest &request, const Target &target, const HostLayout &host, Prices &prices,
+               PlanWriter &writer);
+
+// Where a plan that was compiled is not as its draft says: "variant 3: predicted_ns 5, the draft has 4"; empty:
+// nowhere.
+std::string differenceFrom(const plan::Plan &draft, const plan::Plan &compiled);
+
+} // namespace headrace::compiler
