@@ -18,12 +18,6 @@
 #include "runtime/sim/TokenGaps.h"
 
 namespace headrace::compiler {
-namespace {
-
-constexpr char kCompilerVersion[] = "headrace 0.1.0";
-
-} // namespace
-
 Compilation::Compilation(const CompileRequest &request, const Policy &policy, Target target, model::WeightLayout layout,
                          const cost::CostModel &costs)
     : request_(request), policy_(policy), target_(std::move(target)), layout_(std::move(layout)), prices_(costs),
@@ -175,7 +169,6 @@ absl::Status Compilation::exhausted(const Attempt &choice, uint64_t least) const
 absl::StatusOr<Draft> Compilation::tryPlan(const std::vector<Attempt> &choices) {
   overBudget_.reset();
   Draft plan = emptyPlan();
-  PlanWriter writer(layout_, target_, plan);
   std::vector<const Candidate *> chosen;
   chosen.reserve(choices.size());
   for (const Attempt &choice : choices)
@@ -190,11 +183,7 @@ absl::StatusOr<Draft> Compilation::tryPlan(const std::vector<Attempt> &choices) 
   if (overBudget_)
     return plan;
   RETURN_IF_ERROR(checkHost(host));
-  for (const CandidateEvaluator::Placed &placed : together.placed) {
-    candidates_.addTo(writer, placed);
-    plan.candidates.push_back(*placed.candidate);
-  }
-  closePlan(request_, target_, host, prices_, writer);
+  fillDraft(candidates_, host, together.placed, plan);
   if (latency_)
     latency_->record(plan);
   else
@@ -245,39 +234,7 @@ absl::Status Compilation::checkHost(const HostLayout &host) const {
 }
 
 Draft Compilation::emptyPlan() const {
-  Draft plan;
-  plan.request = request_;
-  plan.target = target_;
-  plan.compilerVersion = kCompilerVersion;
-  plan.model = request_.model;
-  plan.modelHash = request_.modelHash;
-  plan.modelPath = request_.modelPath;
-  plan.hardware = request_.hardware;
-  if (plan.hardware.threads == 1) // then there is nothing to limit
-    plan.hardware.memoryBandwidthLimit = 0;
-  plan.goal = request_.goal;
-  plan.goal.deviceMemory = target_.deviceMemory;
-  plan.goal.batch = target_.sequences();
-  plan.goal.context = target_.context;
-  plan.goal.miniBatches = target_.choice.miniBatches;
-  plan.goal.autoMiniBatches = false;
-  plan.goal.kvTokens = target_.kvTokens * target_.choice.miniBatches;
-  plan.miniBatches = static_cast<uint32_t>(target_.choice.miniBatches);
-  plan.goal.kvDtype = target_.kv;
-  plan.policy = request_.policy;
-  plan.policy.name = std::string(policy_.name);
-  if (plan.policy.actShare) // what was found, where it was to be
-    plan.policy.actShare = target_.choice.act;
-  plan.activationDtype = target_.activation;
-  plan.kvDtype = target_.kv;
-  plan.blockTokens = target_.blockTokens;
-  plan.kvBlocks = target_.kvBlocks;
-  plan.actBlocks = target_.actBlocks;
-  plan.contextBlocks = target_.contextBlocks;
-  plan.actShare = target_.choice.act;
-  plan.metaLayout = target_.meta;
-  plan.maxContext = target_.context;
-  plan.deviceMemory = target_.deviceMemory;
+  Draft plan = emptyDraft(request_, target_, policy_.name);
   if (policy_.traits.allowsForSlowest)
     plan.slowestPermille = prices_.slowestPermille();
   return plan;

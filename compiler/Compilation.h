@@ -17,7 +17,7 @@
 #include "compiler/choose/SplitCaches.h"
 #include "compiler/choose/SwapCaches.h"
 #include "compiler/evaluate/CandidateEvaluator.h"
-#include "compiler/evaluate/Draft.h"
+#include "compiler/evaluate/Evaluate.h"
 #include "compiler/evaluate/LayOutHost.h"
 #include "compiler/evaluate/Placements.h"
 #include "runtime/plan/Plan.h"

@@ -420,7 +420,7 @@ uint64_t CandidateEvaluator::placeHomes(const std::vector<Placed *> &placements)
   return together.largest;
 }
 
-void CandidateEvaluator::addTo(PlanWriter &writer, const Placed &placed, const std::function<void()> &onStep) const {
+void CandidateEvaluator::addTo(PlanWriter &writer, const Placed &placed) const {
   plan::Plan &plan = writer.plan();
   const Places places(iterations_, plan, placed);
   plan.placements.push_back(places.placement(iterations_.steps(placed.iterations.front().of.iterationClass),
@@ -445,15 +445,10 @@ void CandidateEvaluator::addTo(PlanWriter &writer, const Placed &placed, const s
     schedule.entryState = writer.stateOf(placement, std::move(written.entry));
     schedule.exitState = writer.stateOf(placement, std::move(written.exit));
     plan.schedules.push_back(std::move(schedule));
-    if (onStep)
-      onStep();
     const auto index = static_cast<uint32_t>(plan.schedules.size() - 1);
     const sim::Simulator simulator(plan.schedules.back());
-    for (const cost::Bucket &bucket : iterations_.buckets(of.iterationClass)) {
+    for (const cost::Bucket &bucket : iterations_.buckets(of.iterationClass))
       plan.variants.push_back(iterations_.variantOf(plan, index, written.sites, bucket, simulator));
-      if (onStep)
-        onStep();
-    }
   }
 }
 

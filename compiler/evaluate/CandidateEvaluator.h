@@ -8,7 +8,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -53,7 +52,9 @@ public:
   // The arena of all of them, homes in one place.
   static uint64_t placeHomes(const std::vector<Placed *> &placements);
   // The placement, its schedules and variants.
-  void addTo(PlanWriter &writer, const Placed &placed, const std::function<void()> &onStep = nullptr) const;
+  void addTo(PlanWriter &writer, const Placed &placed) const;
+
+  Iterations &iterations() const { return iterations_; }
 
 private:
   absl::StatusOr<PlacedIteration> iteration(const Candidate &candidate, const HostLayout &host, const IterationOf &of,

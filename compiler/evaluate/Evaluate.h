@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What placements come to, without compiling them: every address, bytes of the device and of the host, and the time of
+// every bucket and transition.
+//
+//   Iterations iterations(request, target, layout, prices);
+//   ASSIGN_OR_RETURN(draft, evaluate(iterations, {candidate}));
+//   draft.arenaBytes, draft.hostBytes, draft.variants[0].predictedNs ...
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "compiler/evaluate/CandidateEvaluator.h"
+#include "compiler/evaluate/Draft.h"
+
+namespace headrace::compiler {
+
+// With what a request and its target say of a plan, and no placement yet; the policy by its name.
+Draft emptyDraft(const CompileRequest &request, const Target &target, std::string_view policy);
+
+// Placements that have been placed together: their schedules, variants and transitions.
+void fillDraft(const CandidateEvaluator &evaluator, const HostLayout &host,
+               const std::vector<CandidateEvaluator::Placed> &placed, Draft &draft);
+
+// Whatever memory there is. None of the placements is the same as another, and there is one at least.
+absl::StatusOr<Draft> evaluate(Iterations &iterations, const std::vector<Candidate> &placements);
+
+} // namespace headrace::compiler

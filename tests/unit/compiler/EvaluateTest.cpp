@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What is evaluated of a choice is what compiling it gives: every address, the bytes of the device and of the host, and
+// the time of every bucket and transition.
+#include "compiler/evaluate/Evaluate.h"
+
+#include <map>
+#include <random>
+
+#include "absl/strings/str_cat.h"
+#include "compiler/emit/CompileDraft.h"
+#include "passes/algorithms/RotationOf.h"
+#include "runtime/model/ModelSpec.h"
+#include "tests/support/LongRun.h"
+#include "tests/unit/compiler/Requests.h"
+#include "gtest/gtest.h"
+
+namespace headrace::compiler {
+namespace {
+
+using algorithms::WriteBack;
+
+// A record's prices: of a device whose compute and copies disturb each other.
+class DisturbedCosts : public cost::CostModel {
+public:
+  DisturbedCosts(const cost::CostModel &alone, double duplexShare, cost::Interference interference)
+      : alone_(alone), duplexShare_(duplexShare), interference_(interference) {}
+  uint64_t computeNs(const cost::OpSite &site, const cost::Bucket &bucket, bool direct) const override {
+    return alone_.computeNs(site, bucket, direct);
+  }
+  uint64_t copyNs(uint64_t bytes, bool hostToDevice) const override { return alone_.copyNs(bytes, hostToDevice); }
+  double duplexShare() const override { return duplexShare_; }
+  cost::Interference interference() const override { return interference_; }
+
+private:
+  const cost::CostModel &alone_;
+  const double duplexShare_;
+  const cost::Interference interference_;
+};
+
+// How often each mechanism was drawn.
+struct Drawn {
+  int rotating = 0, cycles = 0, noTails = 0, oneCut = 0, writtenBack = 0, duplex = 0, interfering = 0, several = 0,
+      grown = 0, actsAway = 0, residuals = 0, miniBatches = 0, transitions = 0;
+};
+
+class EvaluateTest : public testing::Test {
+protected:
+  int below(int end) { return static_cast<int>(generator_() % static_cast<unsigned>(end)); }
+  bool oneIn(int n) { return below(n) == 0; }
+  WriteBack anyBack() { return oneIn(3) ? WriteBack::Mirror : oneIn(2) ? WriteBack::All : WriteBack::Dirty; }
+
+  model::ModelSpec anyModel() {
+    const int layers = 1 + below(7);
+    return oneIn(4)   ? tinyOpt(layers)
+           : oneIn(3) ? tinyQwen(layers, oneIn(2))
+           : oneIn(2) ? tinyQwen3(layers)
+                      : tinyLlama(layers);
+  }
+
+  // What all placements have alike.
+  Choice anyCommon(CompileRequest &r, bool rotates) {
+    Choice common = askedChoice(r);
+    common.miniBatches = oneIn(2) || rotates ? 1 : int64_t{1} << below(4);
+    r.goal.batch = common.miniBatches * (1 + below(4));
+    r.goal.miniBatches = common.miniBatches;
+    if (rotates)
+      return common;
+    if (oneIn(3)) {
+      common.act = model::actShareOf(1, 1 + below(3));
+      std::vector<int32_t> away;
+      for (int32_t layer = 0; layer < r.model->layers; ++layer)
+        if (oneIn(2))
+          away.push_back(layer);
+      if (oneIn(2))
+        common.residency.setActAway(away);
+    }
+    if (oneIn(5))
+      common.residency.residuals().setSlots(algorithms::kResidualSlots + below(2));
+    return common;
+  }
+
+  Candidate anyPlacement(const CompileRequest &r, const Choice &common, bool splits, bool rotates) {
+    const model::WeightLayout layout = model::layoutWeights(r.model);
+    Candidate candidate = alike({}, common);
+    algorithms::Residency &residency = candidate.residency;
+    const bool movesBack = residency.movesBack();
+    if (!oneIn(4)) {
+      std::vector<int32_t> units;
+      const int32_t end = static_cast<int32_t>(layout.units.size()) - (r.model->tiedEmbeddings ? 1 : 0);
+      for (int32_t unit = 0; unit < end; ++unit)
+        if (oneIn(2))
+          units.push_back(unit);
+      residency.setWeightsAway(units);
+    }
+    const bool eager = splits || movesBack || oneIn(2);
+    if (!eager)
+      residency.start = oneIn(2) ? algorithms::kPaper : algorithms::ahead(1 + below(2));
+    if (eager && common.miniBatches == 1 && oneIn(3))
+      residency.weights().setRing(uint64_t{1} << (16 + below(4)));
+    else
+      residency.weights().setSlots(below(5));
+    if (splits) {
+      residency.setKvAway(r.model->layers, below(4));
+      if (rotates) {
+        std::optional<algorithms::SwapVisits> fifo;
+        if (oneIn(2))
+          fifo = algorithms::SwapVisits{1 + below(2), 1 + below(2)};
+        residency.kv().setPlaces(2 + below(static_cast<int>(r.model->layers) - 2), fifo);
+      } else {
+        residency.kv().setSlots(below(5));
+      }
+      residency.kv().decodeBack = anyBack();
+      residency.kv().mixedBack = anyBack();
+    }
+    if (eager && !oneIn(3)) {
+      residency.wrap.around = true;
+      residency.wrap.oneCut = oneIn(2);
+    }
+    return candidate;
+  }
+
+  std::mt19937 generator_{44};
+};
+
+TEST_F(EvaluateTest, IsWhatCompilingGives) {
+  const int wanted = longRun() ? 5000 : 500;
+  Drawn drawn;
+  int compiled = 0;
+  for (int draws = 0; compiled < wanted; ++draws) {
+    ASSERT_LT(draws, 3 * wanted) << "only " << compiled << " of these were choices";
+    CompileRequest r = request(anyModel());
+    r.goal.deviceMemory = uint64_t{1} << 30;
+    r.goal.context = 48 + 16 * below(4);
+    r.buckets.contexts = {32, r.goal.context.value()};
+    r.buckets.newTokens = {8};
+    const bool rotates = r.model->layers > 3 && oneIn(4), splits = rotates || oneIn(2);
+    const Choice common = anyCommon(r, rotates);
+    const int placements = oneIn(2) ? 1 : oneIn(2) ? 2 : 2 + below(11);
+    std::vector<Candidate> candidates;
+    for (int p = 0; p < placements; ++p) {
+      Candidate candidate = anyPlacement(r, common, splits, rotates);
+      candidate.name = absl::StrCat("p", p);
+      const algorithms::Residency &residency = candidate.residency;
+      if (rotates && algorithms::rotationPeriodOf(residency, r.model->layers).value_or(99) > plan::kMostPhases)
+        continue;
+      if (contradictionIn(candidate).empty() &&
+          std::none_of(candidates.begin(), candidates.end(),
+                       [&](const Candidate &other) { return other.samePlacement(candidate); }))
+        candidates.push_back(candidate);
+    }
+    if (candidates.empty())
+      continue;
+    r.goal.elasticKv =
+        !splits && !common.act.any() && candidates.size() > 1 ? model::AutoOnOff::On : model::AutoOnOff::Off;
+    if (r.goal.elasticKv == model::AutoOnOff::On) // fewer blocks than the batch has use for
+      r.goal.kvTokens = *r.goal.context * common.miniBatches;
+    const absl::StatusOr<Target> target = resolve(r, common);
+    ASSERT_TRUE(target.ok()) << target.status();
+    if (std::any_of(candidates.begin(), candidates.end(), [&](const Candidate &candidate) {
+          return candidate.residency.firstKvBlockAway().value_or(0) >= target->kvBlocks;
+        }))
+      continue; // no such block
+    const cost::Roofline alone(r.model, r.hardware, target->activation, target->kv);
+    const double share = oneIn(2) ? 2.0 : 1.0 + 0.25 * below(4);
+    const cost::Interference interference = {oneIn(2) ? 1 : 1.25, oneIn(2) ? uint64_t{0} : uint64_t{700}};
+    const DisturbedCosts costs(alone, share, interference);
+    r.costs = &costs;
+    std::string text;
+    for (const Candidate &candidate : candidates)
+      absl::StrAppend(&text, text.empty() ? "" : " | ", toText(candidate));
+    SCOPED_TRACE(absl::StrCat(r.model->name, ", batch ", *r.goal.batch, ", share ", share, ": ", text));
+    const model::WeightLayout layout = model::layoutWeights(r.model);
+    Prices prices(costs);
+    Iterations iterations(r, *target, layout, prices);
+    const absl::StatusOr<Draft> draft = evaluate(iterations, candidates);
+    if (!draft.ok())
+      continue;                                                   // a ring that is too small for a unit
+    const absl::StatusOr<plan::Plan> plan = compileDraft(*draft); // holds the two against each other
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    EXPECT_EQ(draft->arenaBytes, plan->arenaBytes);
+    EXPECT_EQ(draft->hostBytes, plan->hostBytes);
+    ++compiled;
+    const algorithms::Residency &first = candidates.front().residency;
+    drawn.rotating += rotates;
+    for (const plan::Schedule &schedule : plan->schedules) {
+      drawn.cycles += schedule.period > 1 && schedule.phase == 0;
+      drawn.noTails += schedule.kvBlocks > 0;
+    }
+    drawn.oneCut += first.wrap.oneCut && first.wrap.around;
+    drawn.writtenBack += splits && first.kv().writesBack();
+    drawn.duplex += share < 2;
+    drawn.interfering += interference.wakeNs > 0 || interference.computeFactor > 1;
+    drawn.several += candidates.size() > 1;
+    drawn.grown += plan->kvBlocks > target->kvBlocks;
+    drawn.actsAway += !first.actAway().empty();
+    drawn.residuals += first.residualsLeave();
+    drawn.miniBatches += common.miniBatches > 1;
+    drawn.transitions += !plan->transitions.empty();
+  }
+  const std::map<std::string, int> all = {{"rotating", drawn.rotating},
+                                          {"cycles", drawn.cycles},
+                                          {"no tails", drawn.noTails},
+                                          {"one cut", drawn.oneCut},
+                                          {"written back", drawn.writtenBack},
+                                          {"duplex", drawn.duplex},
+                                          {"interfering", drawn.interfering},
+                                          {"several", drawn.several},
+                                          {"grown", drawn.grown},
+                                          {"activations away", drawn.actsAway},
+                                          {"residuals", drawn.residuals},
+                                          {"mini-batches", drawn.miniBatches},
+                                          {"transitions", drawn.transitions}};
+  for (const auto &[what, times] : all)
+    EXPECT_GT(times, wanted / 50) << what;
+}
+
+} // namespace
+} // namespace headrace::compiler
