@@ -2,6 +2,7 @@
 #include "compiler/emit/EmitPlan.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 
 #include "absl/strings/str_cat.h"
@@ -144,34 +145,64 @@ private:
   }
 
   // A copy into a slot waits for the readers of what was there. Where transients have used the range since, which only
-  // their addresses tell, what it overwrites is what a step wrote: the edge is the same, its reason another.
+  // their addresses tell, what it overwrites is what a step wrote: the edge is the same, its reason another. Accesses
+  // that other edges, or the order of the lane, keep the copy behind are no reason.
   void nameOverwrites() {
-    enum class Last : uint8_t { Copied, Read, Written };
-    algorithms::RangeMap<Last> last; // of each byte of the slots, what was done to it last
+    struct Last { // of each byte of the slots, what was done to it last
+      enum class What : uint8_t { Copied, Read, Written } what;
+      int64_t step;
+    };
+    using What = decltype(Last::what);
+    using Clock = std::array<int64_t, plan::kLanes>; // by lane: its last step that has ended; -1: none
+    algorithms::RangeMap<Last> last;
+    std::array<Clock, plan::kLanes> now; // of a lane's next step
+    for (Clock &clock : now)
+      clock.fill(-1);
+    std::vector<Clock> clocks; // when a step starts
+    const auto learn = [&](Clock &clock, uint32_t from) {
+      for (size_t lane = 0; lane < clock.size(); ++lane)
+        clock[lane] = std::max(clock[lane], clocks[from][lane]);
+      int64_t &of = clock[static_cast<size_t>(schedule_.steps[from].lane)];
+      of = std::max<int64_t>(of, from);
+    };
     size_t edge = 0;
     for (uint32_t index = 0; index < schedule_.steps.size(); ++index) {
       const plan::Step &step = schedule_.steps[index];
       const size_t firstEdge = edge;
-      while (edge < schedule_.edges.size() && schedule_.edges[edge].to == index)
-        ++edge;
+      Clock &clock = now[static_cast<size_t>(step.lane)];
+      const Clock before = clock;
+      for (; edge < schedule_.edges.size() && schedule_.edges[edge].to == index; ++edge)
+        learn(clock, schedule_.edges[edge].from);
+      clocks.push_back(clock);
+      clock[static_cast<size_t>(step.lane)] = index;
       for (uint32_t i = step.firstOperand; i < step.firstOperand + step.operandCount; ++i) {
         const Operand &operand = schedule_.operands[i];
         const uint64_t end = operand.address + operand.bytes;
         if (operand.space != plan::Space::Device || end <= slotsBegin_ || operand.address >= slotsEnd_)
           continue;
         if (step.kind != plan::StepKind::Copy || plan::toHost(step.lane)) {
-          last.assign(operand.address, end, operand.access == plan::Access::Read ? Last::Read : Last::Written);
+          last.assign(operand.address, end, {operand.access == plan::Access::Read ? What::Read : What::Written, index});
           continue;
         }
-        bool read = false, written = false;
-        last.forEach(operand.address, end, [&](uint64_t, uint64_t, Last was) {
-          read |= was == Last::Read;
-          written |= was == Last::Written;
-        });
-        for (size_t e = firstEdge; e < edge; ++e)
-          if (plan::EdgeKind &kind = schedule_.edges[e].kind; kind == plan::EdgeKind::War && written && !read)
-            kind = plan::EdgeKind::Waw;
-        last.assign(operand.address, end, Last::Copied);
+        for (size_t e = firstEdge; e < edge; ++e) {
+          plan::Edge &of = schedule_.edges[e];
+          if (of.kind != plan::EdgeKind::War)
+            continue;
+          Clock without = before;
+          for (size_t other = firstEdge; other < edge; ++other)
+            if (other != e)
+              learn(without, schedule_.edges[other].from);
+          bool read = false, written = false;
+          last.forEach(operand.address, end, [&](uint64_t, uint64_t, const Last &was) {
+            const plan::Step &by = schedule_.steps[static_cast<size_t>(was.step)];
+            if (was.what == What::Copied || was.step <= without[static_cast<size_t>(by.lane)])
+              return;
+            (was.what == What::Read ? read : written) = true;
+          });
+          if (written && !read)
+            of.kind = plan::EdgeKind::Waw;
+        }
+        last.assign(operand.address, end, {What::Copied, index});
       }
     }
   }

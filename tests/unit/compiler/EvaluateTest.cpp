@@ -215,5 +215,31 @@ TEST_F(EvaluateTest, IsWhatCompilingGives) {
     EXPECT_GT(times, wanted / 50) << what;
 }
 
+// What a copy overwrites was read last, but long ago, as the lane's last copy knows; and written since by a transient
+// that lies in the slot.
+TEST_F(EvaluateTest, WhatACopyOverwritesIsNamedByWhatOtherEdgesLeave) {
+  CompileRequest r = request(tinyQwen(7, false));
+  r.goal.batch = 16;
+  r.goal.miniBatches = 4;
+  r.goal.context = 48;
+  std::string error;
+  const std::optional<Choice> choice = choiceFromText(
+      "mini-batches=4 new-tokens=8 contexts=32,48 weights=0-1,3,7,12-13,15,19-21,26-27,29 start=paper slots=2", error);
+  ASSERT_TRUE(choice) << error;
+  Candidate candidate;
+  static_cast<Choice &>(candidate) = *choice;
+  candidate.name = "p";
+  r.placements = {candidate};
+  r.buckets = choice->buckets;
+  const absl::StatusOr<plan::Plan> plan = compile(r);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  const plan::Schedule &decode = plan->schedules.front();
+  const plan::Edge &last = *std::prev(
+      std::find_if(decode.edges.begin(), decode.edges.end(), [](const plan::Edge &edge) { return edge.to > 231; }));
+  EXPECT_EQ(last.to, 231u);
+  EXPECT_EQ(last.from, 230u);
+  EXPECT_EQ(last.kind, plan::EdgeKind::Waw);
+}
+
 } // namespace
 } // namespace headrace::compiler
