@@ -30,8 +30,10 @@ std::vector<sim::StepTime> copying(const plan::Schedule &schedule, const sim::Ti
 
 bool interfere(const plan::Schedule &schedule, const cost::Interference &interference, const sim::Timeline &alone,
                std::vector<uint64_t> &durationsNs) {
+  if (interference.computeFactor <= 1 && interference.wakeNs == 0)
+    return false;
   const std::vector<sim::StepTime> copies = copying(schedule, alone);
-  if (copies.empty() || (interference.computeFactor <= 1 && interference.wakeNs == 0))
+  if (copies.empty())
     return false;
   // The last compute step that each step waits for.
   std::vector<uint64_t> afterCompute(schedule.steps.size(), 0);

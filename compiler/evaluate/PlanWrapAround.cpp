@@ -38,6 +38,15 @@ std::pair<double, double> slowedByEachOther(const algorithms::Movables &movables
   return {1 + (beside - 1) * shorter / in, 1 + (beside - 1) * shorter / out};
 }
 
+// From which byte on a movable is not read by the step that uses it first.
+uint64_t readLater(const Steps &steps, BufferIndex buffer, const algorithms::Moved &moved) {
+  uint64_t from = moved.bytes;
+  for (uint32_t index = moved.firstUse; index <= moved.lastUse; ++index)
+    if (const Step &step = steps.steps[index]; step.unit == buffer && step.headNorms.bytes > 0)
+      return index == moved.firstUse ? from : std::min(from, step.headNorms.offset);
+  return from;
+}
+
 } // namespace
 
 absl::StatusOr<WrapAround> wrapAroundOf(const Steps &steps, const Homes &homes,
@@ -55,6 +64,7 @@ absl::StatusOr<WrapAround> wrapAroundOf(const Steps &steps, const Homes &homes,
     unitOf[i] = static_cast<int64_t>(problem.units.size());
     problem.units.push_back(
         {moved.bytes, moved.firstUse, times.freeAfter[i], times.tailFreeAfter[i], /*divides=*/!moved.resizable()});
+    wrap.wholeFrom.push_back(readLater(steps, movables.buffers[i], moved));
     if (moved.writtenBack)
       problem.units.back().writtenBackAfter = moved.firstUse; // which appends to it
   }
@@ -106,7 +116,10 @@ absl::StatusOr<algorithms::Cut> planWrapAround(const Steps &steps, const Homes &
   ASSIGN_OR_RETURN(wrap, wrapAroundOf(steps, homes, buckets, prices));
   if (wrap.problem.units.empty())
     return algorithms::Cut();
-  return algorithms::planCut(wrap.problem);
+  algorithms::Cut cut = algorithms::planCut(wrap.problem);
+  if (cut.bytes > 0 && cut.bytes >= wrap.wholeFrom[cut.units])
+    cut = {cut.units + 1, 0};
+  return cut;
 }
 
 absl::Status decideCut(plan::IterationClass iterationClass, bool brings,

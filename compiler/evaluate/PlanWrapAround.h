@@ -18,6 +18,9 @@ struct WrapAround {
   WrapAround() = default;
   WrapAround(WrapAround &&) = default; // the problem points into the durations: a copy would point into another's
   algorithms::CutProblem problem;
+  // By unit of the problem: a cut from this byte on takes all of it. A copy of norms of heads alone would be waited for
+  // by the step that reads the rest, for nothing.
+  std::vector<uint64_t> wholeFrom;
   std::vector<std::vector<uint64_t>> durations; // of all buckets, by time ascending; the problem weighs some of them
 };
 

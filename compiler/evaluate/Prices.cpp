@@ -7,27 +7,43 @@
 #include "kernels/Kernels.h"
 #include "runtime/base/EnumCount.h"
 #include "runtime/core/GraphSteps.h"
+#include "runtime/model/WeightLayout.h"
 
 namespace headrace::compiler {
+namespace {
 
-uint64_t Prices::computeNs(const std::optional<cost::OpSite> &site, const cost::Bucket &bucket, bool direct) {
-  constexpr size_t kUnits = model::enumCount<model::UnitRole>();
-  if (!site)
-    return 0;
+constexpr size_t kUnits = model::enumCount<model::UnitRole>();
+
+} // namespace
+
+Prices::Table &Prices::tableOf(const cost::Bucket &bucket) {
   const auto [it, fresh] = tables_.try_emplace({bucket.tokens, bucket.sequences, bucket.context});
   if (fresh)
     it->second.assign(kernels::kOpCount * kUnits * 2, kUnknown);
+  return it->second;
+}
+
+uint64_t Prices::computeNs(Table &table, const cost::OpSite &site, const cost::Bucket &bucket, bool direct) const {
   uint64_t &price =
-      it->second[(static_cast<size_t>(site->op) * kUnits + static_cast<size_t>(site->unit)) * 2 + (direct ? 1 : 0)];
+      table[(static_cast<size_t>(site.op) * kUnits + static_cast<size_t>(site.unit)) * 2 + (direct ? 1 : 0)];
   if (price == kUnknown)
-    price = costs_.computeNs(*site, bucket, direct);
+    price = costs_.computeNs(site, bucket, direct);
   return price;
 }
 
+uint64_t Prices::computeNs(const std::optional<cost::OpSite> &site, const cost::Bucket &bucket, bool direct) {
+  return site ? computeNs(tableOf(bucket), *site, bucket, direct) : 0;
+}
+
 uint64_t Prices::copyNs(uint64_t bytes, bool hostToDevice) {
+  // Most copies are as large as one of a few before them.
+  Copied &recent = recent_[(bytes / model::kAlign * 2 + (hostToDevice ? 1 : 0)) % recent_.size()];
+  if (recent.bytes == bytes && recent.hostToDevice == hostToDevice && recent.ns != kUnknown)
+    return recent.ns;
   const auto [it, fresh] = copies_.try_emplace({bytes, hostToDevice}, 0);
   if (fresh)
     it->second = costs_.copyNs(bytes, hostToDevice);
+  recent = {bytes, hostToDevice, it->second};
   return it->second;
 }
 
@@ -43,12 +59,14 @@ std::vector<uint64_t> Prices::durations(const plan::Plan &plan, const plan::Sche
     const absl::StatusOr<core::SizedCopy> copy = core::sizedCopy(plan, schedule, index);
     return copy.ok() ? core::bytesInUse(*copy, rows) : step.linkBytes;
   };
+  Table &table = tableOf(bucket);
   std::vector<uint64_t> durations;
   durations.reserve(schedule.steps.size());
   for (uint32_t i = 0; i < schedule.steps.size(); ++i) {
     const plan::Step &step = schedule.steps[i];
     durations.push_back(step.kind == plan::StepKind::Copy ? copyNs(bytesOf(i), plan::toDevice(step.lane))
-                                                          : computeNs(sites[i], bucket, step.direct));
+                        : sites[i]                        ? computeNs(table, *sites[i], bucket, step.direct)
+                                                          : 0);
   }
   return durations;
 }

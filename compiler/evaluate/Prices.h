@@ -40,9 +40,19 @@ private:
   using Table = std::vector<uint64_t>; // by op, unit role, direct; kUnknown: not asked for yet
   static constexpr uint64_t kUnknown = ~uint64_t{0};
 
+  struct Copied {
+    uint64_t bytes = 0;
+    bool hostToDevice = false;
+    uint64_t ns = kUnknown;
+  };
+
+  Table &tableOf(const cost::Bucket &bucket);
+  uint64_t computeNs(Table &table, const cost::OpSite &site, const cost::Bucket &bucket, bool direct) const;
+
   const cost::CostModel &costs_;
   std::map<std::array<int64_t, 3>, Table> tables_; // by bucket
   std::map<std::pair<uint64_t, bool>, uint64_t> copies_;
+  std::array<Copied, 64> recent_; // by bytes and direction
 };
 
 } // namespace headrace::compiler

@@ -23,12 +23,15 @@ struct Run {
 // Ascending runs that do not touch: what touches is one run, so there are few where boxes lie close.
 class Runs {
 public:
-  void add(Run run) {
+  // False: all of it was there.
+  bool add(Run run) {
     auto first = runs_.begin();
     if (!runs_.empty() && runs_.back().end < run.begin)
       first = runs_.end();
     else
       first = std::lower_bound(first, runs_.end(), run.begin, [](const Run &r, uint64_t at) { return r.end < at; });
+    if (first != runs_.end() && first->begin <= run.begin && run.end <= first->end)
+      return false;
     auto last = first;
     for (; last != runs_.end() && last->begin <= run.end; ++last)
       run = {std::min(run.begin, last->begin), std::max(run.end, last->end)};
@@ -38,6 +41,7 @@ public:
       *first = run;
       runs_.erase(first + 1, last);
     }
+    return true;
   }
   void clear() { runs_.clear(); } // keeps its memory
   absl::Span<const Run> span() const { return runs_; }
@@ -74,14 +78,21 @@ public:
     }
   }
 
+  // What is in `any` of a node is in that of all around it: above one that has the run already, nothing is to be done.
   void take(Moments life, Run run) {
+    bool known[2] = {}; // by side: what is around has it
     visit(
         life,
-        [&](size_t node) {
+        [&](size_t node, Side side) {
           nodes_[node].whole.add(run);
-          nodes_[node].any.add(run);
+          known[side] |= !nodes_[node].any.add(run);
         },
-        [&](size_t node) { nodes_[node].any.add(run); });
+        [&](size_t node, Side side) {
+          if (side == kBoth)
+            known[kLeft] = known[kLeft] || known[kRight] || !nodes_[node].any.add(run);
+          else if (!known[side])
+            known[side] = !nodes_[node].any.add(run);
+        });
   }
 
   // The lowest address from which on so many bytes are free all life long.
@@ -92,7 +103,8 @@ public:
         busy_.push_back(runs.span());
     };
     visit(
-        life, [&](size_t node) { collect(nodes_[node].any); }, [&](size_t node) { collect(nodes_[node].whole); });
+        life, [&](size_t node, Side) { collect(nodes_[node].any); },
+        [&](size_t node, Side) { collect(nodes_[node].whole); });
     uint64_t address = 0;
     for (bool raised = true; raised;) {
       raised = false;
@@ -115,30 +127,33 @@ private:
     Runs any;   // that, and what is taken inside it
   };
 
-  // The nodes that make up a life, and those around them.
+  // From which end of a life one comes to a node; both: it is around both.
+  enum Side : uint8_t { kLeft, kRight, kBoth };
+
+  // The nodes that make up a life, and those around them, from the smallest up.
   template <typename Inside, typename Around> void visit(Moments life, Inside &&inside, Around &&around) const {
     size_t left = leaves_ + life.first, right = leaves_ + life.last + 2; // the leaves beside the life's
     bool leftMet = false, rightMet = false;                              // has some of the life in it
     for (; (left ^ right) != 1; left /= 2, right /= 2) {
       if (leftMet)
-        around(left);
+        around(left, kLeft);
       if (rightMet)
-        around(right);
+        around(right, kRight);
       if (left % 2 == 0) {
-        inside(left + 1);
+        inside(left + 1, kLeft);
         leftMet = true;
       }
       if (right % 2 == 1) {
-        inside(right - 1);
+        inside(right - 1, kRight);
         rightMet = true;
       }
     }
     if (leftMet)
-      around(left);
+      around(left, kLeft);
     if (rightMet)
-      around(right);
+      around(right, kRight);
     for (left /= 2; left > 0; left /= 2)
-      around(left);
+      around(left, kBoth);
   }
 
   size_t leaves_ = 2;

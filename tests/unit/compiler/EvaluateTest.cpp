@@ -241,5 +241,29 @@ TEST_F(EvaluateTest, WhatACopyOverwritesIsNamedByWhatOtherEdgesLeave) {
   EXPECT_EQ(last.kind, plan::EdgeKind::Waw);
 }
 
+// The norms of heads are the end of a unit, and read later than the rest of it.
+TEST_F(EvaluateTest, ACutDoesNotLeaveTheNormsOfHeadsAlone) {
+  CompileRequest r = request(tinyQwen3(2));
+  r.goal.batch = 8;
+  r.goal.miniBatches = 2;
+  r.goal.context = 96;
+  std::string error;
+  const std::optional<Choice> choice =
+      choiceFromText("mini-batches=2 new-tokens=8 contexts=32,96 weights=1-3,6-7,9 kv=0-1@1 start=eager slots=2 "
+                     "kv-slots=1 decode-write-back=all mixed-write-back=mirror wrap",
+                     error);
+  ASSERT_TRUE(choice) << error;
+  Candidate candidate;
+  static_cast<Choice &>(candidate) = *choice;
+  candidate.name = "p";
+  r.placements = {candidate};
+  r.buckets = choice->buckets;
+  const absl::StatusOr<plan::Plan> plan = compile(r);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  const plan::State &entry = plan->states[plan->schedules.front().entryState];
+  ASSERT_EQ(entry.contents.size(), 1u);
+  EXPECT_EQ(entry.contents.front().bytes, 33280u); // 33,024 of them, then 128 of two norms, aligned
+}
+
 } // namespace
 } // namespace headrace::compiler
