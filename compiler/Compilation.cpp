@@ -10,7 +10,6 @@
 #include "absl/strings/str_cat.h"
 #include "compiler/choose/ExplainSwap.h"
 #include "compiler/emit/CheckDurations.h"
-#include "compiler/evaluate/ElasticKv.h"
 #include "compiler/evaluate/PlanTransitions.h"
 #include "compiler/lower/Explain.h"
 #include "runtime/base/StatusMacros.h"
@@ -121,8 +120,6 @@ absl::StatusOr<Evaluation> Compilation::evaluate(const Candidate &candidate, pla
   const HostLayout host = layOutHost({&candidate}, layout_, target_, request_.model, /*all=*/true);
   ASSIGN_OR_RETURN(placed, candidates_.place(candidate, host));
   candidates_.addTo(writer, placed);
-  if (host.kv.mirror)
-    interleaveKv(plan);
   Evaluation evaluation;
   evaluation.arenaBytes = placed.arenaBytes();
   // With all blocks in use; decode, then mixed: in the order of the target. Of a cycle the slowest of its phases.
@@ -183,7 +180,7 @@ absl::StatusOr<Draft> Compilation::tryPlan(const std::vector<Attempt> &choices) 
   if (overBudget_)
     return plan;
   RETURN_IF_ERROR(checkHost(host));
-  fillDraft(candidates_, host, together.placed, plan);
+  RETURN_IF_ERROR(fillDraft(candidates_, host, std::move(together.placed), plan));
   if (latency_)
     latency_->record(plan);
   else

@@ -289,21 +289,30 @@ static void printMiniBatch(OpAsmPrinter &printer, int32_t miniBatch) {
     printer << " mini_batch(" << miniBatch << ')';
 }
 
-// "3 at 4096", "3 tail at 4096", "3 mini_batch(1) tail at 4096".
-ParseResult parseKvAt(OpAsmParser &parser, int32_t &layer, int32_t &miniBatch, KvPart &part, Address &at) {
+// "3 at 4096", "3 tail at 4096", "3 mini_batch(1) tail at 4096", "3 interleaved(4096 by 16384) at 0".
+ParseResult parseKvAt(OpAsmParser &parser, int32_t &layer, int32_t &miniBatch, KvPart &part, int64_t &blockBytes,
+                      int64_t &stride, Address &at) {
   if (parser.parseInteger(layer) || parseMiniBatch(parser, miniBatch))
     return failure();
   part = KvPart::Cache;
   for (const KvPart other : {KvPart::Tail, KvPart::Mirror})
     if (succeeded(parser.parseOptionalKeyword(stringifyKvPart(other))))
       part = other;
+  blockBytes = stride = 0;
+  if (succeeded(parser.parseOptionalKeyword("interleaved")) &&
+      (parser.parseLParen() || parser.parseInteger(blockBytes) || parser.parseKeyword("by") ||
+       parser.parseInteger(stride) || parser.parseRParen()))
+    return failure();
   return parseAddress(parser, at);
 }
-void printKvAt(OpAsmPrinter &printer, Operation *, int32_t layer, int32_t miniBatch, KvPart part, const Address &at) {
+void printKvAt(OpAsmPrinter &printer, Operation *, int32_t layer, int32_t miniBatch, KvPart part, int64_t blockBytes,
+               int64_t stride, const Address &at) {
   printer << layer;
   printMiniBatch(printer, miniBatch);
   if (part != KvPart::Cache)
     printer << ' ' << part;
+  if (stride > 0)
+    printer << " interleaved(" << blockBytes << " by " << stride << ')';
   printAddress(printer, at);
 }
 

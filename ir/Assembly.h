@@ -48,9 +48,10 @@ mlir::ParseResult parseRoleAt(mlir::OpAsmParser &parser, UnitRole &role, int32_t
 void printRoleAt(mlir::OpAsmPrinter &printer, mlir::Operation *op, UnitRole role, int32_t layer, const Address &at);
 mlir::ParseResult parseIndexAt(mlir::OpAsmParser &parser, int32_t &index, Address &at);
 void printIndexAt(mlir::OpAsmPrinter &printer, mlir::Operation *op, int32_t index, const Address &at);
-mlir::ParseResult parseKvAt(mlir::OpAsmParser &parser, int32_t &layer, int32_t &miniBatch, KvPart &part, Address &at);
+mlir::ParseResult parseKvAt(mlir::OpAsmParser &parser, int32_t &layer, int32_t &miniBatch, KvPart &part,
+                            int64_t &blockBytes, int64_t &stride, Address &at);
 void printKvAt(mlir::OpAsmPrinter &printer, mlir::Operation *op, int32_t layer, int32_t miniBatch, KvPart part,
-               const Address &at);
+               int64_t blockBytes, int64_t stride, const Address &at);
 mlir::ParseResult parseActAt(mlir::OpAsmParser &parser, int32_t &layer, int32_t &miniBatch, Address &at);
 void printActAt(mlir::OpAsmPrinter &printer, mlir::Operation *op, int32_t layer, int32_t miniBatch, const Address &at);
 mlir::ParseResult parseIoAt(mlir::OpAsmParser &parser, IoRole &role, int32_t &miniBatch, Address &at);

@@ -91,15 +91,24 @@ def Headrace_KvOp : Headrace_Op<"kv", [Headrace_NameResults, Headrace_Persistent
 
     Each mini-batch has a cache of its own; `mini_batch(0)` is not printed.
 
+    Where caches are split, or grow, those on the device lie block by block, all caches' blocks of a number together:
+    `interleaved(4096 by 16384)` is one of four, block b of 4,096 bytes lying b x 16,384 behind the address.
+
         %kv.3 = headrace.kv 3 : <8192, f32>
         %kv.3.tail = headrace.kv 3 tail : <host, 16384, f32>
         %kv.3.1 = headrace.kv 3 mini_batch(1) : <8192, f32>
   }];
   let arguments = (ins I32Prop:$layer, DefaultValuedProp<I32Prop, "0">:$mini_batch, DefaultValuedProp<EnumProp<Headrace_KvPart>, "::headrace::ir::KvPart::Cache">:$part,
-                       DefaultValuedProp<Headrace_AddressProp, "::headrace::ir::Address()">:$at);
+                       DefaultValuedProp<Headrace_AddressProp, "::headrace::ir::Address()">:$at,
+                       DefaultValuedProp<I64Prop, "0">:$block_bytes, DefaultValuedProp<I64Prop, "0">:$stride);
   let results = (outs Headrace_WholeBuffer:$buffer);
-  let assemblyFormat = "custom<KvAt>($layer, $mini_batch, $part, $at) attr-dict `:` custom<Types>(type($buffer))";
+  let assemblyFormat = [{
+    custom<KvAt>($layer, $mini_batch, $part, $block_bytes, $stride, $at) attr-dict `:` custom<Types>(type($buffer))
+  }];
   let hasVerifier = 1;
+  let extraClassDeclaration = [{
+    bool isInterleaved() { return getStride() > 0; }
+  }];
 }
 
 def Headrace_ActOp : Headrace_Op<"act", [Headrace_NameResults, Headrace_Persistent, Headrace_Movable]> {

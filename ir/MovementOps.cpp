@@ -115,6 +115,15 @@ static LogicalResult verifyMiniBatch(Operation *op, int32_t miniBatch) {
 LogicalResult KvOp::verify() {
   if (getLayer() < 0)
     return emitOpError() << "has layer " << getLayer() << ", which must not be negative";
+  if (!isInterleaved() && getBlockBytes() == 0)
+    return verifyMiniBatch(*this, getMiniBatch());
+  if (getBlockBytes() <= 0 || getStride() <= 0 || getStride() % getBlockBytes() != 0)
+    return emitOpError() << "has blocks of " << getBlockBytes() << " bytes, one every " << getStride()
+                         << ": expected as many bytes as some caches' blocks take";
+  const BufferType type = bufferType(getBuffer());
+  if (!type.isOnDevice() || type.getBytes() % static_cast<uint64_t>(getBlockBytes()) != 0)
+    return emitOpError() << "is " << type << ": expected whole blocks of " << getBlockBytes()
+                         << " bytes on the device, as it is interleaved";
   return verifyMiniBatch(*this, getMiniBatch());
 }
 

@@ -61,16 +61,20 @@ public:
 
   // Blocks [0, resident) stay, [resident, blocks) are at home on the host; [mirror, resident) are there as well, mirror
   // below 0: none. There are no others. `brings`: the tail is used; `appendsHome`: rows of it are appended at home as
-  // well.
-  void split(int64_t resident, int64_t blocks, int64_t mirror, bool brings, bool appendsHome) {
+  // well. `caches`: that those which stay are interleaved with; 0: they are not.
+  void split(int64_t resident, int64_t blocks, int64_t mirror, bool brings, bool appendsHome, size_t caches) {
     const ir::BufferType whole = ir::bufferType(cache_.getBuffer());
     mlir::Value mirrored, tail, onDevice;
     if (mirror >= 0 && mirror < resident)
       mirrored = home(ir::KvPart::Mirror, resident - mirror, whole);
     if (resident < blocks)
       tail = home(ir::KvPart::Tail, blocks - resident, whole);
-    if (resident > 0 && (resident < blocks || blocks < all_))
+    if (resident > 0 && (resident < blocks || blocks < all_ || caches > 0))
       cache_.getBuffer().setType(type(ir::MemorySpace::Device, resident, whole));
+    if (resident > 0 && caches > 0) {
+      cache_.setBlockBytes(static_cast<int64_t>(blockBytes_));
+      cache_.setStride(static_cast<int64_t>(caches * blockBytes_));
+    }
     if (tail && brings)
       onDevice = ir::OnDeviceOp::create(builder_, append_.getLoc(),
                                         type(ir::MemorySpace::Device, blocks - resident, whole), tail);
@@ -177,13 +181,14 @@ struct ChooseHomes : impl::ChooseHomesBase<ChooseHomes> {
   void splitCaches(ir::IterationOp iteration) {
     const algorithms::Residency &chosen = residency;
     const int64_t blocks = blocksOfCaches(), resident = chosen.firstKvBlockAway().value_or(blocks);
-    if (resident == blocks && blocks == kvBlocks && (kvMirror < 0 || kvMirror >= resident))
+    if (resident == blocks && blocks == kvBlocks && (kvMirror < 0 || kvMirror >= resident) && !kvInterleaved)
       return;
     const bool brings = iteration.getKvBlocks() == 0;
     const bool appendsHome = writeBackOf(chosen, iteration.getIterationClass()) == algorithms::WriteBack::Mirror;
     llvm::SmallVector<ir::KvOp> caches(iteration.block().getOps<ir::KvOp>());
     for (ir::KvOp cache : caches)
-      SplitCache(cache, kvBlocks, kvBlockBytes).split(resident, blocks, kvMirror, brings, appendsHome);
+      SplitCache(cache, kvBlocks, kvBlockBytes)
+          .split(resident, blocks, kvMirror, brings, appendsHome, kvInterleaved ? caches.size() : 0);
   }
 
   // What can be at home elsewhere today, on the host and as it is read: whole weights and activation blocks, and caches

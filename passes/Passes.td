@@ -32,7 +32,9 @@ def ChooseHomes : Headrace_IterationPass<"choose-homes"> {
     Option<"kvBlocksHere", "kv-blocks-here", "int64_t", "0", "of them so many are in this placement; 0: all">,
     Option<"kvBlockBytes", "kv-block-bytes", "uint64_t", "0", "of a layer's cache">,
     Option<"kvMirror", "kv-mirror", "int64_t", "-1",
-           "the first block that is away in any placement: rows from there on are written to the host; below 0: none">];
+           "the first block that is away in any placement: rows from there on are written to the host; below 0: none">,
+    Option<"kvInterleaved", "kv-interleaved", "bool", "false",
+           "blocks on the device lie with those of the same number of all other caches">];
 }
 
 def PriceDirect : Headrace_IterationPass<"price-direct"> {

@@ -153,8 +153,14 @@ struct PlaceBuffers : impl::PlaceBuffersBase<PlaceBuffers> {
       below.push_back(alignUp(p.sizeInBytes()));
     for (ir::PersistentInterface p : first.act)
       below.push_back(alignUp(p.sizeInBytes()));
-    for (ir::PersistentInterface p : first.kv)
-      below.push_back(alignUp(p.sizeInBytes()));
+    // Caches one behind the other; or all of them in one range, block by block.
+    const auto cacheOf = [](ir::PersistentInterface cache) { return llvm::cast<ir::KvOp>(cache.getOperation()); };
+    const bool interleaved = !first.kv.empty() && cacheOf(first.kv.front()).isInterleaved();
+    if (interleaved)
+      below.push_back(alignUp(first.kv.size() * cacheOf(first.kv.front()).sizeInBytes()));
+    else
+      for (ir::PersistentInterface p : first.kv)
+        below.push_back(alignUp(p.sizeInBytes()));
     for (ir::PersistentInterface p : first.slots)
       slotBytes.push_back(alignUp(p.sizeInBytes()));
     for (ir::PersistentInterface p : first.resident)
@@ -169,7 +175,14 @@ struct PlaceBuffers : impl::PlaceBuffersBase<PlaceBuffers> {
       const Persistent &p = persistent[i];
       write(p.io, layout.below.data());
       write(p.act, layout.below.data() + p.io.size());
-      write(p.kv, layout.below.data() + p.io.size() + p.act.size());
+      const uint64_t *caches = layout.below.data() + p.io.size() + p.act.size();
+      if (interleaved)
+        for (size_t k = 0; k < p.kv.size(); ++k) {
+          ir::KvOp cache = cacheOf(p.kv[k]);
+          cache.address().value = static_cast<int64_t>(*caches) + static_cast<int64_t>(k) * cache.getBlockBytes();
+        }
+      else
+        write(p.kv, caches);
       write(p.slots, layout.slots.data());
       write(p.resident, layout.persistent.data());
       ir::IterationOp iteration = iterations[i];

@@ -82,7 +82,8 @@ private:
     if (!address.placed())
       return op->emitError() << "has no address, in phase offsets";
     const auto at = static_cast<uint64_t>(address.value);
-    if (at % kAlign && (onDevice || !llvm::isa<ir::KvOp>(op)))
+    auto cache = llvm::dyn_cast<ir::KvOp>(op);
+    if (at % kAlign && !(cache && (!onDevice || cache.isInterleaved())))
       return op->emitError() << "lies at " << at << ", which is no multiple of " << kAlign;
     const auto arena = static_cast<uint64_t>(iteration_.getArenaBytes());
     if (onDevice && (bytes > arena || at > arena - bytes))
@@ -97,8 +98,45 @@ private:
     const uint64_t bytes = op.sizeInBytes();
     if (failed(checkAddress(op, op.address(), bytes, onDevice)))
       return failure();
+    if (auto cache = llvm::dyn_cast<ir::KvOp>(op.getOperation()); cache && cache.isInterleaved())
+      return declareInterleaved(cache);
+    return declareAt(op, static_cast<uint64_t>(op.address().value), bytes, onDevice, slot);
+  }
+
+  // Of caches that are interleaved the first stands lowest, and has the range of all of them.
+  LogicalResult declareInterleaved(ir::KvOp cache) {
+    const auto at = static_cast<uint64_t>(cache.address().value);
+    const auto blockBytes = static_cast<uint64_t>(cache.getBlockBytes()),
+               stride = static_cast<uint64_t>(cache.getStride());
+    if (!interleaved_) {
+      interleaved_ = cache;
+      const uint64_t bytes = cache.sizeInBytes() / blockBytes * stride;
+      const auto arena = static_cast<uint64_t>(iteration_.getArenaBytes());
+      if (bytes > arena || at > arena - bytes)
+        return cache.emitError() << "lies at [" << at << " for " << bytes
+                                 << "], interleaved with others, beyond the arena of " << arena << " bytes";
+      numbers_.insert(0);
+      return declareAt(cache, at, bytes, /*onDevice=*/true, /*slot=*/false);
+    }
+    const auto base = static_cast<uint64_t>(interleaved_.address().value);
+    const auto refused = [&](const llvm::Twine &what) {
+      auto diagnostic = cache.emitError() << what;
+      diagnostic.attachNote(interleaved_.getLoc()) << "which is this one";
+      return diagnostic;
+    };
+    if (cache.getBlockBytes() != interleaved_.getBlockBytes() || cache.getStride() != interleaved_.getStride() ||
+        cache.sizeInBytes() != interleaved_.sizeInBytes())
+      return refused("is interleaved in another way than the first cache");
+    if (at < base || (at - base) % blockBytes != 0 || at - base >= stride)
+      return refused("is interleaved, but does not begin at a block of the first cache's stride");
+    if (!numbers_.insert((at - base) / blockBytes).second)
+      return refused("is interleaved, and lies where another cache is");
+    atHome_.insert(ownerOf(cache.getBuffer()));
+    return success();
+  }
+
+  LogicalResult declareAt(ir::PersistentInterface op, uint64_t at, uint64_t bytes, bool onDevice, bool slot) {
     algorithms::RangeMap<Value> &space = onDevice ? homes_ : host_;
-    const auto at = static_cast<uint64_t>(op.address().value);
     Value other;
     space.forEach(at, at + bytes, [&](uint64_t, uint64_t, Value owner) { other = owner; });
     if (other) {
@@ -256,6 +294,8 @@ private:
     Clock last;           // by lane: the last step that touched it
     mlir::Location where; // the first one
   };
+  ir::KvOp interleaved_;                                                 // the first of caches that are
+  llvm::DenseSet<uint64_t> numbers_;                                     // which blocks of a stride they have
   algorithms::RangeMap<Value> homes_, host_;                             // what persists, slots included
   llvm::DenseSet<Owner> atHome_;                                         // the same, without slots
   algorithms::RangeMap<Owner> arena_;                                    // who owns which bytes now

@@ -33,12 +33,12 @@ absl::StatusOr<plan::Plan> compileDraft(const Draft &draft) {
   plan.schedules.clear();
   plan.variants.clear();
   plan.transitions.clear();
-  plan.kvBlocks = target.kvBlocks;
   PlanWriter writer(layout, target, plan);
   std::vector<const Candidate *> candidates;
   for (const Candidate &candidate : draft.candidates)
     candidates.push_back(&candidate);
-  const HostLayout host = layOutHost(candidates, layout, target, request.model);
+  HostLayout host = layOutHost(candidates, layout, target, request.model);
+  host.kv.interleaved |= draft.grown;
   std::vector<Placed> placed;
   std::vector<mlir::ModuleOp> modules;
   for (const Candidate *candidate : candidates) {
@@ -46,7 +46,7 @@ absl::StatusOr<plan::Plan> compileDraft(const Draft &draft) {
     placed.push_back(std::move(next));
     modules.push_back(*placed.back().module);
   }
-  plan.arenaBytes = placeHomes(modules);
+  placeHomes(draft, modules);
   CompileProgress progress;
   progress.total =
       static_cast<int>(draft.variants.size()) +
@@ -59,7 +59,7 @@ absl::StatusOr<plan::Plan> compileDraft(const Draft &draft) {
       if (request.progress)
         request.progress(progress);
     }));
-  closePlan(request, target, host, prices, writer);
+  closePlan(prices, writer);
   if (absl::Status status = plan::verifyPlan(plan, "compiled plan"); !status.ok())
     return absl::InternalError(absl::StrCat("the compiler made a plan that breaks a rule: ", status.message()));
   if (const std::string difference = differenceFrom(draft, plan); !difference.empty())

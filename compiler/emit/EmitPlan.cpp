@@ -224,6 +224,8 @@ private:
       operand.bufferOffset = firstByteOf(ranges_.bufferOf(access.value)) + access.range.offset;
       operand.bytes = access.range.bytes;
       operand.address = byteAddress(access.value) + access.range.offset;
+      if (auto kv = ranges_.bufferOf(access.value).getDefiningOp<ir::KvOp>(); kv && access.arg == ir::Arg::Kv)
+        operand.interleaved = kv.isInterleaved();
       if (access.arg == ir::Arg::Bias && llvm::isa<ir::NormOp>(op)) {
         // A norm's weight and bias are one operand; they lie behind each other.
         Operand &weights = schedule_.operands.back();
@@ -311,10 +313,11 @@ uint32_t addPlacement(ir::IterationOp iteration, plan::Placement placement, Plan
   const plan::BufferIndex index(plan);
   if (placement.kvBlocks == 0)
     placement.kvBlocks = plan.kvBlocks;
-  const auto home = [&](uint32_t buffer, mlir::Value value, uint64_t offset = 0, bool direct = false) {
+  const auto home = [&](uint32_t buffer, mlir::Value value, uint64_t offset = 0, bool direct = false,
+                        bool interleaved = false) {
     const ir::BufferType type = ir::bufferType(value);
     placement.extents.push_back({buffer, spaceOf(value), toPlan(type.getEncoding()), direct, offset, type.getBytes(),
-                                 static_cast<uint64_t>(ir::addressOf(value).value)});
+                                 static_cast<uint64_t>(ir::addressOf(value).value), interleaved});
   };
   bool table = false; // the embedding is read directly
   for (mlir::Operation &op : iteration.block()) {
@@ -323,7 +326,7 @@ uint32_t addPlacement(ir::IterationOp iteration, plan::Placement placement, Plan
     else if (auto kv = llvm::dyn_cast<ir::KvOp>(op); kv && kv.getPart() != ir::KvPart::Mirror)
       home(index.kv(kv.getLayer(), static_cast<uint32_t>(kv.getMiniBatch())), kv.getBuffer(),
            kv.getPart() == ir::KvPart::Tail ? kvPartOffset(kv, plan, placement.kvBlocks, 0) : 0,
-           kv.getPart() == ir::KvPart::Tail);
+           kv.getPart() == ir::KvPart::Tail, kv.isInterleaved());
     else if (auto act = llvm::dyn_cast<ir::ActOp>(op))
       home(index.act(act.getLayer(), static_cast<uint32_t>(act.getMiniBatch())), act.getBuffer(), 0,
            !ir::bufferType(act.getBuffer()).isOnDevice());

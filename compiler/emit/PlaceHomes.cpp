@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/emit/PlaceHomes.h"
 
-#include "compiler/evaluate/HomesTogether.h"
+#include <algorithm>
+#include <map>
+
 #include "ir/Headrace.h"
 #include "runtime/model/WeightLayout.h"
+#include "runtime/plan/BufferIndex.h"
 
 namespace headrace::compiler {
 namespace {
@@ -17,28 +20,27 @@ template <typename F> void forEachHome(ir::IterationOp iteration, F f) {
 
 } // namespace
 
-uint64_t placeHomes(const std::vector<mlir::ModuleOp> &placements) {
-  std::vector<DeviceHomes> homes;
-  for (mlir::ModuleOp module : placements) {
-    ir::IterationOp first = *module.getOps<ir::IterationOp>().begin();
-    homes.push_back({static_cast<uint64_t>(first.getArenaBytes()), {}});
-    forEachHome(first, [&](ir::WeightOp weight, size_t unit) {
-      homes.back().units.emplace_back(unit, model::alignUp(weight.sizeInBytes()));
-    });
-  }
-  if (placements.size() < 2)
-    return homes.front().arenaBytes;
-  const HomesTogether together = placeTogether(homes);
+void placeHomes(const Draft &draft, const std::vector<mlir::ModuleOp> &placements) {
+  const plan::BufferIndex index(draft);
   for (size_t p = 0; p < placements.size(); ++p) {
     mlir::ModuleOp module = placements[p];
+    std::map<uint32_t, uint64_t> addresses; // on the device, by buffer
+    for (const plan::Extent &extent : draft.placements[p].extents)
+      if (extent.space == plan::Space::Device)
+        addresses.emplace(extent.buffer, extent.address);
+    ir::IterationOp first = *module.getOps<ir::IterationOp>().begin();
+    auto end = static_cast<uint64_t>(first.getArenaBytes()); // of what is below homes
+    forEachHome(first, [&](ir::WeightOp weight, size_t) { end -= model::alignUp(weight.sizeInBytes()); });
+    forEachHome(first, [&](ir::WeightOp weight, size_t unit) {
+      end = std::max(end, addresses.at(index.weight(unit)) + model::alignUp(weight.sizeInBytes()));
+    });
     for (ir::IterationOp iteration : module.getOps<ir::IterationOp>()) {
       forEachHome(iteration, [&](ir::WeightOp weight, size_t unit) {
-        weight.address().value = static_cast<int64_t>(together.address[unit]);
+        weight.address().value = static_cast<int64_t>(addresses.at(index.weight(unit)));
       });
-      iteration.setArenaBytes(static_cast<int64_t>(together.arenaBytes[p]));
+      iteration.setArenaBytes(static_cast<int64_t>(end));
     }
   }
-  return together.largest;
 }
 
 } // namespace headrace::compiler

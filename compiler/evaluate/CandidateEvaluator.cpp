@@ -108,13 +108,14 @@ public:
         break;
       }
     }
-    for (size_t i = 0; i < placed_.below.size(); ++i) {
-      const auto &[buffer, bytes] = placed_.below[i];
+    for (const auto &[buffer, bytes, address] : placed_.below) {
       const StepBuffer &of = steps.buffer(buffer);
       if (of.kind != StepBuffer::Kind::Io)
-        add(of, plan::Space::Device, false, 0, bytes, placed_.arena.below[i]);
+        add(of, plan::Space::Device, false, 0, bytes, address);
       else if (of.miniBatch == 0) // the ranges of the others follow: one buffer
-        add(of, plan::Space::Device, false, 0, plan_.buffers[planBuffer(of)].bytes, placed_.arena.below[i]);
+        add(of, plan::Space::Device, false, 0, plan_.buffers[planBuffer(of)].bytes, address);
+      if (of.kind == StepBuffer::Kind::Kv)
+        placement.extents.back().interleaved = placed_.host->kv.interleaved;
     }
     for (size_t i = 0; i < placed_.homes.units.size(); ++i) {
       const StepBuffer &of = steps.buffers[placed_.homes.units[i].first]; // weights stand first
@@ -366,11 +367,12 @@ void CandidateEvaluator::layOut(Placed &placed) const {
   const algorithms::Residency &residency = placed.candidate->residency;
   const CacheBlocks blocks =
       cacheBlocksOf(homesOf(*placed.candidate, target, *placed.host, placed.iterations.front().of));
+  std::vector<uint64_t> belowBytes, slotBytes, homeBytes;
   const auto below = [&](StepBuffer::Kind kind, const auto &bytesHere) {
     for (size_t i = 0; i < steps.buffers.size(); ++i)
       if (steps.buffers[i].kind == kind)
         if (const uint64_t bytes = bytesHere(steps.buffers[i]); bytes > 0)
-          placed.below.emplace_back(static_cast<BufferIndex>(i), bytes);
+          placed.below.push_back({static_cast<BufferIndex>(i), bytes});
   };
   // Activation blocks come before KV: in each placement they are where they are in the others, which may have fewer KV
   // blocks on the device.
@@ -378,13 +380,17 @@ void CandidateEvaluator::layOut(Placed &placed) const {
   below(StepBuffer::Kind::Act, [&](const StepBuffer &of) {
     return residency.isAway({MovableKind::Act, of.index}) ? 0 : of.bytes;
   });
+  const size_t firstCache = placed.below.size();
+  const bool interleaved = placed.host->kv.interleaved;
   below(StepBuffer::Kind::Kv, [&](const StepBuffer &of) {
-    const bool part = blocks.resident < blocks.here || blocks.here < target.kvBlocks;
+    const bool part = blocks.resident < blocks.here || blocks.here < target.kvBlocks || interleaved;
     return part ? static_cast<uint64_t>(blocks.resident) * target.kvBlockBytes : of.bytes;
   });
-  std::vector<uint64_t> belowBytes, slotBytes, homeBytes;
-  for (const auto &[buffer, bytes] : placed.below)
-    belowBytes.push_back(model::alignUp(bytes));
+  const size_t caches = placed.below.size() - firstCache;
+  for (size_t i = 0; i < placed.below.size() && !(interleaved && i == firstCache); ++i)
+    belowBytes.push_back(model::alignUp(placed.below[i].bytes));
+  if (interleaved && caches > 0) // in one range, block by block
+    belowBytes.push_back(model::alignUp(caches * placed.below[firstCache].bytes));
   for (size_t i = 0; i < steps.buffers.size(); ++i)
     if (const StepBuffer &of = steps.buffers[i];
         of.kind == StepBuffer::Kind::Weight && !residency.isAway({MovableKind::Weight, of.index})) {
@@ -401,6 +407,14 @@ void CandidateEvaluator::layOut(Placed &placed) const {
   for (const uint64_t bytes : placed.slotBytes)
     slotBytes.push_back(model::alignUp(bytes));
   placed.arena = algorithms::layOutArena(belowBytes, arenas, slotBytes, homeBytes);
+  for (size_t i = 0; i < placed.below.size(); ++i)
+    placed.below[i].address = interleaved && i > firstCache
+                                  ? placed.below[firstCache].address + (i - firstCache) * target.kvBlockBytes
+                                  : placed.arena.below[i];
+  if (caches > 0) {
+    placed.cachesBegin = placed.below[firstCache].address;
+    placed.cachesEnd = placed.arena.below.back() + belowBytes.back();
+  }
   placed.homes.arenaBytes = placed.arena.top;
   placed.homeAddress = placed.arena.persistent;
 }

@@ -39,7 +39,13 @@ public:
     const Candidate *candidate = nullptr;
     const HostLayout *host = nullptr;
     std::vector<PlacedIteration> iterations;
-    std::vector<std::pair<BufferIndex, uint64_t>> below; // io, activation blocks and caches on the device: bytes
+    // Io, activation blocks and caches on the device: bytes and, once placed, addresses.
+    struct Below {
+      BufferIndex buffer = kNoBuffer;
+      uint64_t bytes = 0, address = 0;
+    };
+    std::vector<Below> below;
+    uint64_t cachesBegin = 0, cachesEnd = 0; // of those on the device
     std::vector<uint64_t> slotBytes;
     DeviceHomes homes;
     algorithms::ArenaLayout arena;     // as if there were no other placement

@@ -5,8 +5,6 @@
 #include <tuple>
 
 #include "absl/strings/str_cat.h"
-#include "compiler/evaluate/ElasticKv.h"
-#include "compiler/evaluate/LayOutHost.h"
 #include "compiler/evaluate/PlanTransitions.h"
 #include "compiler/evaluate/PlanWriter.h"
 #include "runtime/plan/BlockRuns.h"
@@ -160,14 +158,8 @@ private:
 
 } // namespace
 
-void closePlan(const CompileRequest &request, const Target &target, const HostLayout &host, Prices &prices,
-               PlanWriter &writer) {
+void closePlan(Prices &prices, PlanWriter &writer) {
   plan::Plan &plan = writer.plan();
-  if (host.kv.mirror)
-    interleaveKv(plan);
-  else if (plan.placements.size() > 1 && request.goal.elasticKv != model::AutoOnOff::Off &&
-           target.mostKvBlocks > target.kvBlocks)
-    growKv(target.mostKvBlocks, plan);
   addTransitions(writer, prices, plan);
   const auto key = [&](const plan::Variant &v) {
     return std::tuple(v.placement, v.newTokens, v.sequences, v.context,

@@ -16,17 +16,15 @@ namespace headrace::compiler {
 
 struct Draft : plan::Plan {
   CompileRequest request;
-  Target target;
-  std::vector<Candidate> candidates; // by placement
+  Target target;                     // caches grown
+  std::vector<Candidate> candidates; // by placement; caches grown
+  bool grown = false;                // they lie block by block
 };
 
-// Interleaves or grows caches where the target has it so, adds transitions, and brings variants into their order: what
-// is done to a plan once all placements are in it.
+// Adds transitions and brings variants into their order: what is done to a plan once all placements are in it.
 class PlanWriter;
 class Prices;
-struct HostLayout;
-void closePlan(const CompileRequest &request, const Target &target, const HostLayout &host, Prices &prices,
-               PlanWriter &writer);
+void closePlan(Prices &prices, PlanWriter &writer);
 
 // Where a plan that was compiled is not as its draft says: "variant 3: predicted_ns 5, the draft has 4"; empty:
 // nowhere.

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/evaluate/Evaluate.h"
 
+#include <algorithm>
+#include <utility>
+
+#include "compiler/evaluate/GrowCaches.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/model/ModelSpec.h"
 
@@ -48,14 +52,37 @@ Draft emptyDraft(const CompileRequest &request, const Target &target, std::strin
   return plan;
 }
 
-void fillDraft(const CandidateEvaluator &evaluator, const HostLayout &host,
-               const std::vector<CandidateEvaluator::Placed> &placed, Draft &draft) {
-  PlanWriter writer(evaluator.iterations().layout(), draft.target, draft);
-  for (const CandidateEvaluator::Placed &each : placed) {
-    evaluator.addTo(writer, each);
+absl::Status fillDraft(const CandidateEvaluator &evaluator, const HostLayout &host,
+                       std::vector<CandidateEvaluator::Placed> placed, Draft &draft) {
+  const Iterations &iterations = evaluator.iterations();
+  for (const CandidateEvaluator::Placed &each : placed)
     draft.candidates.push_back(*each.candidate);
+  const std::vector<int64_t> blocks = grownBlocks(draft.request, draft.target, host, placed, draft.arenaBytes);
+  const int64_t most = blocks.empty() ? 0 : *std::max_element(blocks.begin(), blocks.end());
+  if (most <= draft.target.kvBlocks) {
+    PlanWriter writer(iterations.layout(), draft.target, draft);
+    for (const CandidateEvaluator::Placed &each : placed)
+      evaluator.addTo(writer, each);
+    closePlan(iterations.prices(), writer);
+    return absl::OkStatus();
   }
-  closePlan(draft.request, draft.target, host, evaluator.iterations().prices(), writer);
+  draft.grown = true;
+  draft.kvBlocks = draft.target.kvBlocks = most;
+  draft.target.kvBytes = model::alignUp(static_cast<uint64_t>(most) * draft.target.kvBlockBytes);
+  HostLayout grownHost = host;
+  grownHost.kv.blocks = most;
+  grownHost.kv.interleaved = true;
+  PlanWriter writer(iterations.layout(), draft.target, draft);
+  Iterations grownIterations(draft.request, draft.target, iterations.layout(), iterations.prices());
+  const CandidateEvaluator grown(grownIterations);
+  for (size_t p = 0; p < placed.size(); ++p) {
+    draft.candidates[p].kvBlocks = blocks[p];
+    ASSIGN_OR_RETURN(larger, grown.place(draft.candidates[p], grownHost));
+    larger.homeAddress = std::move(placed[p].homeAddress); // homes stay where they are
+    grown.addTo(writer, larger);
+  }
+  closePlan(iterations.prices(), writer);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<Draft> evaluate(Iterations &iterations, const std::vector<Candidate> &placements) {
@@ -75,7 +102,7 @@ absl::StatusOr<Draft> evaluate(Iterations &iterations, const std::vector<Candida
   for (CandidateEvaluator::Placed &each : placed)
     together.push_back(&each);
   draft.arenaBytes = CandidateEvaluator::placeHomes(together);
-  fillDraft(evaluator, host, placed, draft);
+  RETURN_IF_ERROR(fillDraft(evaluator, host, std::move(placed), draft));
   return draft;
 }
 

@@ -20,9 +20,10 @@ namespace headrace::compiler {
 // With what a request and its target say of a plan, and no placement yet; the policy by its name.
 Draft emptyDraft(const CompileRequest &request, const Target &target, std::string_view policy);
 
-// Placements that have been placed together: their schedules, variants and transitions.
-void fillDraft(const CandidateEvaluator &evaluator, const HostLayout &host,
-               const std::vector<CandidateEvaluator::Placed> &placed, Draft &draft);
+// Placements that have been placed together: their caches grown into what of the device they leave, where the target
+// has it so (GrowCaches.h), and their schedules, variants and transitions.
+absl::Status fillDraft(const CandidateEvaluator &evaluator, const HostLayout &host,
+                       std::vector<CandidateEvaluator::Placed> placed, Draft &draft);
 
 // Whatever memory there is. None of the placements is the same as another, and there is one at least.
 absl::StatusOr<Draft> evaluate(Iterations &iterations, const std::vector<Candidate> &placements);

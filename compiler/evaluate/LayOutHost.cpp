@@ -20,6 +20,7 @@ HostLayout layOutHost(const std::vector<const Candidate *> &candidates, const mo
     if (const std::optional<int64_t> kv = candidate->residency.firstKvBlockAway())
       host.kv.mirror = std::min(host.kv.mirror.value_or(*kv), *kv);
   }
+  host.kv.interleaved = host.kv.mirror.has_value();
   const auto place = [&](algorithms::MovableKind kind, int64_t index, int64_t miniBatch, uint64_t bytes) {
     host.at[{{kind, static_cast<int32_t>(index)}, static_cast<int32_t>(miniBatch)}] = host.bytes;
     host.bytes += bytes;

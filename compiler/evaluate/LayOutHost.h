@@ -15,12 +15,15 @@
 
 namespace headrace::compiler {
 
-// Caches of a plan that has some of their blocks at home on the host: in a placement those of the residency, `mirror`
-// being the first that is away in any of them.
+// Caches of a plan: the blocks at home on the host are in a placement those of the residency, `mirror` being the first
+// that is away in any of them.
 struct KvHomes {
   int64_t blocks = 0; // of a layer, the scratch block included
   uint64_t blockBytes = 0;
   std::optional<int64_t> mirror; // none: all blocks are on the device in all placements
+  // Those on the device lie block by block, all caches' blocks of a number together: where a cache is split, or larger
+  // in one placement than in another.
+  bool interleaved = false;
 };
 
 struct HostLayout {

@@ -97,6 +97,7 @@ absl::Status schedule(ir::IterationOp iteration, const PipelineOptions &options,
   homes.kvBlocksHere = options.kvBlocks;
   homes.kvBlockBytes = options.kv.blockBytes;
   homes.kvMirror = options.kv.mirror.value_or(-1);
+  homes.kvInterleaved = options.kv.interleaved;
   RETURN_IF_ERROR(runner.run(iteration, "homes", passes::createChooseHomes(homes)));
   if (options.directWork)
     RETURN_IF_ERROR(runner.run(iteration, "homes", passes::createPriceDirect(directAmounts(iteration, options))));
