@@ -190,7 +190,11 @@ std::vector<Case> priced() {
       {"opt-6.7b", "--hardware a10 --batch 16 --context 256 --policy select-n --slo-factor 3 --placements 3 "
                    "--elastic-kv on"},
       {"llama-3.1-8b", "--hardware a10 --batch 16 --context 256 --policy headrace --slo-factor 3 --placements 3 "
-                       "--elastic-kv on"}};
+                       "--elastic-kv on"},
+      {"opt-6.7b", "--hardware a10 --batch 16 --context 2048 --kv-tokens 4096 --policy select-n --slo-factor 3 "
+                   "--placements 3 --elastic-kv on"},
+      {"llama-3.1-8b", "--hardware a10 --batch 16 --context 4096 --kv-tokens 8192 --policy headrace --slo-factor 3 "
+                       "--placements 3 --elastic-kv on"}};
   for (const std::string &golden :
        {model, std::string("golden/opt-7-tied-f32"), std::string("golden/qwen2-7-tied-f32")})
     for (const char *placements : {"2", "3"})
