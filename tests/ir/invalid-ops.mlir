@@ -77,6 +77,34 @@ headrace.iteration @kv_layer decode phase(model) limits(8, 8, 2048) {
 
 // -----
 
+headrace.iteration @kv_stride decode phase(model) limits(8, 8, 2048) {
+  // expected-error@+1 {{has blocks of 1000 bytes, one every 1500: expected as many bytes as some caches' blocks take}}
+  %kv = headrace.kv 0 interleaved(1000 by 1500) : <1000, bf16>
+}
+
+// -----
+
+headrace.iteration @kv_no_block decode phase(model) limits(8, 8, 2048) {
+  // expected-error@+1 {{has blocks of 0 bytes, one every 1500}}
+  %kv = headrace.kv 0 interleaved(0 by 1500) : <1000, bf16>
+}
+
+// -----
+
+headrace.iteration @kv_part_of_a_block decode phase(model) limits(8, 8, 2048) {
+  // expected-error@+1 {{1500, bf16>': expected whole blocks of 1000 bytes on the device, as it is interleaved}}
+  %kv = headrace.kv 0 interleaved(1000 by 2000) : <1500, bf16>
+}
+
+// -----
+
+headrace.iteration @kv_interleaved_on_host decode phase(model) limits(8, 8, 2048) {
+  // expected-error@+1 {{expected whole blocks of 1000 bytes on the device, as it is interleaved}}
+  %kv = headrace.kv 0 interleaved(1000 by 2000) : <host, 2000, bf16>
+}
+
+// -----
+
 headrace.iteration @kv_mini_batch decode phase(model) limits(8, 8, 2048) {
   // expected-error@+1 {{has mini-batch 64, expected 0 to 63}}
   %kv = headrace.kv 0 mini_batch(64) : <1000, bf16>

@@ -26,6 +26,8 @@ headrace.iteration @compute decode phase(model) limits(8, 8, 2048) {
   %up_unit = headrace.weight 3 "layers.0.up" up layer 0 : <1800, f32>
   // CHECK-NEXT: %kv.0 = headrace.kv 0 : <4096, bf16>
   %kv = headrace.kv 0 : <4096, bf16>
+  // CHECK-NEXT: headrace.kv 1 interleaved(1024 by 2048) at 512 : <4096, bf16>
+  %kv_1 = headrace.kv 1 interleaved(1024 by 2048) at 512 : <4096, bf16>
   // CHECK-NEXT: %x, %next_history = headrace.embed tokens(%meta) %embedding[0 for 1600, 1600 for 400], %sampled, %history step<embedding> : <512, bytes>, <2000, bf16>, <32, bytes>, <64, bytes> -> <400, f32>
   %x, %ids = headrace.embed tokens(%meta) %embedding[0 for 1600, 1600 for 400], %sampled, %history step<embedding> : <512, bytes>, <2000, bf16>, <32, bytes>, <64, bytes> -> <400, f32>
   // CHECK-NEXT: %normed = headrace.norm qkv tokens(%meta) %x, %layers.0.qkv[0 for 100, 100 for 20] step<attention 0, flops 10, device_bytes 900> : <512, bytes>, <400, f32>, <1000, f16> -> <400, f32>

@@ -181,3 +181,47 @@ headrace.iteration @transient_over_carried decode phase(offsets) limits(8, 8, 20
   // expected-error@+1 {{needs 1000 bytes of a buffer of which only 512 are where they should be}}
   headrace.carry_out %d : <1000, bf16>
 }
+
+// -----
+
+// Caches that are interleaved: the first has the range of all.
+headrace.iteration @interleaved_beyond decode phase(offsets) limits(8, 8, 64) arena(1024) {
+  // expected-error@+1 {{lies at [256 for 1024], interleaved with others, beyond the arena of 1024 bytes}}
+  %kv = headrace.kv 0 interleaved(256 by 512) at 256 : <512, f32>
+}
+
+// -----
+
+headrace.iteration @interleaved_other_stride decode phase(offsets) limits(8, 8, 64) arena(4096) {
+  // expected-note@+1 {{which is this one}}
+  %kv = headrace.kv 0 interleaved(256 by 512) at 0 : <512, f32>
+  // expected-error@+1 {{is interleaved in another way than the first cache}}
+  %kv1 = headrace.kv 1 interleaved(256 by 1024) at 256 : <512, f32>
+}
+
+// -----
+
+headrace.iteration @interleaved_outside decode phase(offsets) limits(8, 8, 64) arena(4096) {
+  // expected-note@+1 {{which is this one}}
+  %kv = headrace.kv 0 interleaved(256 by 512) at 0 : <512, f32>
+  // expected-error@+1 {{does not begin at a block of the first cache's stride}}
+  %kv1 = headrace.kv 1 interleaved(256 by 512) at 512 : <512, f32>
+}
+
+// -----
+
+headrace.iteration @interleaved_twice decode phase(offsets) limits(8, 8, 64) arena(4096) {
+  // expected-note@+1 {{which is this one}}
+  %kv = headrace.kv 0 interleaved(256 by 512) at 0 : <512, f32>
+  // expected-error@+1 {{is interleaved, and lies where another cache is}}
+  %kv1 = headrace.kv 1 interleaved(256 by 512) at 0 : <512, f32>
+}
+
+// -----
+
+headrace.iteration @interleaved_over_another decode phase(offsets) limits(8, 8, 64) arena(4096) {
+  // expected-note@+1 {{which is this one}}
+  %kv = headrace.kv 0 interleaved(256 by 512) at 0 : <512, f32>
+  // expected-error@+1 {{lies at [768 for 256], where another buffer is}}
+  %x = headrace.io sampled at 768 : <256, f32>
+}
