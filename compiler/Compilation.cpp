@@ -21,9 +21,9 @@ Compilation::Compilation(const CompileRequest &request, const Policy &policy, Ta
                          const cost::CostModel &costs)
     : request_(request), policy_(policy), target_(std::move(target)), layout_(std::move(layout)), prices_(costs),
       iterations_(request_, target_, layout_, prices_), candidates_(iterations_),
-      family_(request.model, layout_, target_, iterations_.memoryUses()), inputs_{request_, target_, layout_, family_,
-                                                                                  steps_},
-      caches_(inputs_) {
+      family_(request.model, layout_, target_, iterations_.memoryUses(),
+              [this](const Candidate &candidate) { return packedBytes(candidate); }),
+      inputs_{request_, target_, layout_, family_, steps_}, caches_(inputs_) {
   if (LatencyChoice::applies(request_, policy_))
     steps_ = iterations_.pricedSteps();
 }
@@ -72,11 +72,7 @@ absl::StatusOr<Draft> Compilation::choose() {
       RETURN_IF_ERROR(chooseCloser(choices));
       continue;
     }
-    // Arithmetic said that it would fit, packing found otherwise: the next candidate offloads more.
-    Attempt &choice = choices[overBudget_->choice];
-    if (choice.chosen + 1 == choice.candidates.size())
-      return exhausted(choice, overBudget_->bytes);
-    ++choice.chosen;
+    return exhausted(choices[overBudget_->choice], overBudget_->bytes);
   }
 }
 
@@ -108,11 +104,15 @@ absl::Status Compilation::chooseByLatency(std::vector<Attempt> &choices, size_t 
 
 Compilation::Attempt Compilation::firstThatFits() {
   Attempt choice{split_ ? *split_ : candidatesOf(policy_, inputs_), 0};
-  if (packsAll_)
-    return choice;
   while (choice.chosen + 1 < choice.candidates.size() && !family_.fits(choice.candidate(), target_.deviceMemory))
     ++choice.chosen;
   return choice;
+}
+
+uint64_t Compilation::packedBytes(const Candidate &candidate) const {
+  const HostLayout host = layOutHost({&candidate}, layout_, target_, request_.model, /*all=*/true);
+  const absl::StatusOr<CandidateEvaluator::Placed> placed = candidates_.place(candidate, host);
+  return placed.ok() ? placed->arenaBytes() : UINT64_MAX;
 }
 
 absl::StatusOr<Evaluation> Compilation::evaluate(const Candidate &candidate, plan::Plan &plan, bool gaps) {

@@ -53,10 +53,6 @@ private:
   // As many layers' caches on the device as there is room for, which take turns.
   absl::StatusOr<Draft> swapCaches();
   absl::StatusOr<Draft> swapByExpansion();
-  Draft filledUp(Draft plan);
-  // Of what there is to choose from all that could fit, in whatever way it is packed: that may take less than
-  // arithmetic says. `refused` where nothing could.
-  absl::StatusOr<Draft> packAll(const absl::Status &refused);
   std::string whatHostWouldDo(const std::vector<Candidate> &candidates);
   absl::Status leastOf(const std::vector<Candidate> &candidates, const absl::Status &refused);
   // What `make` makes with the tails of caches in as few slots as they take, or in as many more as make it better.
@@ -68,8 +64,9 @@ private:
   absl::Status chooseByLatency(std::vector<Attempt> &choices, size_t most = SIZE_MAX);
   // Others, where what was chosen fits each alone and not together.
   absl::Status chooseCloser(std::vector<Attempt> &choices);
-  // The first candidate that fits by arithmetic; the last if none does, since packing may do better than arithmetic.
+  // The first candidate that fits; the last if none does, which takes the least.
   Attempt firstThatFits();
+  uint64_t packedBytes(const Candidate &candidate) const; // of the device; of one that cannot be placed the most
   // One candidate alone in an empty plan, for what it takes.
   absl::StatusOr<Evaluation> evaluate(const Candidate &candidate, plan::Plan &plan, bool gaps);
   absl::Status exhausted(const Attempt &choice, uint64_t least) const;
@@ -103,7 +100,6 @@ private:
   SplitCaches caches_;
   std::optional<std::vector<Candidate>> split_; // what there is to choose from once caches are split
   std::vector<Candidate> together_;             // placements of the plan, whatever it is chosen by; empty: chosen
-  bool packsAll_ = false;                       // each of them is packed, whatever arithmetic says
   bool nested_ = false;                         // the range was asked for nested
   int roomier_ = 0;                             // times that it was asked for with more to spare
   uint64_t rangeSpare_ = 0;                     // bytes

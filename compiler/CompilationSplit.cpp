@@ -16,10 +16,8 @@
 namespace headrace::compiler {
 namespace {
 
-constexpr int64_t kMostKvSlots = 8; // that are tried
-constexpr int kFillings = 3;
-constexpr uint64_t kWorthFilling = 256; // from one part of so many of the device's memory on
-constexpr int64_t kMostCompared = 32;   // placements, of those that an objective may choose from
+constexpr int64_t kMostKvSlots = 8;   // that are tried
+constexpr int64_t kMostCompared = 32; // placements, of those that an objective may choose from
 
 // The largest decode bucket of the first placement, whatever is in use of KV.
 const plan::Variant &largestDecode(const plan::Plan &plan) {
@@ -97,12 +95,9 @@ absl::StatusOr<Draft> Compilation::run() {
     return swapCaches();
   if (target_.kvResident)
     return withWriteBack([this] {
-      packsAll_ = false;
       split_ = caches_.stated(candidatesOf(policy_, inputs_), *target_.kvResident);
       const std::vector<Candidate> stated = *split_;
       absl::StatusOr<Draft> plan = choose();
-      if (lacksDeviceMemory(plan.status()))
-        plan = packAll(plan.status());
       if (plan.ok() && target_.kvDeviceBytes)
         absl::StrAppend(&plan->reason, ". ", explainExpansion(request_.goal, target_, request_.model->layers));
       return lacksDeviceMemory(plan.status()) ? leastOf(stated, plan.status()) : std::move(plan);
@@ -232,32 +227,19 @@ absl::StatusOr<Draft> Compilation::splitCaches(const absl::Status &whole) {
     return absl::ResourceExhaustedError(
         absl::StrCat(objective.message(), ". With all KV blocks on the device: ", whole.message()));
   };
-  // Packing may take a little more than arithmetic says, homes that several placements share more than that.
-  packsAll_ = false;
-  for (const int64_t lessIn256ths : {0, 1, 16, 64, 128}) {
-    split_ = caches_.filled(all, most, lessIn256ths);
+  // Several that leave room for each other; else one that fills the device.
+  for (const size_t count : most > 1 ? std::vector{most, size_t{1}} : std::vector{most}) {
+    split_ = caches_.filled(all, count);
     if (split_->empty())
       continue;
     latency_.reset();
     nested_ = false;
     absl::StatusOr<Draft> plan = choose();
-    if (plan.ok()) {
-      plan = filledUp(*std::move(plan));
+    if (plan.ok())
       absl::StrAppend(&plan->reason, ". ", explainSplit(*plan));
-      return plan;
-    }
-    if (lacksDeviceMemory(plan.status()))
-      continue;
-    return absl::IsResourceExhausted(plan.status()) ? missed(plan.status()) : plan;
+    if (!lacksDeviceMemory(plan.status()))
+      return absl::IsResourceExhausted(plan.status()) ? missed(plan.status()) : plan;
   }
-  split_ = caches_.least(all);
-  absl::StatusOr<Draft> plan = packAll(whole);
-  if (plan.ok()) {
-    absl::StrAppend(&plan->reason, ". ", explainSplit(*plan));
-    return plan;
-  }
-  if (absl::IsResourceExhausted(plan.status()) && !leastMemory(plan.status()))
-    return missed(plan.status());
   const absl::Status least = leastOf(caches_.least(all), whole);
   return refusalWith(least, whatHostWouldDo(all));
 }
@@ -265,7 +247,7 @@ absl::StatusOr<Draft> Compilation::splitCaches(const absl::Status &whole) {
 // At this device memory, where it is the host that has no room for what would be away.
 std::string Compilation::whatHostWouldDo(const std::vector<Candidate> &candidates) {
   caches_.setHostCounts(false);
-  const std::vector<Candidate> any = caches_.filled(candidates, SIZE_MAX, 0);
+  const std::vector<Candidate> any = caches_.filled(candidates, SIZE_MAX);
   caches_.setHostCounts(true);
   std::optional<HostLayout> least;
   for (const Candidate &candidate : any)
@@ -278,32 +260,6 @@ std::string Compilation::whatHostWouldDo(const std::vector<Candidate> &candidate
   if (least && least->kvBytes > request_.goal.kvHostMemory.value_or(least->kvBytes))
     absl::StrAppend(&text, text.empty() ? ", " : " with ", "a kv_host_memory of ", least->kvBytes, " bytes");
   return text;
-}
-
-// Packing may also take less than arithmetic says: what it leaves becomes blocks.
-Draft Compilation::filledUp(Draft plan) {
-  for (int tries = 0; tries < kFillings && split_->size() == 1; ++tries) {
-    const uint64_t left = target_.deviceMemory - plan.arenaBytes;
-    const int64_t resident =
-        *split_->front().residency.firstKvBlockAway() + static_cast<int64_t>(left / plan.kvStride());
-    if (left < std::max(plan.kvStride(), target_.deviceMemory / kWorthFilling) || resident >= target_.kvBlocks)
-      break;
-    split_ = caches_.stated(*split_, resident);
-    latency_.reset();
-    absl::StatusOr<Draft> fuller = choose();
-    if (!fuller.ok())
-      break;
-    plan = *std::move(fuller);
-  }
-  return plan;
-}
-
-absl::StatusOr<Draft> Compilation::packAll(const absl::Status &refused) {
-  packsAll_ = true;
-  latency_.reset();
-  nested_ = false;
-  std::erase_if(*split_, [&](const Candidate &c) { return family_.held(c).bytes > target_.deviceMemory; });
-  return split_->empty() ? refused : choose();
 }
 
 // Says of the candidate that needs the least memory how much that is, where it is less than `refused` says.

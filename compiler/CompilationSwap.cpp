@@ -13,6 +13,11 @@
 #include "runtime/model/ModelSpec.h"
 
 namespace headrace::compiler {
+namespace {
+
+constexpr int64_t kMemoryParts = 256; // of the memory for KV, where less of it is looked for
+
+} // namespace
 
 absl::StatusOr<Draft> Compilation::swapCaches() {
   const uint64_t place = placeBytes(target_, target_.kvBlocks);
@@ -45,8 +50,8 @@ absl::StatusOr<Draft> Compilation::swapCaches() {
   SwappedCaches swapped = swappedCaches(inputs_, all, swap_->visits());
   if (swapped.candidates.empty() && swapped.most > 0)
     return absl::InvalidArgumentError(explainNoCycle(*request_.model, swapped.most));
-  packsAll_ = swapped.candidates.empty(); // packing may take less than arithmetic says; else it says what would do
-  split_ = packsAll_ ? std::move(swapped.least) : std::move(swapped.candidates);
+  // Where none fits, what takes the least says what would do.
+  split_ = swapped.candidates.empty() ? std::move(swapped.least) : std::move(swapped.candidates);
   latency_.reset();
   nested_ = false;
   return choose();
@@ -67,29 +72,39 @@ absl::StatusOr<Draft> Compilation::swapByExpansion() {
   for (const Candidate &weights : all) {
     if (weights.residency.start != algorithms::kEager)
       continue;
-    for (const uint64_t lessIn256ths : {0, 1, 4, 16}) { // packing may take a little more than arithmetic says
-      together_ = swapsByExpansion(inputs_, weights, *memory / 256 * (256 - lessIn256ths), visitsOf);
-      if (together_.size() < 2)
-        return absl::InvalidArgumentError(
-            absl::StrCat("goal.kv_device_memory = ", *memory, ": expected at least ",
-                         placeBytes(target_, target_.meta.maxBlocksPerSequence + 1) * static_cast<uint64_t>(layers),
-                         " bytes where policy ", std::string(policy_.name), " finds the expansion: ", layers,
-                         " layers' caches of one sequence of context ", target_.context));
-      const bool mayFit = std::all_of(together_.begin(), together_.end(), [&](const Candidate &candidate) {
-        return family_.held(candidate).bytes <= target_.deviceMemory;
-      });
-      if (!mayFit)
-        break; // with more weights away
-      latency_.reset();
-      absl::StatusOr<Draft> plan = choose();
-      if (plan.ok()) {
-        absl::StrAppend(&plan->reason, ". ", explainExpansions(together_, layers));
-        return plan;
+    const auto swapsIn = [&](int64_t parts) {
+      return swapsByExpansion(inputs_, weights, *memory / kMemoryParts * static_cast<uint64_t>(parts), visitsOf);
+    };
+    const auto fit = [&](const std::vector<Candidate> &swaps) {
+      return swaps.size() >= 2 && std::all_of(swaps.begin(), swaps.end(), [&](const Candidate &candidate) {
+               return family_.fits(candidate, target_.deviceMemory);
+             });
+    };
+    together_ = swapsIn(kMemoryParts);
+    if (together_.size() < 2)
+      return absl::InvalidArgumentError(
+          absl::StrCat("goal.kv_device_memory = ", *memory, ": expected at least ",
+                       placeBytes(target_, target_.meta.maxBlocksPerSequence + 1) * static_cast<uint64_t>(layers),
+                       " bytes where policy ", std::string(policy_.name), " finds the expansion: ", layers,
+                       " layers' caches of one sequence of context ", target_.context));
+    if (!fit(together_)) { // as much of the memory as leaves room for each of them
+      int64_t fits = 0, doesNot = kMemoryParts;
+      while (doesNot - fits > 1) {
+        const int64_t middle = fits + (doesNot - fits) / 2;
+        (fit(swapsIn(middle)) ? fits : doesNot) = middle;
       }
-      if (!lacksDeviceMemory(plan.status()))
-        return plan;
-      refused = plan.status();
+      if (fits > 0)
+        together_ = swapsIn(fits);
     }
+    latency_.reset();
+    absl::StatusOr<Draft> plan = choose();
+    if (plan.ok()) {
+      absl::StrAppend(&plan->reason, ". ", explainExpansions(together_, layers));
+      return plan;
+    }
+    if (!lacksDeviceMemory(plan.status()))
+      return plan;
+    refused = plan.status(); // with more weights away
   }
   return refused;
 }

@@ -53,14 +53,16 @@ std::vector<Candidate> SplitCaches::stated(const std::vector<Candidate> &candida
   return split;
 }
 
-int64_t SplitCaches::mostResident(const Candidate &candidate) const {
+int64_t SplitCaches::mostResident(const Candidate &candidate, bool beside) const {
   Candidate tried = candidate;
   setMovement(tried.residency);
   int64_t fits = 0, doesNot = in_.target.kvBlocks;
   while (doesNot - fits > 1) {
     const int64_t middle = fits + (doesNot - fits) / 2;
     tried.residency.setKvAway(in_.request.model->layers, middle);
-    (in_.family.fits(tried, in_.target.deviceMemory) ? fits : doesNot) = middle;
+    const uint64_t memory = in_.target.deviceMemory;
+    (beside ? in_.family.need(tried).bytes <= memory : in_.family.fits(tried, memory)) ? fits = middle
+                                                                                       : doesNot = middle;
   }
   return fits;
 }
@@ -86,17 +88,16 @@ bool SplitCaches::hostHolds(const Candidate &split) const {
   return all <= host && kv <= in_.request.goal.kvHostMemory.value_or(host);
 }
 
-std::vector<Candidate> SplitCaches::filled(const std::vector<Candidate> &candidates, size_t most,
-                                           int64_t lessIn256ths) const {
+std::vector<Candidate> SplitCaches::filled(const std::vector<Candidate> &candidates, size_t most) const {
   std::vector<Candidate> split;
   int64_t blocks = 0; // of the one before
   for (const Candidate &candidate : candidates) {
     if (!movesTails(candidate))
       continue;
-    const int64_t resident = mostResident(candidate);
+    const int64_t resident = mostResident(candidate, /*beside=*/most > 1);
     if (resident <= blocks) // moves more weights for nothing
       continue;
-    Candidate filled = with(candidate, std::max<int64_t>(1, resident - (resident * lessIn256ths + 255) / 256));
+    Candidate filled = with(candidate, resident);
     if (!hostHolds(filled))
       continue;
     blocks = resident;

@@ -36,9 +36,8 @@ public:
   void setHostCounts(bool counts) { hostCounts_ = counts; }
 
   // Of these candidates, the first of which offloads least, at most `most`: each with the most blocks on the device
-  // with which it fits, less `lessIn256ths` of them (packing may take more than arithmetic says). Without those that
-  // the host has no room for.
-  std::vector<Candidate> filled(const std::vector<Candidate> &candidates, size_t most, int64_t lessIn256ths) const;
+  // with which it fits. Without those that the host has no room for.
+  std::vector<Candidate> filled(const std::vector<Candidate> &candidates, size_t most) const;
   // Each with as few blocks on the device as the host has room for the others, where that saves something.
   std::vector<Candidate> least(const std::vector<Candidate> &candidates) const;
   // Each with so many blocks on the device, as is stated.
@@ -47,7 +46,9 @@ public:
 private:
   void setMovement(algorithms::Residency &residency) const; // slots, or places where these are stated
   Candidate with(Candidate candidate, int64_t resident) const;
-  int64_t mostResident(const Candidate &candidate) const; // 0: it does not fit with any
+  // 0: it does not fit with any. `beside` others it leaves what their homes take more together: its transients share
+  // nothing with the tails' slots.
+  int64_t mostResident(const Candidate &candidate, bool beside) const;
   bool hostHolds(const Candidate &split) const;
   int64_t leastResident(const Candidate &candidate) const; // that the host has room for the others; may be all
 

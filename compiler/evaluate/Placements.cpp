@@ -18,8 +18,8 @@ std::string MemoryNeed::describe() const {
 }
 
 PlacementFamily::PlacementFamily(const model::ModelSpec &spec, const model::WeightLayout &layout, const Target &target,
-                                 std::vector<MemoryUse> uses)
-    : spec_(spec), layout_(layout), uses_(std::move(uses)) {
+                                 std::vector<MemoryUse> uses, Packed packed)
+    : spec_(spec), layout_(layout), uses_(std::move(uses)), packed_(std::move(packed)) {
   kvBlockBytes_ = target.kvBlockBytes;
   kvBlocks_ = target.kvBlocks;
   const auto ids = [](int64_t count) { return model::alignUp(static_cast<uint64_t>(count) * sizeof(int32_t)); };
@@ -180,11 +180,10 @@ MemoryNeed PlacementFamily::need(const Candidate &candidate, const std::vector<S
 
 bool PlacementFamily::fits(const Candidate &candidate, uint64_t budget) const {
   // Sharing saves at most all transients; where even that would not do, nothing needs to be packed.
-  const std::vector<SlotsUsed> slots = slotsByClass(candidate);
-  const MemoryNeed without = held(candidate, slots);
+  const MemoryNeed without = held(candidate);
   if (without.bytes > budget || without.bytes + transientsPeak_ <= budget)
     return without.bytes <= budget;
-  return need(candidate, slots).bytes <= budget;
+  return packed_(candidate) <= budget;
 }
 
 } // namespace headrace::compiler

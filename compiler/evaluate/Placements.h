@@ -4,6 +4,7 @@
 // running the passes.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -25,13 +26,15 @@ struct MemoryNeed {
 
 class PlacementFamily {
 public:
+  // `packed`: bytes of the arena of a candidate alone, as it is evaluated; the largest number of one that cannot be.
+  using Packed = std::function<uint64_t(const Candidate &)>;
   PlacementFamily(const model::ModelSpec &spec, const model::WeightLayout &layout, const Target &target,
-                  std::vector<MemoryUse> uses);
+                  std::vector<MemoryUse> uses, Packed packed);
 
   MemoryNeed need(const Candidate &candidate) const;
   // All but the transients, which take packing.
   MemoryNeed held(const Candidate &candidate) const;
-  // As need().bytes <= budget, without packing where sums tell.
+  // Whether its arena takes no more: it is evaluated where sums do not tell.
   bool fits(const Candidate &candidate, uint64_t budget) const;
   uint64_t hostBytes(const Candidate &candidate) const; // of what is away: what is pinned
 
@@ -66,6 +69,7 @@ private:
   uint64_t caches_ = 0;                               // one a layer and mini-batch
   int64_t kvBlocks_ = 0;
   std::vector<MemoryUse> uses_; // by iteration class
+  Packed packed_;
   uint64_t transientsPeak_ = 0; // of all classes, sharing nothing with slots
 };
 

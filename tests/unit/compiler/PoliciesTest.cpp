@@ -83,7 +83,7 @@ TEST(Policies, RefuseWhatTheyCannotBeAskedFor) {
 std::vector<std::string> candidatesOf(const Policy &policy, const CompileRequest &r) {
   const Target target = *resolve(r);
   const model::WeightLayout layout = model::layoutWeights(r.model);
-  const PlacementFamily family(r.model, layout, target, {});
+  const PlacementFamily family(r.model, layout, target, {}, nullptr);
   std::vector<std::string> texts;
   for (const Candidate &candidate : policy.candidates({r, target, layout, family, {}}))
     texts.push_back(candidate.name + ": " + algorithms::toText(candidate.residency));
