@@ -7,16 +7,16 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "compiler/Compilation.h"
 #include "compiler/choice/CheckStated.h"
 #include "compiler/choice/Resolve.h"
 #include "compiler/choose/BestActShare.h"
+#include "compiler/choose/Compilation.h"
+#include "compiler/choose/Explain.h"
 #include "compiler/choose/HybridShare.h"
 #include "compiler/choose/MiniBatchCount.h"
 #include "compiler/choose/policies/MechanismsInUse.h"
 #include "compiler/choose/policies/Policies.h"
 #include "compiler/emit/CompileDraft.h"
-#include "compiler/lower/Explain.h"
 #include "passes/algorithms/PickLayers.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/cost/CostModel.h"

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <utility>
 
-#include "compiler/lower/Explain.h"
+#include "compiler/choose/Explain.h"
 #include "runtime/base/StatusMacros.h"
 
 namespace headrace::compiler {

@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "compiler/lower/Explain.h"
+#include "compiler/choose/Explain.h"
 #include "passes/algorithms/RotationOf.h"
 #include "runtime/plan/Plan.h"
 

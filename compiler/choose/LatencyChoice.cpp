@@ -7,9 +7,9 @@
 #include <cmath>
 #include <tuple>
 
+#include "compiler/choose/Explain.h"
 #include "compiler/choose/ExplainObjective.h"
 #include "compiler/choose/PolicyInputs.h"
-#include "compiler/lower/Explain.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/model/ModelSpec.h"
 #include "runtime/plan/PlacementTable.h"

@@ -8,8 +8,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "compiler/choice/Resolve.h"
+#include "compiler/choose/Explain.h"
 #include "compiler/choose/HybridShare.h"
-#include "compiler/lower/Explain.h"
 #include "passes/algorithms/Residency.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/cost/PackMiniBatches.h"

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "compiler/choose/PolicyInputs.h"
-#include "compiler/emit/CandidateCompiler.h"
+#include "compiler/evaluate/Iterations.h"
 
 namespace headrace::compiler {
 

@@ -5,8 +5,8 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
+#include "compiler/choose/Explain.h"
 #include "compiler/choose/policies/Policies.h"
-#include "compiler/lower/Explain.h"
 #include "runtime/model/ModelSpec.h"
 #include "tests/unit/compiler/Requests.h"
 

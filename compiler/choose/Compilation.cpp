@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/Compilation.h"
+#include "compiler/choose/Compilation.h"
 
 #include <algorithm>
 #include <functional>
@@ -8,10 +8,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "compiler/choose/CheckDurations.h"
+#include "compiler/choose/Explain.h"
 #include "compiler/choose/ExplainSwap.h"
-#include "compiler/emit/CheckDurations.h"
 #include "compiler/evaluate/PlanTransitions.h"
-#include "compiler/lower/Explain.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/model/ModelSpec.h"
 #include "runtime/sim/TokenGaps.h"

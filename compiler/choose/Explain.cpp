@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/lower/Explain.h"
+#include "compiler/choose/Explain.h"
 
 #include <algorithm>
 #include <vector>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/emit/CheckDurations.h"
+#include "compiler/choose/CheckDurations.h"
 
 #include <algorithm>
 #include <string>

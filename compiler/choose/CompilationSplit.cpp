@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "compiler/Compilation.h"
+#include "compiler/choose/Compilation.h"
+#include "compiler/choose/Explain.h"
 #include "compiler/choose/WriteBackChoice.h"
-#include "compiler/lower/Explain.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/model/ModelSpec.h"
 

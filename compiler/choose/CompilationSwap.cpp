@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "compiler/Compilation.h"
+#include "compiler/choose/Compilation.h"
+#include "compiler/choose/Explain.h"
 #include "compiler/choose/ExplainSwap.h"
 #include "compiler/choose/SwapCaches.h"
-#include "compiler/lower/Explain.h"
 #include "runtime/model/ModelSpec.h"
 
 namespace headrace::compiler {
