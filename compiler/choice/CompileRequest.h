@@ -21,7 +21,7 @@ struct CompileProgress {
   bool choosing = false;
   size_t nth = 0, buckets = 0; // whose placement is looked for, from 1
   cost::Bucket bucket;         // its
-  int compiled = 0;            // candidates so far
+  int evaluated = 0;           // candidates so far
   int done = 0, total = 0;     // schedules and their variants
   bool searching = false;      // of one of several plans that are compared: how many is not known
 };

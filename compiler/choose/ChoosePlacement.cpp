@@ -66,7 +66,7 @@ absl::StatusOr<ChosenPlacements> Chooser::run() {
   chosen.decisive = decisive_;
   chosen.inOrder = p_.inOrder;
   chosen.compared = candidates_.size();
-  chosen.compiled = static_cast<size_t>(
+  chosen.evaluated = static_cast<size_t>(
       std::count_if(evaluations_.begin(), evaluations_.end(), [](const auto &e) { return e.has_value(); }));
   return chosen;
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The choice by latency: for every bucket the placement that frees the most device memory while the iteration, as the
-// simulator plays the compiled schedule, meets the bucket's objective and the placement fits the budget.
+// simulator plays its schedule, meets the bucket's objective and the placement fits the budget.
 //
 //   freed = bytes of offloaded weights, and of KV blocks at home on the host - bytes of slots
 //
-// The candidates are compared by what their compiled schedules do, not by a formula; a candidate is compiled only where
+// The candidates are compared by what their schedules do, not by a formula; a candidate is evaluated only where
 // bounds (its copies alone take longer than the objective; it frees less than one that was found) leave it open.
 #pragma once
 
@@ -21,7 +21,7 @@
 
 namespace headrace::compiler {
 
-// A candidate once it was compiled and played. Times in the order of Target::decode, then Target::mixed.
+// A candidate once it was evaluated (Evaluate.h) and played. Times in the order of Target::decode, then Target::mixed.
 struct Evaluation {
   uint64_t arenaBytes = 0;
   std::vector<uint64_t> predictedNs;
@@ -84,11 +84,11 @@ struct ChoiceProblem {
 };
 
 struct ChosenPlacements {
-  std::vector<Candidate> placements; // first the one of the bucket that decides: the largest with an objective
-  std::vector<size_t> of;            // by bucket, into placements
-  size_t decisive = 0;               // that bucket
-  size_t compared = 0, compiled = 0; // candidates
-  bool inOrder = false;              // as the problem says
+  std::vector<Candidate> placements;  // first the one of the bucket that decides: the largest with an objective
+  std::vector<size_t> of;             // by bucket, into placements
+  size_t decisive = 0;                // that bucket
+  size_t compared = 0, evaluated = 0; // candidates
+  bool inOrder = false;               // as the problem says
 };
 
 // ResourceExhausted with the minima that would do where some bucket's objective cannot be met. Policies that do not

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What choosePlacements() works with: the candidates in their orders, each compiled at most once.
+// What choosePlacements() works with: the candidates in their orders, each evaluated at most once.
 //
 //   Chooser.cpp          candidates, what a search finds, what meets an objective
 //   ChoosePlacement.cpp  one placement for every bucket, then as few of them as the plan may have
@@ -38,7 +38,7 @@ private:
   size_t add(const Candidate &candidate);
   // What the search finds for a bucket; none where it finds nothing.
   std::optional<Candidate> searched(size_t bucket, uint64_t sloNs);
-  // What the search finds that meets this objective once it is compiled, by `evaluate`: the search knows what steps
+  // What the search finds that meets this objective once it is evaluated, by `evaluate`: the search knows what steps
   // take alone, so where they disturb each other it is asked again, for as much less as was missed.
   template <class Evaluate>
   std::optional<Candidate> searchedWithin(size_t bucket, uint64_t sloNs, Evaluate &&evaluate) {
@@ -57,7 +57,7 @@ private:
     }
     return std::nullopt;
   }
-  // Null once a candidate could not be compiled.
+  // Null once a candidate could not be evaluated.
   const Evaluation *evaluate(size_t candidate);
   bool meets(size_t candidate, size_t bucket, uint64_t budget);
   bool meetsAll(size_t candidate, uint64_t budget);
@@ -119,7 +119,7 @@ private:
   void lowerBySearch(size_t bucket, uint64_t budget, Least &least);
   // What the search finds within an objective, held against the budget.
   struct Tried {
-    std::optional<Candidate> fits; // that meets the objective, compiled
+    std::optional<Candidate> fits; // that meets the objective, evaluated
     Evaluation evaluation;         // its
     int64_t shortNs = 0;           // about so much more time (less, where negative) would free what the budget asks for
   };

@@ -188,8 +188,8 @@ std::string explainObjective(const Policy &policy, const ChosenPlacements &chose
                     ": the fewest weights away that fit beside as many KV blocks as there is room for and meet the "
                     "objective");
   else if (traits.byObjective)
-    absl::StrAppend(&text, ": frees the most device memory of ", chosen.compared, " placements (", chosen.compiled,
-                    " compiled) that fit and meet the objective");
+    absl::StrAppend(&text, ": frees the most device memory of ", chosen.compared, " placements (", chosen.evaluated,
+                    " evaluated) that fit and meet the objective");
   const auto freed = plan::freedBytes(plan, variant.placement);
   absl::StrAppend(&text, "; frees ", freed, " bytes, takes ", plan.arenaBytes, " of ", plan.deviceMemory, " bytes (",
                   bytesText(plan.arenaBytes), " of ", bytesText(plan.deviceMemory), "). ",

@@ -124,7 +124,7 @@ absl::StatusOr<Evaluation> LatencyChoice::evaluate(const Candidate &candidate) {
     if (known.samePlacement(candidate))
       return evaluation;
   plan::Plan alone = in_.empty;
-  ++progress_.compiled;
+  ++progress_.evaluated;
   report();
   absl::StatusOr<Evaluation> evaluation = in_.evaluate(candidate, alone, gapsCount());
   if (!evaluation.ok())

@@ -3,7 +3,7 @@
 // How many mini-batches a layer is passed for, where that is left open: HybridServe's packing (section 4.3.3,
 // corrected: runtime/cost/PackMiniBatches.h) of the batch's sequences, each at its longest, into what the device has
 // room for. All of them are alike and mini-batches are equally large, so it is the next divisor of the batch. From
-// there on the compiled plans decide: fewer or more of them, as long as an iteration of the whole batch becomes
+// there on the evaluated plans decide: fewer or more of them, as long as an iteration of the whole batch becomes
 // shorter. At most kMostAutoMiniBatches: more take half a minute and longer to compile.
 //
 //   batch 64    packed: 3    divisors 1 2 4 8 16    4: 4.2 s    8: 4.3 s    2: does not fit    4 it is

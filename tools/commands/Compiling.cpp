@@ -185,7 +185,7 @@ std::string searchText(const compiler::CompileProgress &at) {
                          ? std::string("choosing placements")
                          : model::cat("placement for ", at.bucket.tokens, " tokens of ", at.bucket.sequences,
                                       " at context ", at.bucket.context, " (bucket ", at.nth, " of ", at.buckets, ")");
-  return text + model::cat(", ", at.compiled, at.compiled == 1 ? " candidate tried" : " candidates tried");
+  return text + model::cat(", ", at.evaluated, at.evaluated == 1 ? " candidate tried" : " candidates tried");
 }
 
 compiler::CompileRequest requestOf(const model::Job &job) {

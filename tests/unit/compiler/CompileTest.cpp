@@ -333,11 +333,11 @@ TEST(Compile, TellsWhoseBucketsPlacementItLooksFor) {
   r.policy.name = "headrace";
   r.goal.tpot = std::chrono::nanoseconds(1);
   std::set<size_t> buckets;
-  int reports = 0, compiled = 0;
+  int reports = 0, evaluated = 0;
   r.progress = [&](const CompileProgress &at) {
     EXPECT_TRUE(at.choosing);
-    EXPECT_GE(at.compiled, compiled);
-    compiled = at.compiled;
+    EXPECT_GE(at.evaluated, evaluated);
+    evaluated = at.evaluated;
     if (++reports > 1 && at.nth > 0) {
       EXPECT_LE(at.nth, at.buckets);
       EXPECT_GT(at.bucket.tokens, 0);
@@ -346,7 +346,7 @@ TEST(Compile, TellsWhoseBucketsPlacementItLooksFor) {
   };
   EXPECT_TRUE(absl::IsResourceExhausted(compile(r).status()));
   EXPECT_FALSE(buckets.empty());
-  EXPECT_GT(compiled, 0);
+  EXPECT_GT(evaluated, 0);
 }
 
 // Of four layers every one or none, by number and by interval.
