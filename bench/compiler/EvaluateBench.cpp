@@ -82,10 +82,9 @@ struct Case {
 
 void Schedule(benchmark::State &state) {
   Case c(/*bothWays=*/false);
-  const CandidateEvaluator evaluator(*c.iterations);
   size_t steps = 0;
   for (auto _ : state) {
-    const CandidateEvaluator::Placed placed = orFail(evaluator.place(c.candidate, c.host));
+    const PlacedCandidate placed = orFail(placeCandidate(*c.iterations, c.candidate, c.host));
     steps = placed.iterations.front().order.clocks.size();
     benchmark::DoNotOptimize(placed.arena.top);
   }

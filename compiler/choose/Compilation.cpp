@@ -20,7 +20,7 @@ namespace headrace::compiler {
 Compilation::Compilation(const CompileRequest &request, const Policy &policy, Target target, model::WeightLayout layout,
                          const cost::CostModel &costs)
     : request_(request), policy_(policy), target_(std::move(target)), layout_(std::move(layout)), prices_(costs),
-      iterations_(request_, target_, layout_, prices_), candidates_(iterations_),
+      iterations_(request_, target_, layout_, prices_),
       family_(request.model, layout_, target_, iterations_.memoryUses(),
               [this](const Candidate &candidate) { return packedBytes(candidate); }),
       inputs_{request_, target_, layout_, family_, steps_}, caches_(inputs_) {
@@ -111,15 +111,15 @@ Compilation::Attempt Compilation::firstThatFits() {
 
 uint64_t Compilation::packedBytes(const Candidate &candidate) const {
   const HostLayout host = layOutHost({&candidate}, layout_, target_, request_.model, /*all=*/true);
-  const absl::StatusOr<CandidateEvaluator::Placed> placed = candidates_.place(candidate, host);
+  const absl::StatusOr<PlacedCandidate> placed = placeCandidate(iterations_, candidate, host);
   return placed.ok() ? placed->arenaBytes() : UINT64_MAX;
 }
 
 absl::StatusOr<Evaluation> Compilation::evaluate(const Candidate &candidate, plan::Plan &plan, bool gaps) {
   PlanWriter writer(layout_, target_, plan);
   const HostLayout host = layOutHost({&candidate}, layout_, target_, request_.model, /*all=*/true);
-  ASSIGN_OR_RETURN(placed, candidates_.place(candidate, host));
-  candidates_.addTo(writer, placed);
+  ASSIGN_OR_RETURN(placed, placeCandidate(iterations_, candidate, host));
+  addPlaced(writer, iterations_, placed);
   Evaluation evaluation;
   evaluation.arenaBytes = placed.arenaBytes();
   // With all blocks in use; decode, then mixed: in the order of the target. Of a cycle the slowest of its phases.
@@ -180,7 +180,7 @@ absl::StatusOr<Draft> Compilation::tryPlan(const std::vector<Attempt> &choices) 
   if (overBudget_)
     return plan;
   RETURN_IF_ERROR(checkHost(host));
-  RETURN_IF_ERROR(fillDraft(candidates_, host, std::move(together.placed), plan));
+  RETURN_IF_ERROR(fillDraft(iterations_, host, std::move(together.placed), plan));
   if (latency_)
     latency_->record(plan);
   else
@@ -203,7 +203,7 @@ absl::StatusOr<Compilation::Together> Compilation::placeAll(const std::vector<At
     if (std::any_of(together.placed.begin(), together.placed.end(),
                     [&](const auto &placed) { return placed.candidate->samePlacement(candidate); }))
       continue;
-    ASSIGN_OR_RETURN(next, candidates_.place(candidate, host));
+    ASSIGN_OR_RETURN(next, placeCandidate(iterations_, candidate, host));
     together.placed.push_back(std::move(next));
     together.choice.push_back(i);
     if (const uint64_t arena = together.placed.back().arenaBytes(); arena > target_.deviceMemory) {
@@ -212,11 +212,11 @@ absl::StatusOr<Compilation::Together> Compilation::placeAll(const std::vector<At
     }
   }
   // Each fits alone; homes that are the same in all of them may take more.
-  std::vector<CandidateEvaluator::Placed *> placed;
+  std::vector<PlacedCandidate *> placed;
   placed.reserve(together.placed.size());
-  for (CandidateEvaluator::Placed &each : together.placed)
+  for (PlacedCandidate &each : together.placed)
     placed.push_back(&each);
-  plan.arenaBytes = CandidateEvaluator::placeHomes(placed);
+  plan.arenaBytes = placeHomesTogether(placed);
   if (plan.arenaBytes > target_.deviceMemory)
     overBudget_ = {mostDemanding(choices, together), plan.arenaBytes};
   return together;

@@ -16,7 +16,6 @@
 #include "compiler/choose/PolicyInputs.h"
 #include "compiler/choose/SplitCaches.h"
 #include "compiler/choose/SwapCaches.h"
-#include "compiler/evaluate/CandidateEvaluator.h"
 #include "compiler/evaluate/Evaluate.h"
 #include "compiler/evaluate/LayOutHost.h"
 #include "compiler/evaluate/Placements.h"
@@ -76,7 +75,7 @@ private:
   absl::StatusOr<Draft> tryPlan(const std::vector<Attempt> &choices);
   // Each candidate once, its buffers placed. Sets overBudget_.
   struct Together {
-    std::vector<CandidateEvaluator::Placed> placed;
+    std::vector<PlacedCandidate> placed;
     std::vector<size_t> choice; // of each
   };
   absl::StatusOr<Together> placeAll(const std::vector<Attempt> &choices, const HostLayout &host, plan::Plan &plan);
@@ -93,7 +92,6 @@ private:
   model::WeightLayout layout_;
   Prices prices_;
   Iterations iterations_;
-  CandidateEvaluator candidates_;
   PlacementFamily family_;
   std::vector<PricedStep> steps_; // where something is chosen by latency
   PolicyInputs inputs_;

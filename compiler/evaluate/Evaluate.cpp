@@ -52,17 +52,16 @@ Draft emptyDraft(const CompileRequest &request, const Target &target, std::strin
   return plan;
 }
 
-absl::Status fillDraft(const CandidateEvaluator &evaluator, const HostLayout &host,
-                       std::vector<CandidateEvaluator::Placed> placed, Draft &draft) {
-  const Iterations &iterations = evaluator.iterations();
-  for (const CandidateEvaluator::Placed &each : placed)
+absl::Status fillDraft(Iterations &iterations, const HostLayout &host, std::vector<PlacedCandidate> placed,
+                       Draft &draft) {
+  for (const PlacedCandidate &each : placed)
     draft.candidates.push_back(*each.candidate);
   const std::vector<int64_t> blocks = grownBlocks(draft.request, draft.target, host, placed, draft.arenaBytes);
   const int64_t most = blocks.empty() ? 0 : *std::max_element(blocks.begin(), blocks.end());
   if (most <= draft.target.kvBlocks) {
     PlanWriter writer(iterations.layout(), draft.target, draft);
-    for (const CandidateEvaluator::Placed &each : placed)
-      evaluator.addTo(writer, each);
+    for (const PlacedCandidate &each : placed)
+      addPlaced(writer, iterations, each);
     closePlan(iterations.prices(), writer);
     return absl::OkStatus();
   }
@@ -74,35 +73,33 @@ absl::Status fillDraft(const CandidateEvaluator &evaluator, const HostLayout &ho
   grownHost.kv.interleaved = true;
   PlanWriter writer(iterations.layout(), draft.target, draft);
   Iterations grownIterations(draft.request, draft.target, iterations.layout(), iterations.prices());
-  const CandidateEvaluator grown(grownIterations);
   for (size_t p = 0; p < placed.size(); ++p) {
     draft.candidates[p].kvBlocks = blocks[p];
-    ASSIGN_OR_RETURN(larger, grown.place(draft.candidates[p], grownHost));
+    ASSIGN_OR_RETURN(larger, placeCandidate(grownIterations, draft.candidates[p], grownHost));
     larger.homeAddress = std::move(placed[p].homeAddress); // homes stay where they are
-    grown.addTo(writer, larger);
+    addPlaced(writer, grownIterations, larger);
   }
   closePlan(iterations.prices(), writer);
   return absl::OkStatus();
 }
 
 absl::StatusOr<Draft> evaluate(Iterations &iterations, const std::vector<Candidate> &placements) {
-  const CandidateEvaluator evaluator(iterations);
   Draft draft = emptyDraft(iterations.request(), iterations.target(), iterations.request().policy.name);
   std::vector<const Candidate *> candidates;
   for (const Candidate &candidate : placements)
     candidates.push_back(&candidate);
   const HostLayout host = layOutHost(candidates, iterations.layout(), iterations.target(), iterations.request().model);
   draft.hostBytes = host.bytes;
-  std::vector<CandidateEvaluator::Placed> placed;
+  std::vector<PlacedCandidate> placed;
   for (const Candidate *candidate : candidates) {
-    ASSIGN_OR_RETURN(next, evaluator.place(*candidate, host));
+    ASSIGN_OR_RETURN(next, placeCandidate(iterations, *candidate, host));
     placed.push_back(std::move(next));
   }
-  std::vector<CandidateEvaluator::Placed *> together;
-  for (CandidateEvaluator::Placed &each : placed)
+  std::vector<PlacedCandidate *> together;
+  for (PlacedCandidate &each : placed)
     together.push_back(&each);
-  draft.arenaBytes = CandidateEvaluator::placeHomes(together);
-  RETURN_IF_ERROR(fillDraft(evaluator, host, std::move(placed), draft));
+  draft.arenaBytes = placeHomesTogether(together);
+  RETURN_IF_ERROR(fillDraft(iterations, host, std::move(placed), draft));
   return draft;
 }
 

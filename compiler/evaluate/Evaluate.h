@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "compiler/evaluate/CandidateEvaluator.h"
+#include "compiler/evaluate/AddPlaced.h"
 #include "compiler/evaluate/Draft.h"
 
 namespace headrace::compiler {
@@ -22,8 +22,8 @@ Draft emptyDraft(const CompileRequest &request, const Target &target, std::strin
 
 // Placements that have been placed together: their caches grown into what of the device they leave, where the target
 // has it so (GrowCaches.h), and their schedules, variants and transitions.
-absl::Status fillDraft(const CandidateEvaluator &evaluator, const HostLayout &host,
-                       std::vector<CandidateEvaluator::Placed> placed, Draft &draft);
+absl::Status fillDraft(Iterations &iterations, const HostLayout &host, std::vector<PlacedCandidate> placed,
+                       Draft &draft);
 
 // Whatever memory there is. None of the placements is the same as another, and there is one at least.
 absl::StatusOr<Draft> evaluate(Iterations &iterations, const std::vector<Candidate> &placements);

@@ -8,13 +8,13 @@
 namespace headrace::compiler {
 
 std::vector<int64_t> grownBlocks(const CompileRequest &request, const Target &target, const HostLayout &host,
-                                 const std::vector<CandidateEvaluator::Placed> &placed, uint64_t arenaBytes) {
+                                 const std::vector<PlacedCandidate> &placed, uint64_t arenaBytes) {
   if (host.kv.mirror || placed.size() < 2 || request.goal.elasticKv == model::AutoOnOff::Off ||
       target.mostKvBlocks <= target.kvBlocks)
     return {};
   const uint64_t stride = static_cast<uint64_t>(target.caches(request.model->layers)) * target.kvBlockBytes;
   std::vector<int64_t> blocks;
-  for (const CandidateEvaluator::Placed &each : placed) {
+  for (const PlacedCandidate &each : placed) {
     uint64_t top = each.arena.top; // of all below homes, as they are alone
     for (const auto &[unit, bytes] : each.homes.units)
       top -= bytes;

@@ -21,13 +21,13 @@
 #include <cstdint>
 #include <vector>
 
-#include "compiler/evaluate/CandidateEvaluator.h"
+#include "compiler/evaluate/PlaceCandidate.h"
 
 namespace headrace::compiler {
 
 // How many blocks of each cache the placements have room for, where caches may grow; empty where they may not. The
 // caches of all of them are on the device, one behind the other.
 std::vector<int64_t> grownBlocks(const CompileRequest &request, const Target &target, const HostLayout &host,
-                                 const std::vector<CandidateEvaluator::Placed> &placed, uint64_t arenaBytes);
+                                 const std::vector<PlacedCandidate> &placed, uint64_t arenaBytes);
 
 } // namespace headrace::compiler

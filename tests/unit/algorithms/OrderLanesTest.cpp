@@ -91,8 +91,8 @@ Ops shown() {
 
 TEST(OrderLanes, ACopyWaitsForReadersOfItsRangeAndUsesForCopies) {
   const Ops ops = shown();
-  EXPECT_THAT(waitsOf(ops.program), ElementsAre(isWait(3, 1, Lane::H2D, WaitKind::War),
-                                                isWait(4, 3, Lane::Compute, WaitKind::Raw)));
+  EXPECT_THAT(waitsOf(ops.program),
+              ElementsAre(isWait(3, 1, Lane::H2D, WaitKind::War), isWait(4, 3, Lane::Compute, WaitKind::Raw)));
   const OrderedLanes order = ops.order();
   EXPECT_THAT(order.waiter, ElementsAre(1, 2)); // steps are 1, 3 and 5 of the ops
   EXPECT_THAT(order.clocks, ElementsAre(Clock{-1, -1, -1, -1}, Clock{0, -1, -1, -1}, Clock{0, 1, -1, -1}));

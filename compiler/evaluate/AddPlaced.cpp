@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/evaluate/CandidateEvaluator.h"
+#include "compiler/evaluate/AddPlaced.h"
 
 #include <algorithm>
 #include <optional>
 #include <tuple>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-#include "compiler/evaluate/PlanWrapAround.h"
-#include "runtime/base/StatusMacros.h"
 #include "runtime/model/ModelSpec.h"
 #include "runtime/plan/BufferIndex.h"
 
@@ -26,17 +23,12 @@ static_assert(algorithms::kLanes == plan::kLanes &&
               static_cast<int>(algorithms::WaitKind::War) == static_cast<int>(plan::EdgeKind::War) &&
               static_cast<int>(algorithms::WaitKind::Pacing) == static_cast<int>(plan::EdgeKind::Pacing));
 
-Homes homesOf(const Candidate &candidate, const Target &target, const HostLayout &host, const IterationOf &of) {
-  return {&candidate, &target, of.iterationClass, of.kvBlocks == 0, host.kv.mirror};
-}
-
 // Where the buffers of a placement are, as a plan says it.
 class Places {
 public:
-  Places(const Iterations &iterations, const plan::Plan &plan, const CandidateEvaluator::Placed &placed)
+  Places(const Iterations &iterations, const plan::Plan &plan, const PlacedCandidate &placed)
       : target_(iterations.target()), plan_(plan), index_(plan), placed_(placed),
-        homes_(homesOf(*placed.candidate, target_, *placed.host, placed.iterations.front().of)),
-        blocks_(cacheBlocksOf(homes_)) {}
+        homes_(homesOf(placed, target_, placed.iterations.front().of)), blocks_(cacheBlocksOf(homes_)) {}
 
   uint32_t planBuffer(const StepBuffer &of) const {
     const auto miniBatch = static_cast<uint32_t>(of.miniBatch);
@@ -133,7 +125,7 @@ private:
   const Target &target_;
   const plan::Plan &plan_;
   const plan::BufferIndex index_;
-  const CandidateEvaluator::Placed &placed_;
+  const PlacedCandidate &placed_;
   const Homes homes_;
   const CacheBlocks blocks_;
 };
@@ -141,11 +133,11 @@ private:
 // One schedule, and what its steps are to the cost model.
 class ScheduleWriter {
 public:
-  ScheduleWriter(const Iterations &iterations, const Places &places, const CandidateEvaluator::Placed &placed,
-                 const CandidateEvaluator::PlacedIteration &of, plan::Schedule &schedule)
+  ScheduleWriter(const Iterations &iterations, const Places &places, const PlacedCandidate &placed,
+                 const PlacedIteration &of, plan::Schedule &schedule)
       : iterations_(iterations), places_(places), placed_(placed), of_(of),
-        steps_(iterations.steps(of.of.iterationClass)),
-        homes_(homesOf(*placed.candidate, iterations.target(), *placed.host, of.of)), schedule_(schedule) {}
+        steps_(iterations.steps(of.of.iterationClass)), homes_(homesOf(placed, iterations.target(), of.of)),
+        schedule_(schedule) {}
 
   std::vector<std::optional<cost::OpSite>> sites;
   std::vector<plan::Content> entry, exit;
@@ -302,8 +294,8 @@ private:
 
   const Iterations &iterations_;
   const Places &places_;
-  const CandidateEvaluator::Placed &placed_;
-  const CandidateEvaluator::PlacedIteration &of_;
+  const PlacedCandidate &placed_;
+  const PlacedIteration &of_;
   const Steps &steps_;
   const Homes homes_;
   plan::Schedule &schedule_;
@@ -311,139 +303,16 @@ private:
 
 } // namespace
 
-absl::StatusOr<CandidateEvaluator::PlacedIteration>
-CandidateEvaluator::iteration(const Candidate &candidate, const HostLayout &host, const IterationOf &of,
-                              algorithms::Residency &residency) const {
-  const Steps &steps = iterations_.steps(of.iterationClass);
-  const Homes homes = homesOf(candidate, iterations_.target(), host, of);
-  ASSIGN_OR_RETURN(moved, movablesOf(steps, homes));
-  RETURN_IF_ERROR(decideCut(
-      of.iterationClass, !moved.moved.empty(),
-      [&] { return planWrapAround(steps, homes, iterations_.buckets(of.iterationClass), iterations_.prices()); },
-      residency));
-  PlacedIteration placed;
-  placed.of = of;
-  const bool decode = of.iterationClass == plan::IterationClass::Decode;
-  placed.plan = algorithms::planIteration(moved, residency,
-                                          {.cut = decode ? residency.wrap.decode : residency.wrap.mixed,
-                                           .back = writeBackOf(homes),
-                                           .bringsTails = homes.bringsTails,
-                                           .phase = of.phase,
-                                           .period = of.period});
-  if (!placed.plan.error.empty())
-    return absl::InternalError(absl::StrCat("the iteration ", placed.plan.error));
-  placed.moved = std::move(moved);
-  placed.program = programOf(steps, homes, placed.moved, placed.plan);
-  placed.waits = algorithms::waitsOf(placed.program);
-  std::vector<algorithms::LaneStep> laneSteps;
-  for (uint32_t op = 0; op < placed.program.ops.size(); ++op)
-    if (placed.program.ops[op].isStep())
-      laneSteps.push_back({op, placed.program.ops[op].lane});
-  placed.order = algorithms::orderLanes(laneSteps, placed.waits);
-  placed.direct = directSteps(steps, homes);
-  return placed;
-}
-
-absl::StatusOr<CandidateEvaluator::Placed> CandidateEvaluator::place(const Candidate &candidate,
-                                                                     const HostLayout &host) const {
-  if (const std::string contradiction = algorithms::contradictionIn(candidate.residency); !contradiction.empty())
-    return absl::InternalError(contradiction);
-  Placed placed;
-  placed.candidate = &candidate;
-  placed.host = &host;
-  // Where the circle is cut is decided apart for iterations that bring tails and for those that bring none.
-  algorithms::Residency residency = candidate.residency, withoutTails = candidate.residency;
-  for (const IterationOf &of : iterations_.of(candidate)) {
-    ASSIGN_OR_RETURN(next, iteration(candidate, host, of, of.kvBlocks == 0 ? residency : withoutTails));
-    placed.iterations.push_back(std::move(next));
-  }
-  layOut(placed);
-  return placed;
-}
-
-void CandidateEvaluator::layOut(Placed &placed) const {
-  const Steps &steps = iterations_.steps(placed.iterations.front().of.iterationClass);
-  const Target &target = iterations_.target();
-  const algorithms::Residency &residency = placed.candidate->residency;
-  const CacheBlocks blocks =
-      cacheBlocksOf(homesOf(*placed.candidate, target, *placed.host, placed.iterations.front().of));
-  std::vector<uint64_t> belowBytes, slotBytes, homeBytes;
-  const auto below = [&](StepBuffer::Kind kind, const auto &bytesHere) {
-    for (size_t i = 0; i < steps.buffers.size(); ++i)
-      if (steps.buffers[i].kind == kind)
-        if (const uint64_t bytes = bytesHere(steps.buffers[i]); bytes > 0)
-          placed.below.push_back({static_cast<BufferIndex>(i), bytes});
-  };
-  // Activation blocks come before KV: in each placement they are where they are in the others, which may have fewer KV
-  // blocks on the device.
-  below(StepBuffer::Kind::Io, [](const StepBuffer &of) { return of.bytes; });
-  below(StepBuffer::Kind::Act, [&](const StepBuffer &of) {
-    return residency.isAway({MovableKind::Act, of.index}) ? 0 : of.bytes;
-  });
-  const size_t firstCache = placed.below.size();
-  const bool interleaved = placed.host->kv.interleaved;
-  below(StepBuffer::Kind::Kv, [&](const StepBuffer &of) {
-    const bool part = blocks.resident < blocks.here || blocks.here < target.kvBlocks || interleaved;
-    return part ? static_cast<uint64_t>(blocks.resident) * target.kvBlockBytes : of.bytes;
-  });
-  const size_t caches = placed.below.size() - firstCache;
-  for (size_t i = 0; i < placed.below.size() && !(interleaved && i == firstCache); ++i)
-    belowBytes.push_back(model::alignUp(placed.below[i].bytes));
-  if (interleaved && caches > 0) // in one range, block by block
-    belowBytes.push_back(model::alignUp(caches * placed.below[firstCache].bytes));
-  for (size_t i = 0; i < steps.buffers.size(); ++i)
-    if (const StepBuffer &of = steps.buffers[i];
-        of.kind == StepBuffer::Kind::Weight && !residency.isAway({MovableKind::Weight, of.index})) {
-      homeBytes.push_back(model::alignUp(of.bytes));
-      placed.homes.units.emplace_back(static_cast<size_t>(of.index), homeBytes.back());
-    }
-  std::vector<algorithms::ArenaIteration> arenas;
-  for (const PlacedIteration &iteration : placed.iterations) {
-    arenas.push_back(algorithms::livesOf(iteration.program, iteration.order.clocks));
-    // One that brings no tails lacks their slots, the last.
-    if (const std::vector<uint64_t> &slots = iteration.moved.slots.slotBytes; slots.size() > placed.slotBytes.size())
-      placed.slotBytes = slots;
-  }
-  for (const uint64_t bytes : placed.slotBytes)
-    slotBytes.push_back(model::alignUp(bytes));
-  placed.arena = algorithms::layOutArena(belowBytes, arenas, slotBytes, homeBytes);
-  for (size_t i = 0; i < placed.below.size(); ++i)
-    placed.below[i].address = interleaved && i > firstCache
-                                  ? placed.below[firstCache].address + (i - firstCache) * target.kvBlockBytes
-                                  : placed.arena.below[i];
-  if (caches > 0) {
-    placed.cachesBegin = placed.below[firstCache].address;
-    placed.cachesEnd = placed.arena.below.back() + belowBytes.back();
-  }
-  placed.homes.arenaBytes = placed.arena.top;
-  placed.homeAddress = placed.arena.persistent;
-}
-
-uint64_t CandidateEvaluator::placeHomes(const std::vector<Placed *> &placements) {
-  if (placements.size() < 2)
-    return placements.front()->arenaBytes();
-  std::vector<DeviceHomes> homes;
-  for (const Placed *placed : placements)
-    homes.push_back(placed->homes);
-  const HomesTogether together = placeTogether(homes);
-  for (size_t p = 0; p < placements.size(); ++p) {
-    placements[p]->homes.arenaBytes = together.arenaBytes[p];
-    for (size_t i = 0; i < homes[p].units.size(); ++i)
-      placements[p]->homeAddress[i] = together.address[homes[p].units[i].first];
-  }
-  return together.largest;
-}
-
-void CandidateEvaluator::addTo(PlanWriter &writer, const Placed &placed) const {
+void addPlaced(PlanWriter &writer, Iterations &iterations, const PlacedCandidate &placed) {
   plan::Plan &plan = writer.plan();
-  const Places places(iterations_, plan, placed);
-  plan.placements.push_back(places.placement(iterations_.steps(placed.iterations.front().of.iterationClass),
-                                             iterations_.described(*placed.candidate)));
+  const Places places(iterations, plan, placed);
+  plan.placements.push_back(places.placement(iterations.steps(placed.iterations.front().of.iterationClass),
+                                             iterations.described(*placed.candidate)));
   const auto placement = static_cast<uint32_t>(plan.placements.size() - 1);
   for (size_t i = 0; i < placed.iterations.size(); ++i) {
     const PlacedIteration &iteration = placed.iterations[i];
     const IterationOf &of = iteration.of;
-    const cost::Bucket limits = Target::limits(iterations_.buckets(of.iterationClass));
+    const cost::Bucket limits = Target::limits(iterations.buckets(of.iterationClass));
     plan::Schedule schedule;
     schedule.name = of.scheduleName(*placed.candidate);
     schedule.placement = placement;
@@ -454,15 +323,15 @@ void CandidateEvaluator::addTo(PlanWriter &writer, const Placed &placed) const {
     schedule.kvBlocks = of.kvBlocks;
     schedule.phase = static_cast<uint32_t>(of.phase);
     schedule.period = static_cast<uint32_t>(of.period);
-    ScheduleWriter written(iterations_, places, placed, iteration, schedule);
+    ScheduleWriter written(iterations, places, placed, iteration, schedule);
     written.run(placed.arena.transients[i]);
     schedule.entryState = writer.stateOf(placement, std::move(written.entry));
     schedule.exitState = writer.stateOf(placement, std::move(written.exit));
     plan.schedules.push_back(std::move(schedule));
     const auto index = static_cast<uint32_t>(plan.schedules.size() - 1);
     const sim::Simulator simulator(plan.schedules.back());
-    for (const cost::Bucket &bucket : iterations_.buckets(of.iterationClass))
-      plan.variants.push_back(iterations_.variantOf(plan, index, written.sites, bucket, simulator));
+    for (const cost::Bucket &bucket : iterations.buckets(of.iterationClass))
+      plan.variants.push_back(iterations.variantOf(plan, index, written.sites, bucket, simulator));
   }
 }
 

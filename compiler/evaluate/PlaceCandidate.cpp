@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/evaluate/PlaceCandidate.h"
+
+#include "absl/strings/str_cat.h"
+#include "compiler/evaluate/PlanWrapAround.h"
+#include "runtime/base/StatusMacros.h"
+#include "runtime/model/ModelSpec.h"
+
+namespace headrace::compiler {
+namespace {
+
+using algorithms::MovableKind;
+
+absl::StatusOr<PlacedIteration> placeIteration(const Iterations &iterations, const PlacedCandidate &placedIn,
+                                               const IterationOf &of, algorithms::Residency &residency) {
+  const Steps &steps = iterations.steps(of.iterationClass);
+  const Homes homes = homesOf(placedIn, iterations.target(), of);
+  ASSIGN_OR_RETURN(moved, movablesOf(steps, homes));
+  RETURN_IF_ERROR(decideCut(
+      of.iterationClass, !moved.moved.empty(),
+      [&] { return planWrapAround(steps, homes, iterations.buckets(of.iterationClass), iterations.prices()); },
+      residency));
+  PlacedIteration placed;
+  placed.of = of;
+  const bool decode = of.iterationClass == plan::IterationClass::Decode;
+  placed.plan = algorithms::planIteration(moved, residency,
+                                          {.cut = decode ? residency.wrap.decode : residency.wrap.mixed,
+                                           .back = writeBackOf(homes),
+                                           .bringsTails = homes.bringsTails,
+                                           .phase = of.phase,
+                                           .period = of.period});
+  if (!placed.plan.error.empty())
+    return absl::InternalError(absl::StrCat("the iteration ", placed.plan.error));
+  placed.moved = std::move(moved);
+  placed.program = programOf(steps, homes, placed.moved, placed.plan);
+  placed.waits = algorithms::waitsOf(placed.program);
+  std::vector<algorithms::LaneStep> laneSteps;
+  for (uint32_t op = 0; op < placed.program.ops.size(); ++op)
+    if (placed.program.ops[op].isStep())
+      laneSteps.push_back({op, placed.program.ops[op].lane});
+  placed.order = algorithms::orderLanes(laneSteps, placed.waits);
+  placed.direct = directSteps(steps, homes);
+  return placed;
+}
+
+void layOut(const Iterations &iterations, PlacedCandidate &placed) {
+  const Steps &steps = iterations.steps(placed.iterations.front().of.iterationClass);
+  const Target &target = iterations.target();
+  const algorithms::Residency &residency = placed.candidate->residency;
+  const CacheBlocks blocks = cacheBlocksOf(homesOf(placed, target, placed.iterations.front().of));
+  std::vector<uint64_t> belowBytes, slotBytes, homeBytes;
+  const auto below = [&](StepBuffer::Kind kind, const auto &bytesHere) {
+    for (size_t i = 0; i < steps.buffers.size(); ++i)
+      if (steps.buffers[i].kind == kind)
+        if (const uint64_t bytes = bytesHere(steps.buffers[i]); bytes > 0)
+          placed.below.push_back({static_cast<BufferIndex>(i), bytes});
+  };
+  // Activation blocks come before KV: in each placement they are where they are in the others, which may have fewer KV
+  // blocks on the device.
+  below(StepBuffer::Kind::Io, [](const StepBuffer &of) { return of.bytes; });
+  below(StepBuffer::Kind::Act, [&](const StepBuffer &of) {
+    return residency.isAway({MovableKind::Act, of.index}) ? 0 : of.bytes;
+  });
+  const size_t firstCache = placed.below.size();
+  const bool interleaved = placed.host->kv.interleaved;
+  below(StepBuffer::Kind::Kv, [&](const StepBuffer &of) {
+    const bool part = blocks.resident < blocks.here || blocks.here < target.kvBlocks || interleaved;
+    return part ? static_cast<uint64_t>(blocks.resident) * target.kvBlockBytes : of.bytes;
+  });
+  const size_t caches = placed.below.size() - firstCache;
+  for (size_t i = 0; i < placed.below.size() && !(interleaved && i == firstCache); ++i)
+    belowBytes.push_back(model::alignUp(placed.below[i].bytes));
+  if (interleaved && caches > 0) // in one range, block by block
+    belowBytes.push_back(model::alignUp(caches * placed.below[firstCache].bytes));
+  for (size_t i = 0; i < steps.buffers.size(); ++i)
+    if (const StepBuffer &of = steps.buffers[i];
+        of.kind == StepBuffer::Kind::Weight && !residency.isAway({MovableKind::Weight, of.index})) {
+      homeBytes.push_back(model::alignUp(of.bytes));
+      placed.homes.units.emplace_back(static_cast<size_t>(of.index), homeBytes.back());
+    }
+  std::vector<algorithms::ArenaIteration> arenas;
+  for (const PlacedIteration &iteration : placed.iterations) {
+    arenas.push_back(algorithms::livesOf(iteration.program, iteration.order.clocks));
+    // One that brings no tails lacks their slots, the last.
+    if (const std::vector<uint64_t> &slots = iteration.moved.slots.slotBytes; slots.size() > placed.slotBytes.size())
+      placed.slotBytes = slots;
+  }
+  for (const uint64_t bytes : placed.slotBytes)
+    slotBytes.push_back(model::alignUp(bytes));
+  placed.arena = algorithms::layOutArena(belowBytes, arenas, slotBytes, homeBytes);
+  for (size_t i = 0; i < placed.below.size(); ++i)
+    placed.below[i].address = interleaved && i > firstCache
+                                  ? placed.below[firstCache].address + (i - firstCache) * target.kvBlockBytes
+                                  : placed.arena.below[i];
+  if (caches > 0) {
+    placed.cachesBegin = placed.below[firstCache].address;
+    placed.cachesEnd = placed.arena.below.back() + belowBytes.back();
+  }
+  placed.homes.arenaBytes = placed.arena.top;
+  placed.homeAddress = placed.arena.persistent;
+}
+
+} // namespace
+
+Homes homesOf(const PlacedCandidate &placed, const Target &target, const IterationOf &of) {
+  return {placed.candidate, &target, of.iterationClass, of.kvBlocks == 0, placed.host->kv.mirror};
+}
+
+absl::StatusOr<PlacedCandidate> placeCandidate(const Iterations &iterations, const Candidate &candidate,
+                                               const HostLayout &host) {
+  if (const std::string contradiction = algorithms::contradictionIn(candidate.residency); !contradiction.empty())
+    return absl::InternalError(contradiction);
+  PlacedCandidate placed;
+  placed.candidate = &candidate;
+  placed.host = &host;
+  // Where the circle is cut is decided apart for iterations that bring tails and for those that bring none.
+  algorithms::Residency residency = candidate.residency, withoutTails = candidate.residency;
+  for (const IterationOf &of : iterations.of(candidate)) {
+    ASSIGN_OR_RETURN(next, placeIteration(iterations, placed, of, of.kvBlocks == 0 ? residency : withoutTails));
+    placed.iterations.push_back(std::move(next));
+  }
+  layOut(iterations, placed);
+  return placed;
+}
+
+uint64_t placeHomesTogether(const std::vector<PlacedCandidate *> &placements) {
+  if (placements.size() < 2)
+    return placements.front()->arenaBytes();
+  std::vector<DeviceHomes> homes;
+  for (const PlacedCandidate *placed : placements)
+    homes.push_back(placed->homes);
+  const HomesTogether together = placeTogether(homes);
+  for (size_t p = 0; p < placements.size(); ++p) {
+    placements[p]->homes.arenaBytes = together.arenaBytes[p];
+    for (size_t i = 0; i < homes[p].units.size(); ++i)
+      placements[p]->homeAddress[i] = together.address[homes[p].units[i].first];
+  }
+  return together.largest;
+}
+
+} // namespace headrace::compiler
