@@ -25,6 +25,9 @@ constexpr Part kParts[] = {
     {"link", "copies by chunk size: alone, both ways, beside kernels", measureLink},
     {"graphs", "what graphs take to make, hold and launch; of real plans too", measureGraphs},
     {"kernels", "attention and products against device memory and tensor cores", measureKernels},
+    {"steps", "norms, rotation, sampling, attention of mixed contexts, cublasLt's candidates, programmatic edges",
+     measureSteps},
+    {"handshake", "what a running graph takes to ask the host and be answered", measureHandshake},
     {"overlap", "one iteration's copies beside its kernels; builders, directions, queues", measureOverlap},
     {"caches", "long contexts with half of their KV on the host", measureSplitCaches},
     {"hybrid", "OPT-30B within 24 GB: activations in place of keys and values", measureHybridCaches},
@@ -56,7 +59,7 @@ void help(std::FILE *to) {
     std::fprintf(to, "                   %-11s %s\n", part.name, part.what);
   std::fputs("  --json FILE    where figures are kept; without: only printed\n"
              "  --seconds N    starts no figure that would not end in time (480)\n"
-             "  --filter TEXT  of iterations: those whose name has TEXT, and everything resident\n"
+             "  --filter TEXT  of steps and iterations: those whose name has TEXT, and of these everything resident\n"
              "  --device N     which GPU (0)\n"
              "  --table FILE   prints FILE as Markdown\n\n"
              "Exit status: 0 all measured, 75 not all in time (call again), 77 what is left needs what is not there,\n"

@@ -281,6 +281,8 @@ const char *cudaGetErrorName(cudaError_t error) {
     return "cudaErrorInvalidResourceHandle";
   case cudaErrorMemoryAllocation:
     return "cudaErrorMemoryAllocation";
+  case cudaErrorNotSupported:
+    return "cudaErrorNotSupported";
   case cudaErrorIllegalAddress:
     return "cudaErrorIllegalAddress";
   case cudaErrorECCUncorrectable:
