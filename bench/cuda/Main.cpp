@@ -2,6 +2,7 @@
 //
 // Measures a CUDA device, part by part: usage() below. Every figure stands beside its bound, measured in the same
 // process (docs/bench.md).
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -10,6 +11,7 @@
 
 #include "bench/cuda/Gpu.h"
 #include "bench/cuda/Parts.h"
+#include "bench/cuda/Session.h"
 
 namespace headrace::bench {
 namespace {
@@ -145,6 +147,14 @@ std::string describe(Report &report, int device) {
   report.fact("memory clock kHz", memoryClock);
   // Two transfers a clock.
   report.fact("datasheet memory GB/s", 2.0 * memoryClock * 1e3 * bus / 8 * 1e-9);
+  // What figures stand beside.
+  const model::Hardware profile = openProfile(properties.name);
+  const bool names =
+      std::find(profile.gpus.begin(), profile.gpus.end(), std::string(properties.name)) != profile.gpus.end();
+  report.fact("profile", profile.name + (names ? "" : ", which names another GPU"));
+  report.fact("peak memory GB/s", profile.memoryBandwidth * 1e-9);
+  report.fact("peak TFLOP/s, 16 bits", profile.flopsF16 * 1e-12);
+  report.fact("link GB/s", profile.h2dBandwidth * 1e-9);
   return properties.name;
 }
 

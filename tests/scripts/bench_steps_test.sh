@@ -48,7 +48,9 @@ expect 'and not again' test "$(grep -cE 'bound us|kernel between us' second.log)
 expect 'figures' python3 - <<'CHECK'
 import json
 report = json.load(open("figures.json"))
-assert report["facts"]["device"] == "stand-in", report["facts"]
+facts = report["facts"]
+assert facts["device"] == "stand-in" and facts["profile"] == "h200, which names another GPU", facts
+assert facts["peak memory GB/s"] == 4800 and facts["peak TFLOP/s, 16 bits"] == 989, facts
 steps = {f["name"]: f for f in report["parts"]["steps"]["figures"]}
 assert all(abs(f["share"] - f["bound us"] / f["us"]) < 1e-9 and f["bound us"] > 0 for f in steps.values()), steps
 products = [f for f in steps.values() if "candidates" in f]
