@@ -24,8 +24,9 @@
 namespace headrace::cuda {
 namespace {
 
-// Where the device looks for the libraries of products; before any test.
-const int kEnvironment = ::setenv("HEADRACE_CUDA_LIBRARIES", HEADRACE_STAND_IN_LIBRARIES, 1);
+// Where the device looks for the libraries of products, unless that is said (the program may be elsewhere than it was
+// built); before any test.
+const int kEnvironment = ::setenv("HEADRACE_CUDA_LIBRARIES", HEADRACE_STAND_IN_LIBRARIES, 0);
 
 // Two sequences that decode, one token each.
 class StandInDevice : public testing::Test {

@@ -27,7 +27,13 @@ std::atomic<bool> atOnce{false};
 std::atomic<uint64_t> order{1}, copied{0};
 std::atomic<const void *> source{nullptr};
 
-std::vector<ShownGpu> shownGpus(1);
+std::vector<ShownGpu> shownAtFirst() {
+  std::vector<ShownGpu> gpus(1);
+  if (const char *name = std::getenv("HEADRACE_STAND_IN_GPU"); name != nullptr)
+    gpus.front().name = name;
+  return gpus;
+}
+std::vector<ShownGpu> shownGpus = shownAtFirst();
 std::atomic<bool> programmaticEdges{false};
 bool there(int device) { return device >= 0 && static_cast<size_t>(device) < shownGpus.size(); }
 const ShownGpu &gpuOf(int device) {
