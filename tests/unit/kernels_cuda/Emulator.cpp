@@ -60,9 +60,9 @@ size_t schedulerStackBytes;
 jmp_buf schedulerResume;
 #endif
 
-// A fiber is made once and starts with swapcontext; from then on both sides switch with _setjmp and _longjmp, which need no
-// system call. The address sanitizer must be told of every switch, and does not follow jumps: with it a fiber is made for
-// each thread of a block, and swapcontext switches.
+// A fiber is made once and starts with swapcontext; from then on both sides switch with _setjmp and _longjmp, which
+// need no system call. The address sanitizer must be told of every switch, and does not follow jumps: with it a fiber
+// is made for each thread of a block, and swapcontext switches.
 void toFiber(size_t index) {
   running = fibers[index].get();
   runningIndex = index;
