@@ -60,4 +60,13 @@ __global__ void askKernel(const AskArgs args) {
   kernels::fenceSystem();
 }
 
+__global__ void readsKernel(const ReadsArgs args) {
+  if (threadIdx.x != 0)
+    return;
+  uint32_t at = 0;
+  for (uint32_t i = 0; i < args.count; ++i)
+    at = static_cast<const volatile uint32_t *>(args.words)[at];
+  *args.last = at;
+}
+
 } // namespace headrace::bench

@@ -18,8 +18,16 @@ struct AskArgs {
   uint32_t round;
 };
 
+// One thread reads host memory `count` times, each where the one before says: words[0] is 0.
+struct ReadsArgs {
+  const uint32_t *words;
+  uint32_t *last;
+  uint32_t count;
+};
+
 // The __global__ functions.
 const void *chainEntry();
 const void *askEntry();
+const void *readsEntry();
 
 } // namespace headrace::bench

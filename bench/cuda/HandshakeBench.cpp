@@ -159,6 +159,22 @@ Rounds play(How how, Host &host, const Copies &copies, Beside beside, int copyCo
   return all;
 }
 
+// Microseconds of one read of host memory that waits for the one before: no question is answered in less.
+double linkUs(Timer &timer) {
+  constexpr uint32_t kReads = 1000;
+  const PinnedBuffer memory(4096);
+  void *seen = nullptr;
+  must(cudaHostGetDevicePointer(&seen, memory.as(), 0), "cudaHostGetDevicePointer");
+  *memory.as<uint32_t>() = 0;
+  const DeviceBuffer last(sizeof(uint32_t));
+  const ReadsArgs args{.words = static_cast<const uint32_t *>(seen), .last = last.as<uint32_t>(), .count = kReads};
+  return chainUs(timer, 2,
+                 [&](BenchGraph &graph, cudaGraphNode_t before, size_t) {
+                   return graph.kernel({before}, readsEntry(), {.kernel = "reads", .block = {32, 1, 1}}, &args);
+                 }) /
+         kReads;
+}
+
 Json roundTrips(How how, Beside beside) {
   if (how == How::MemOps)
     if (const std::string why = whyNoMemOps(); !why.empty())
@@ -181,7 +197,10 @@ Json roundTrips(How how, Beside beside) {
     count = std::clamp(static_cast<int>(2 * idle.untilLastAskMs / copyMs) + 1, 1, 64);
     rounds = play(how, host, copies, beside, count, timer.stream());
   }
-  Json fields = {{"us", median(rounds.us) - kernelUs},
+  const double bound = linkUs(timer), us = median(rounds.us) - kernelUs;
+  Json fields = {{"us", us},
+                 {"bound us", bound},
+                 {"share", bound / us},
                  {"p99 us", quantile(rounds.us, 0.99) - kernelUs},
                  {"rounds", rounds.us.size()},
                  {"longest us", quantile(rounds.us, 1) - kernelUs},
@@ -192,7 +211,7 @@ Json roundTrips(How how, Beside beside) {
   if (beside != Beside::Nothing) {
     fields["copies of 64 MiB"] = count;
     fields["idle us"] = median(idle.us) - kernelUs;
-    fields["beside / idle"] = (median(rounds.us) - kernelUs) / (median(idle.us) - kernelUs);
+    fields["beside / idle"] = us / (median(idle.us) - kernelUs);
   }
   return fields;
 }
@@ -202,9 +221,10 @@ Json roundTrips(How how, Beside beside) {
 void measureHandshake(const Context &context) {
   context.report.part(
       "handshake",
-      "a graph of 100 rounds of an empty kernel and of one that asks the host and waits for it, launched 5 times; "
-      "from ask to ask as the host sees them, less the empty kernel's time in a chain of its own; beside copies of "
-      "64 MiB in the same graph, twice as long as the rounds take alone; rounds behind the copies' end do not count");
+      "a graph of 100 rounds of an empty kernel and of one that asks the host and waits for it, launched 5 times; from "
+      "ask to ask as the host sees them, less the empty kernel's time in a chain of its own; bound: a read of host "
+      "memory, 1,000 of which wait for one another; beside copies of 64 MiB in the same graph, twice as long as the "
+      "rounds take alone: rounds behind the copies' end do not count");
   struct Way {
     const char *name;
     How how;

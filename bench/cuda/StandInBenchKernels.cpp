@@ -10,5 +10,6 @@ namespace headrace::bench {
 
 const void *chainEntry() { return stand_in::ownKernel<ChainArgs>(chainKernel); }
 const void *askEntry() { return stand_in::ownKernel<AskArgs>(askKernel); }
+const void *readsEntry() { return stand_in::ownKernel<ReadsArgs>(readsKernel); }
 
 } // namespace headrace::bench

@@ -66,6 +66,7 @@ for name in ("rms norm, 8 rows", "layer norm, 1 rows", "sample, top p 0.9 of all
 assert steps["chain of 200 kernels, 8 rows"]["us, programmatic edges"] > 0
 asked = report["parts"]["handshake"]["figures"]
 assert [f["name"].split(",")[0] for f in asked[::3]] == ["host node", "memory operations", "a kernel that looks"], asked
+assert all(f["bound us"] > 0 for f in asked), asked
 assert len(asked) == 9 and all(f["copies of 64 MiB"] >= 1 for f in asked if "beside" in f["name"]), asked
 CHECK
 # A driver without memory operations: that is said, the rest is measured, and nothing failed.
