@@ -15,7 +15,7 @@ class Append {
 public:
   Append(int64_t sequences, int64_t tokens, int64_t kvHeads)
       : sequences_(sequences), tokens_(tokens), kvHeads_(kvHeads),
-        meta_(sequences, tokens, std::max<int64_t>(tokens, 256), kBlock),
+        meta_(std::vector<BenchRows>(static_cast<size_t>(sequences), {tokens, std::max<int64_t>(tokens, 256)}), kBlock),
         cacheBytes_(static_cast<size_t>(meta_.blocks() * kernels::kvBlockElements(kvHeads, kBlock, kWidth)) * 2),
         qkv_(static_cast<size_t>(sequences * tokens * (kQueries + 2 * kvHeads) * kWidth * 2),
              DeviceBuffer::Holds::Random),

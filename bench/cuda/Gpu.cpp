@@ -5,7 +5,6 @@
 #include <atomic>
 #include <cstring>
 
-#include "bench/cuda/SpinKernel.h"
 #include "kernels/Half.h"
 
 namespace headrace::bench {
@@ -23,6 +22,8 @@ void checkUsable() {
   if (error != cudaSuccess)
     throw DeviceLost(std::string("the device cannot be used any more: ") + cudaGetErrorName(error));
 }
+
+size_t rotatedBytes() { return timesCount() ? 256 * kMiB : 0; }
 
 const std::vector<uint16_t> &randomNumbers(model::DType dtype) {
   const auto make = [](model::DType of) {
@@ -126,12 +127,10 @@ BenchGraph::~BenchGraph() {
   cudaGraphDestroy(graph_);
 }
 
-namespace {
-BenchGraph::After given(BenchGraph::After after) {
+BenchGraph::After BenchGraph::given(After after) {
   after.erase(std::remove(after.begin(), after.end(), nullptr), after.end());
   return after;
 }
-} // namespace
 
 int BenchGraph::heldLaunches(int launches) const {
   constexpr size_t kQueued = 1000;
@@ -140,28 +139,42 @@ int BenchGraph::heldLaunches(int launches) const {
 }
 
 cudaGraphNode_t BenchGraph::copy(const After &after, void *to, const void *from, size_t bytes, cudaMemcpyKind kind) {
-  const After behind = given(after);
-  cudaGraphNode_t node = nullptr;
-  must(cudaGraphAddMemcpyNode1D(&node, graph_, behind.data(), behind.size(), to, from, bytes, kind),
-       "cudaGraphAddMemcpyNode1D");
   ++(kind == cudaMemcpyHostToDevice ? inward_ : outward_);
-  ++nodes_;
-  return node;
+  return node(after, "cudaGraphAddMemcpyNode1D", [&](auto *made, auto graph, const auto *behind, size_t count) {
+    return cudaGraphAddMemcpyNode1D(made, graph, behind, count, to, from, bytes, kind);
+  });
 }
 
 cudaGraphNode_t BenchGraph::kernel(const After &after, const kernels::CudaLaunch &launch, const void *args) {
-  const After behind = given(after);
+  return kernel(after, kernels::cudaEntry(launch.kernel), launch, args);
+}
+
+cudaGraphNode_t BenchGraph::kernel(const After &after, const void *function, const kernels::CudaLaunch &launch,
+                                   const void *args) {
   void *parameters[] = {const_cast<void *>(args)};
   cudaKernelNodeParams params{};
-  params.func = const_cast<void *>(kernels::cudaEntry(launch.kernel));
+  params.func = const_cast<void *>(function);
   params.gridDim = {launch.grid[0], launch.grid[1], launch.grid[2]};
   params.blockDim = {launch.block[0], launch.block[1], launch.block[2]};
   params.sharedMemBytes = launch.sharedBytes;
   params.kernelParams = parameters;
-  cudaGraphNode_t node = nullptr;
-  must(cudaGraphAddKernelNode(&node, graph_, behind.data(), behind.size(), &params), "cudaGraphAddKernelNode");
-  ++nodes_;
-  return node;
+  return node(after, "cudaGraphAddKernelNode", [&](auto *made, auto graph, const auto *behind, size_t count) {
+    return cudaGraphAddKernelNode(made, graph, behind, count, &params);
+  });
+}
+
+cudaGraphNode_t BenchGraph::host(const After &after, cudaHostFn_t function, void *data) {
+  const cudaHostNodeParams params{.fn = function, .userData = data};
+  return node(after, "cudaGraphAddHostNode", [&](auto *made, auto graph, const auto *behind, size_t count) {
+    return cudaGraphAddHostNode(made, graph, behind, count, &params);
+  });
+}
+
+void BenchGraph::programmaticEdge(cudaGraphNode_t before, cudaGraphNode_t after) {
+  cudaGraphEdgeData edge{};
+  edge.from_port = cudaGraphKernelNodePortProgrammatic;
+  edge.type = cudaGraphDependencyTypeProgrammatic;
+  must(cudaGraphAddDependencies(graph_, &before, &after, &edge, 1), "cudaGraphAddDependencies");
 }
 
 BenchGraph::Built BenchGraph::build(cudaStream_t stream) {

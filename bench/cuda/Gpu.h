@@ -12,6 +12,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include "bench/cuda/SpinKernel.h"
 #include "bench/figures/Report.h"
 #include "kernels/CudaKernels.h"
 #include "runtime/base/DType.h"
@@ -19,8 +20,8 @@
 namespace headrace::bench {
 
 inline constexpr size_t kMiB = size_t{1} << 20, kGiB = size_t{1} << 30;
-// What a measurement goes through before it reads the same bytes again: no L2 holds as much.
-inline constexpr size_t kRotated = 256 * kMiB;
+// What a measurement goes through before it reads the same bytes again, 256 MiB: no L2 holds as much.
+size_t rotatedBytes();
 
 // Failure with the call, what it was for and CUDA's name of the error.
 void must(cudaError_t error, const char *what);
@@ -91,7 +92,7 @@ public:
     work(stream_); // the first loads kernels, which no stream that is held would let it
     must(cudaStreamSynchronize(stream_), "a first run");
     std::vector<double> all;
-    for (int i = 0; i < repeats; ++i)
+    for (int i = 0; i < (timesCount() ? repeats : 1); ++i)
       all.push_back(ms(work));
     return median(std::move(all));
   }
@@ -115,6 +116,19 @@ public:
 
   cudaGraphNode_t copy(const After &after, void *to, const void *from, size_t bytes, cudaMemcpyKind kind);
   cudaGraphNode_t kernel(const After &after, const kernels::CudaLaunch &launch, const void *args);
+  // Of this program, in place of the launch's own.
+  cudaGraphNode_t kernel(const After &after, const void *function, const kernels::CudaLaunch &launch, const void *args);
+  cudaGraphNode_t host(const After &after, cudaHostFn_t function, void *data);
+  // Of another function of CUDA's: add(&node, graph, after, how many).
+  template <typename F> cudaGraphNode_t node(const After &after, const char *what, F add) {
+    const After behind = given(after);
+    cudaGraphNode_t made = nullptr;
+    must(add(&made, graph_, behind.data(), behind.size()), what);
+    ++nodes_;
+    return made;
+  }
+  // From a kernel to the one behind it, which may start before that has ended and waits for it itself.
+  void programmaticEdge(cudaGraphNode_t before, cudaGraphNode_t after);
   // Instantiates and uploads; milliseconds of both, and the device memory they took.
   struct Built {
     double instantiateMs = 0, uploadMs = 0;
@@ -130,6 +144,7 @@ public:
   int heldLaunches(int launches) const;
 
 private:
+  static After given(After after);
   size_t inward_ = 0, outward_ = 0; // copies of each direction
   cudaGraph_t graph_ = nullptr;
   cudaGraphExec_t executable_ = nullptr;

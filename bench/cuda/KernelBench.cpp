@@ -1,22 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Kernels against what bounds them: device memory by a large copy, tensor cores by an 8192^3 product.
-#include <algorithm>
-#include <cmath>
-
+#include "bench/cuda/AttentionCase.h"
 #include "bench/cuda/Gemm.h"
 #include "bench/cuda/Gpu.h"
-#include "bench/cuda/MetaBuffer.h"
 #include "bench/cuda/Parts.h"
 
 namespace headrace::bench {
 namespace {
 
-constexpr int64_t kBlockTokens = 16;
 constexpr const char *kCopy = "device copy of 4 GiB", *kPeak = "8192^3 product, BF16";
-
-// Llama-3.1-8B's attention.
-constexpr int64_t kHeads = 32, kKvHeads = 8, kHeadDim = 128;
 
 double copyBandwidth(Timer &timer) {
   const size_t bytes = 4 * kGiB;
@@ -27,68 +20,9 @@ double copyBandwidth(Timer &timer) {
   return 2 * static_cast<double>(bytes) / ms * 1e-6;
 }
 
-// Attention over `sequences` of `tokens` new rows each behind `context - tokens` earlier ones, blocks in a random
-// order.
-class AttentionCase {
-public:
-  AttentionCase(int64_t sequences, int64_t tokens, int64_t context)
-      : sequences_(sequences), tokens_(tokens), context_(context),
-        blocksEach_((context + kBlockTokens - 1) / kBlockTokens),
-        kvBytes_(static_cast<size_t>((sequences * blocksEach_ + 1) * 2 * kKvHeads * kBlockTokens * kHeadDim * 2)),
-        copies_(std::clamp<size_t>((kRotated + kvBytes_ - 1) / kvBytes_, 1, kMostInRow)),
-        kv_(kvBytes_ * copies_, DeviceBuffer::Holds::Random),
-        qkv_(static_cast<size_t>(sequences * tokens * (kHeads + 2 * kKvHeads) * kHeadDim * 2),
-             DeviceBuffer::Holds::Random),
-        out_(static_cast<size_t>(sequences * tokens * kHeads * kHeadDim * 2)),
-        workspace_(std::max<size_t>(
-            256, kernels::attentionWorkspaceBytes(kernels::Backend::Cuda, sequences, kHeads, kHeadDim, context))),
-        arrivals_(kernels::CudaWorkspace::kArrivals * sizeof(uint32_t)),
-        meta_(sequences, tokens, context, kBlockTokens) {
-    args_.meta = meta_.get();
-    args_.qkv = qkv_.as();
-    args_.segments = kernels::oneRun(int64_t{1} << 20, kernels::kvBlockElements(kKvHeads, kBlockTokens, kHeadDim));
-    args_.out = out_.as();
-    args_.workspace = workspace_.as();
-    args_.arrivals = arrivals_.as<uint32_t>();
-    args_.heads = kHeads;
-    args_.kvHeads = kKvHeads;
-    args_.headDim = kHeadDim;
-    args_.blockTokens = kBlockTokens;
-    args_.maxContext = context;
-    args_.scale = 1.0f / std::sqrt(static_cast<float>(kHeadDim));
-    args_.kvElem = args_.activation = kernels::Elem::BF16;
-  }
-
-  // Of one node, in a graph of a chain of them that go through the copies of the cache in turn.
-  double ms(Timer &timer) {
-    const kernels::CudaLaunch launch =
-        launchOf(kernels::Op::Attention, &args_, {sequences_ * tokens_, sequences_, context_});
-    const size_t inRow = (kLeastInRow + copies_ - 1) / copies_ * copies_;
-    BenchGraph graph;
-    cudaGraphNode_t last = nullptr;
-    for (size_t i = 0; i < inRow; ++i) {
-      kernels::AttentionArgs args = args_;
-      args.kv = kv_.as() + kvBytes_ * (i % copies_);
-      last = graph.kernel({last}, launch, &args);
-    }
-    graph.build(timer.stream());
-    return timer.medianMs(5, [&](cudaStream_t stream) { graph.launch(stream); }) / static_cast<double>(inRow);
-  }
-  double kvBytes() const { return static_cast<double>(sequences_ * context_ * 2 * kKvHeads * kHeadDim * 2); }
-  // Four a multiplied pair and dimension (two products), under the causal mask.
-  double flops() const {
-    const auto t = static_cast<double>(tokens_), c = static_cast<double>(context_);
-    return static_cast<double>(sequences_) * 4 * kHeads * kHeadDim * (t * c - t * (t - 1) / 2);
-  }
-
-private:
-  static constexpr size_t kLeastInRow = 10, kMostInRow = 256;
-  int64_t sequences_, tokens_, context_, blocksEach_;
-  size_t kvBytes_, copies_;
-  DeviceBuffer kv_, qkv_, out_, workspace_, arrivals_;
-  MetaBuffer meta_;
-  kernels::AttentionArgs args_{};
-};
+std::vector<BenchRows> alike(int64_t sequences, const BenchRows &each) {
+  return std::vector<BenchRows>(static_cast<size_t>(sequences), each);
+}
 
 } // namespace
 
@@ -121,15 +55,15 @@ void measureKernels(const Context &context) {
   const auto decode = [&](int64_t sequences, int64_t of) {
     size_t free = 0, total = 0;
     must(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
-    const double bytes = static_cast<double>(sequences * of * 2 * kKvHeads * kHeadDim * 2);
+    const double bytes = static_cast<double>(sequences * of * 2 * kLlama8bHeads.kvHeads * kLlama8bHeads.headDim * 2);
     if (bytes > 0.8 * static_cast<double>(free))
       return Json{{"left out", "its cache does not fit"}};
-    AttentionCase one(sequences, 1, of);
+    AttentionCase one(kLlama8bHeads, alike(sequences, {.tokens = 1, .context = of}));
     const double ms = one.ms(timer), rate = one.kvBytes() / ms * 1e-6;
     return Json{{"us", ms * 1e3}, {"GB/s", rate}, {"share of memory", rate / report.number(kCopy, "GB/s")}};
   };
   const auto prefill = [&](int64_t sequences, int64_t tokens) {
-    AttentionCase one(sequences, tokens, tokens);
+    AttentionCase one(kLlama8bHeads, alike(sequences, {.tokens = tokens, .context = tokens}));
     const double ms = one.ms(timer), rate = one.flops() / ms * 1e-9;
     return Json{{"us", ms * 1e3}, {"TFLOP/s", rate}, {"share of the product", rate / report.number(kPeak, "TFLOP/s")}};
   };

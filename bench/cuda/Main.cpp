@@ -2,6 +2,7 @@
 //
 // Measures a CUDA device, part by part: usage() below. Every figure stands beside its bound, measured in the same
 // process (docs/bench.md).
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -10,6 +11,7 @@
 
 #include "bench/cuda/Gpu.h"
 #include "bench/cuda/Parts.h"
+#include "bench/cuda/Session.h"
 
 namespace headrace::bench {
 namespace {
@@ -25,6 +27,9 @@ constexpr Part kParts[] = {
     {"link", "copies by chunk size: alone, both ways, beside kernels", measureLink},
     {"graphs", "what graphs take to make, hold and launch; of real plans too", measureGraphs},
     {"kernels", "attention and products against device memory and tensor cores", measureKernels},
+    {"steps", "norms, rotation, sampling, attention of mixed contexts, cublasLt's candidates, programmatic edges",
+     measureSteps},
+    {"handshake", "what a running graph takes to ask the host and be answered", measureHandshake},
     {"overlap", "one iteration's copies beside its kernels; builders, directions, queues", measureOverlap},
     {"caches", "long contexts with half of their KV on the host", measureSplitCaches},
     {"hybrid", "OPT-30B within 24 GB: activations in place of keys and values", measureHybridCaches},
@@ -56,7 +61,7 @@ void help(std::FILE *to) {
     std::fprintf(to, "                   %-11s %s\n", part.name, part.what);
   std::fputs("  --json FILE    where figures are kept; without: only printed\n"
              "  --seconds N    starts no figure that would not end in time (480)\n"
-             "  --filter TEXT  of iterations: those whose name has TEXT, and everything resident\n"
+             "  --filter TEXT  of steps and iterations: those whose name has TEXT, and of these everything resident\n"
              "  --device N     which GPU (0)\n"
              "  --table FILE   prints FILE as Markdown\n\n"
              "Exit status: 0 all measured, 75 not all in time (call again), 77 what is left needs what is not there,\n"
@@ -142,6 +147,14 @@ std::string describe(Report &report, int device) {
   report.fact("memory clock kHz", memoryClock);
   // Two transfers a clock.
   report.fact("datasheet memory GB/s", 2.0 * memoryClock * 1e3 * bus / 8 * 1e-9);
+  // What figures stand beside.
+  const model::Hardware profile = openProfile(properties.name);
+  const bool names =
+      std::find(profile.gpus.begin(), profile.gpus.end(), std::string(properties.name)) != profile.gpus.end();
+  report.fact("profile", profile.name + (names ? "" : ", which names another GPU"));
+  report.fact("peak memory GB/s", profile.memoryBandwidth * 1e-9);
+  report.fact("peak TFLOP/s, 16 bits", profile.flopsF16 * 1e-12);
+  report.fact("link GB/s", profile.h2dBandwidth * 1e-9);
   return properties.name;
 }
 

@@ -12,7 +12,7 @@ namespace {
 
 Json mapped(Timer &timer, int64_t rows, int64_t n, int64_t k) {
   const size_t weights = static_cast<size_t>(n * k) * 2;
-  const size_t copies = std::max<size_t>(2, (kRotated + weights - 1) / weights);
+  const size_t copies = std::max<size_t>(2, (rotatedBytes() + weights - 1) / weights);
   const PinnedBuffer host(weights * copies);
   const DeviceBuffer x(static_cast<size_t>(rows * k) * 2, DeviceBuffer::Holds::Random), slots(weights * copies),
       y(static_cast<size_t>(rows * n) * 2), workspace(kernels::CudaWorkspace::kLinearBytes);
@@ -27,8 +27,9 @@ Json mapped(Timer &timer, int64_t rows, int64_t n, int64_t k) {
   };
   std::vector<cuda::MatMul> onDevice, onHost;
   for (size_t i = 0; i < copies; ++i) {
-    onDevice.push_back(product(rows, n, k, x.as(), slots.as() + weights * i, y.as(), workspace.as()));
-    onHost.push_back(product(rows, n, k, x.as(), static_cast<char *>(seen) + weights * i, y.as(), workspace.as()));
+    onDevice.push_back(product(bf16Shape(rows, n, k), x.as(), slots.as() + weights * i, y.as(), workspace.as()));
+    onHost.push_back(
+        product(bf16Shape(rows, n, k), x.as(), static_cast<char *>(seen) + weights * i, y.as(), workspace.as()));
   }
   const auto copy = [&](size_t i, cudaStream_t stream) {
     must(cudaMemcpyAsync(slots.as() + weights * i, host.as() + weights * i, weights, cudaMemcpyHostToDevice, stream),

@@ -14,13 +14,15 @@ struct Context {
   Report &report;
   int device = 0;
   std::string deviceName;
-  std::string filter; // of iterations: only figures whose name holds it
+  std::string filter; // of steps and iterations: only figures whose name holds it
   std::string folder; // that pictures are written to; empty: none are
 };
 
 void measureLink(const Context &context);
 void measureGraphs(const Context &context);
 void measureKernels(const Context &context);
+void measureSteps(const Context &context);
+void measureHandshake(const Context &context);
 void measureIterations(const Context &context);
 void measureFurthest(const Context &context);
 void measureOverlap(const Context &context);

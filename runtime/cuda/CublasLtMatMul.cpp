@@ -3,6 +3,7 @@
 
 #include <array>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "runtime/base/StatusMacros.h"
@@ -30,7 +31,10 @@ cublasLtEpilogue_t libraryEpilogue(const MatMulShape &shape) {
 struct Prepared {
   cublasLtMatmulDesc_t desc = nullptr;
   cublasLtMatrixLayout_t w = nullptr, x = nullptr, y = nullptr;
-  cublasLtMatmulAlgo_t algorithm{};
+  std::vector<cublasLtMatmulAlgo_t> algorithms; // that could be used, the fastest first, as the library thinks
+  size_t chosen = 0;
+
+  const cublasLtMatmulAlgo_t &algorithm() const { return algorithms[chosen]; }
 };
 
 class CublasLtMatMul final : public MatMulLibrary {
@@ -75,24 +79,31 @@ public:
     const void *c = matmul.shape.residual ? matmul.residual : matmul.y;
     HEADRACE_CUBLAS(text, "cublasLtMatmul",
                     lt_.matmul(handle_, prepared.desc, &alpha, matmul.w, prepared.w, matmul.x, prepared.x, &beta, c,
-                               prepared.y, matmul.y, prepared.y, &prepared.algorithm, matmul.workspace,
+                               prepared.y, matmul.y, prepared.y, &prepared.algorithm(), matmul.workspace,
                                matmul.workspaceBytes, stream));
+    return absl::OkStatus();
+  }
+
+  std::vector<std::string> candidates(const MatMulShape &shape) const override {
+    std::vector<std::string> texts;
+    if (const auto it = prepared_.find(shape); it != prepared_.end())
+      for (const cublasLtMatmulAlgo_t &algorithm : it->second.algorithms)
+        texts.push_back(configuration(algorithm));
+    return texts;
+  }
+  absl::Status take(const MatMulShape &shape, size_t candidate) override {
+    const auto it = prepared_.find(shape);
+    if (it == prepared_.end() || candidate >= it->second.algorithms.size())
+      return MatMulLibrary::take(shape, candidate);
+    it->second.chosen = candidate;
     return absl::OkStatus();
   }
 
   std::string algorithms() const override {
     std::string text = absl::StrCat("cublasLt ", lt_.version(), "\n");
     for (const auto &[shape, prepared] : prepared_) {
-      absl::StrAppend(&text, toText(shape), ":");
-      for (const auto &[attribute, name] : kConfiguration) {
-        uint64_t value = 0;
-        size_t written = 0;
-        if (lt_.algorithmAttribute(&prepared.algorithm, attribute, &value, sizeof(uint32_t), &written) ==
-            CUBLAS_STATUS_SUCCESS)
-          absl::StrAppend(&text, " ", name, " ", value);
-      }
-      absl::StrAppend(&text, ", bytes");
-      for (uint64_t word : prepared.algorithm.data)
+      absl::StrAppend(&text, toText(shape), ": ", configuration(prepared.algorithm()), ", bytes");
+      for (uint64_t word : prepared.algorithm().data)
         absl::StrAppend(&text, " ", absl::Hex(word));
       absl::StrAppend(&text, ", ", nodes(shape).value_or(0), " nodes\n");
     }
@@ -110,6 +121,17 @@ private:
   // Sums whose order is fixed: no split, or partial sums in the workspace, in F32, added up by a step of their own. The
   // other schemes round partial sums to the result's type.
   static constexpr uint32_t kReductions = CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+
+  std::string configuration(const cublasLtMatmulAlgo_t &algorithm) const {
+    std::string text;
+    for (const auto &[attribute, name] : kConfiguration) {
+      uint64_t value = 0;
+      size_t written = 0;
+      if (lt_.algorithmAttribute(&algorithm, attribute, &value, sizeof(uint32_t), &written) == CUBLAS_STATUS_SUCCESS)
+        absl::StrAppend(&text, text.empty() ? "" : " ", name, " ", value);
+    }
+    return text;
+  }
 
   void release(Prepared &prepared) {
     if (prepared.desc != nullptr)
@@ -176,7 +198,7 @@ private:
     HEADRACE_CUBLAS(
         text, "cublasLtMatmulPreferenceSetAttribute",
         lt_.preferenceSet(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reductions, sizeof(reductions)));
-    std::array<cublasLtMatmulHeuristicResult_t, 8> results{}; // the fastest first, as the library thinks
+    std::array<cublasLtMatmulHeuristicResult_t, 8> results{};
     int found = 0;
     HEADRACE_CUBLAS(text, "cublasLtMatmulAlgoGetHeuristic",
                     lt_.heuristic(handle_, out.desc, out.w, out.x, out.y, out.y, preference,
@@ -190,11 +212,11 @@ private:
       HEADRACE_CUBLAS(text, "cublasLtMatmulAlgoConfigGetAttribute",
                       lt_.algorithmAttribute(&result.algo, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, &reduction,
                                              sizeof(reduction), &written));
-      if ((reduction & ~kReductions) != 0)
-        continue;
-      out.algorithm = result.algo;
-      return absl::OkStatus();
+      if ((reduction & ~kReductions) == 0)
+        out.algorithms.push_back(result.algo);
     }
+    if (!out.algorithms.empty())
+      return absl::OkStatus();
     return absl::UnimplementedError(absl::StrCat(text, ": cublasLt has no algorithm with a fixed order of sums in ",
                                                  workspaceBytes, " bytes of workspace; cublasGemmEx may"));
   }

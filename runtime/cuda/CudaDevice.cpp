@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/cuda/CudaDevice.h"
 
-#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -19,11 +18,6 @@
 
 namespace headrace::cuda {
 namespace {
-
-// An iteration that takes so many times longer than predicted is said, but not before so long: what is less may be the
-// system's.
-constexpr uint64_t kLateFactor = 30;
-constexpr int64_t kLeastLateNs = 250'000'000;
 
 class CudaDevice final : public core::Device {
 public:
@@ -88,8 +82,7 @@ private:
   absl::Status launchIteration(CudaGraph &graph);
   absl::Status launchGraph(CudaGraph &graph);
   absl::Status finish();
-  int64_t lateAfterNs(uint64_t iteration) const;
-  absl::Status readStamps();
+  bool inFlight(uint64_t iteration) const { return held(iteration) && o_->mailbox.visibleNs(iteration) < 0; }
 
   const CudaOptions cudaOptions_;
   const DeviceInfo info_;
@@ -247,8 +240,7 @@ absl::Status CudaDevice::launchIteration(CudaGraph &graph) {
   RETURN_IF_ERROR(launchGraph(graph));
   HEADRACE_CUDA(graph.name, cudaEventRecord(o_->ended[iteration % 2], o_->launch));
   o_->iterations = iteration;
-  o_->predictedNs[iteration % 2] = o_->transitionsNs + graph.predictedNs;
-  o_->transitionsNs = 0;
+  o_->lateness.launched(iteration, graph.predictedNs);
   for (const core::DirectBytes &direct : graph.direct) {
     o_->h2dBytes += direct.read(*meta);
     o_->d2hBytes += direct.written(*meta);
@@ -280,19 +272,8 @@ absl::Status CudaDevice::launchGraph(CudaGraph &graph) {
   o_->d2hBytes += graph.sizes.bytes().d2h;
   o_->last = &graph;
   if (graph.transition)
-    o_->transitionsNs += graph.predictedNs;
+    o_->lateness.launchedTransition(graph.predictedNs);
   return absl::OkStatus();
-}
-
-// What is in flight up to the iteration, so many times longer than was predicted; 0 where nobody is told.
-int64_t CudaDevice::lateAfterNs(uint64_t iteration) const {
-  if (o_->saidLate || cudaOptions_.notice == nullptr)
-    return 0;
-  uint64_t predicted = o_->predictedNs[iteration % 2];
-  if (iteration > 1 && core::tokensHeld(iteration - 1, o_->iterations) && o_->mailbox.visibleNs(iteration - 1) < 0)
-    predicted += o_->predictedNs[(iteration - 1) % 2];
-  constexpr uint64_t kMost = uint64_t{1} << 55; // a year of ns, and 30 of them are no overflow
-  return predicted == 0 ? 0 : std::max(kLeastLateNs, static_cast<int64_t>(kLateFactor * std::min(predicted, kMost)));
 }
 
 absl::StatusOr<absl::Span<const int32_t>> CudaDevice::awaitTokens(uint64_t iteration) {
@@ -301,15 +282,10 @@ absl::StatusOr<absl::Span<const int32_t>> CudaDevice::awaitTokens(uint64_t itera
   RETURN_IF_ERROR(core::checkAwaited("cuda device", iteration, o_->iterations));
   RETURN_IF_ERROR(setDevice(info_));
   const NvtxRange range(awaiting_);
-  const int64_t lateNs = lateAfterNs(iteration);
-  absl::StatusOr<absl::Span<const int32_t>> tokens = o_->mailbox.await(iteration, o_->launch, lateNs, [&] {
-    o_->saidLate = true;
-    cudaOptions_.notice(absl::StrCat("cuda device: iteration ", iteration, " is waited for since ", lateNs / 1'000'000,
-                                     " ms, more than ", kLateFactor,
-                                     " times what was predicted: another process may "
-                                     "have the GPU, or it is slowed down or stuck (`nvidia-smi`, `nvidia-smi -q -d "
-                                     "PERFORMANCE`); it is waited for all the same"));
-  });
+  const int64_t lateNs =
+      cudaOptions_.notice == nullptr ? 0 : o_->lateness.afterNs(iteration, iteration > 1 && inFlight(iteration - 1));
+  absl::StatusOr<absl::Span<const int32_t>> tokens = o_->mailbox.await(
+      iteration, o_->launch, lateNs, [&] { cudaOptions_.notice(o_->lateness.say(iteration, lateNs)); });
   if (!tokens.ok())
     return keep(tokens.status());
   return tokens;
@@ -323,8 +299,7 @@ absl::Status CudaDevice::drain() {
   if (!o_->options.trace || o_->last == nullptr)
     return absl::OkStatus();
   // Missing records are no failure of the device's: it can be used on.
-  return o_->cupti != nullptr ? o_->cupti->collect(o_->last->name, o_->last->nodes, o_->lastLaunchCupti, o_->times)
-                              : keep(readStamps());
+  return o_->cupti != nullptr ? o_->collectRecords() : keep(o_->readStamps());
 }
 
 absl::Status CudaDevice::finish() {
@@ -357,12 +332,6 @@ absl::StatusOr<bool> CudaDevice::copied(uint64_t ticket) {
 absl::Status CudaDevice::awaitCopied(uint64_t ticket) {
   RETURN_IF_ERROR(enter());
   return o_->beside.await(ticket);
-}
-
-absl::Status CudaDevice::readStamps() {
-  // Event 0 is taken for the moment of the launch call: the host has no better one on its clock.
-  o_->times.resize(o_->last->steps);
-  return o_->last->stamps.read(o_->last->name, o_->lastLaunchNs, o_->times);
 }
 
 core::DeviceCounters CudaDevice::counters() const {

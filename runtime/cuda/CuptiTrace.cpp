@@ -170,12 +170,13 @@ uint64_t CuptiTrace::now() const {
 }
 
 // Of several samples the one whose host times are closest: the thread was not interrupted in between.
-ClockPair CuptiTrace::clocks() const {
+absl::StatusOr<ClockPair> CuptiTrace::clocks() const {
   ClockPair best;
   int64_t least = INT64_MAX;
   for (int i = 0; i < 8; ++i) {
+    uint64_t recorded = 0;
     const int64_t before = monotonicNs();
-    const uint64_t recorded = now();
+    RETURN_IF_CUPTI("cuptiGetTimestamp", cupti_.timestamp(&recorded));
     const int64_t after = monotonicNs();
     if (after - before < least) {
       least = after - before;
@@ -187,7 +188,7 @@ ClockPair CuptiTrace::clocks() const {
 
 absl::Status CuptiTrace::collect(const std::string &graph, const StepNodes &nodes, uint64_t launchedAt,
                                  std::vector<core::StepTime> &times) {
-  const ClockPair pair = clocks();
+  ASSIGN_OR_RETURN(pair, clocks());
   uint32_t missing = 0;
   // Buffers with a record that CUPTI has not completed yet are delivered only when forced.
   for (const uint32_t flag : {uint32_t{0}, static_cast<uint32_t>(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED)}) {

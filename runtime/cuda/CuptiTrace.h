@@ -36,10 +36,10 @@ public:
   absl::StatusOr<uint64_t> nodeId(const std::string &during, CUgraphNode node) const;
   // From now on records of these nodes are kept.
   void watch(const StepNodes &nodes);
-  uint64_t now() const; // on the records' clock
+  uint64_t now() const; // on the records' clock; 0 where CUPTI does not say
 
   // Times of the last launch, which was of `nodes`' graph, was called at `launchedAt` and has ended. DataLoss, naming
-  // how many steps, where records are missing.
+  // how many steps, where records are missing. `launchedAt` 0: not known.
   absl::Status collect(const std::string &graph, const StepNodes &nodes, uint64_t launchedAt,
                        std::vector<core::StepTime> &times);
   std::vector<CopyChannel> channels(const StepNodes &nodes) const;
@@ -49,7 +49,7 @@ private:
   friend struct CuptiCallbacks;
   explicit CuptiTrace(Cupti cupti) : cupti_(std::move(cupti)) {}
   absl::Status enable();
-  ClockPair clocks() const;
+  absl::StatusOr<ClockPair> clocks() const;
 
   const Cupti cupti_;
   CUpti_SubscriberHandle subscriber_ = nullptr;

@@ -76,6 +76,11 @@ absl::StatusOr<std::unique_ptr<MatMulLibrary>> MatMulLibrary::open(LibraryKind k
   return library;
 }
 
+absl::Status MatMulLibrary::take(const MatMulShape &shape, size_t candidate) {
+  return absl::InvalidArgumentError(
+      absl::StrCat(toText(shape), ": candidate ", candidate, " of ", candidates(shape).size()));
+}
+
 absl::Status MatMulLibrary::checkNodes(const MatMulShape &shape, size_t nodes) {
   const auto [it, first] = nodes_.try_emplace(shape, nodes);
   if (first && nodes != 0)

@@ -33,6 +33,10 @@ public:
   // Chooses the algorithm of a shape that has none yet; true where it had none.
   virtual absl::StatusOr<bool> prepare(const MatMul &matmul) = 0;
   virtual absl::Status enqueue(const MatMul &matmul, cudaStream_t stream) = 0;
+  // What a prepared shape could have been given, up to eight, in words, the one that it was given first; none where the
+  // library lets nobody choose. And the one that its later calls take.
+  virtual std::vector<std::string> candidates(const MatMulShape &) const { return {}; }
+  virtual absl::Status take(const MatMulShape &shape, size_t candidate);
   // "m 8 n 96 k 64 bf16 -> bf16: algorithm 66 ..., 2 nodes", a line a shape in a fixed order.
   virtual std::string algorithms() const = 0;
   virtual FusePolicy fuse() const = 0;

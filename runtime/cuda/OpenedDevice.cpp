@@ -140,4 +140,12 @@ GraphMemory OpenedDevice::graphMemory() const {
           .publishedIterations = mailbox.deviceIterations()};
 }
 
+absl::Status OpenedDevice::collectRecords() { return cupti->collect(last->name, last->nodes, lastLaunchCupti, times); }
+
+absl::Status OpenedDevice::readStamps() {
+  // Event 0 is taken for the moment of the launch call: the host has no better one on its clock.
+  times.resize(last->steps);
+  return last->stamps.read(last->name, lastLaunchNs, times);
+}
+
 } // namespace headrace::cuda

@@ -20,6 +20,7 @@
 #include "runtime/cuda/CudaGraph.h"
 #include "runtime/cuda/CudaMemory.h"
 #include "runtime/cuda/CuptiTrace.h"
+#include "runtime/cuda/Lateness.h"
 #include "runtime/cuda/Nvtx.h"
 #include "runtime/cuda/TokenMailbox.h"
 
@@ -37,6 +38,9 @@ struct OpenedDevice {
   // With trace: what measures, before any graph is built.
   absl::Status startTrace(TraceBy by, const std::string &libraries);
   GraphMemory graphMemory() const;
+  // The times of the last launch, which has ended: by CUPTI, by time stamps.
+  absl::Status collectRecords();
+  absl::Status readStamps();
 
   const plan::Plan &plan;
   const core::DeviceOptions options;
@@ -54,10 +58,7 @@ struct OpenedDevice {
   uint64_t launches = 0, iterations = 0;
   uint64_t h2dBytes = 0, d2hBytes = 0, sizesSet = 0;
   CudaGraph *last = nullptr; // launched last
-  // Of iteration n, the transitions before it with it: n % 2. And of transitions since.
-  std::array<uint64_t, 2> predictedNs{};
-  uint64_t transitionsNs = 0;
-  bool saidLate = false; // once is enough: what it is does not change from iteration to iteration
+  Lateness lateness;
   int64_t lastLaunchNs = 0;
   std::unique_ptr<CuptiTrace> cupti; // null: stamps, where there is a trace
   std::string cuptiRefused;          // why stamps measure in its place, where it was tried

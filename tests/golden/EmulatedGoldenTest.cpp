@@ -53,6 +53,25 @@ TEST_P(EmulatedGolden, TokensAreTransformersThroughTheKernelsOfTheHeadSize) {
 
 INSTANTIATE_TEST_SUITE_P(Models, EmulatedGolden, testing::ValuesIn(tensorCoreModels()), testName);
 
+class EmulatedLargeTiles : public OnEmulator {};
+
+TEST_P(EmulatedLargeTiles, TokensAreTransformersToo) {
+  shorten(3, 2);
+  widenToLargeTiles();
+  const absl::StatusOr<RunResult> result = run(setup_);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(ofAttention(ran_), withLargeTiles(attentionKernels(reference_)));
+  const Comparison comparison = compare(reference_, result->generated);
+  EXPECT_TRUE(comparison.tokensEqual) << comparison.firstDifference;
+  EXPECT_LE(comparison.largestDifference, reference_.ownTypeBound);
+}
+
+// One of them without HEADRACE_LONG: 4,096 rows take their time.
+INSTANTIATE_TEST_SUITE_P(Models, EmulatedLargeTiles,
+                         testing::ValuesIn(longRun() ? largeTileModels()
+                                                     : std::vector<std::string>{largeTileModels().back()}),
+                         testName);
+
 // Those of 6 to 18 elements.
 class EmulatedSmallHeads : public OnEmulator {};
 

@@ -33,6 +33,21 @@ protected:
     setup_.maxNewTokens = static_cast<int64_t>(reference_.tokens[0].size());
   }
 
+  // A bucket of so many rows that tiles of 128 queries run: each prompt three times, in a plan for contexts of 600.
+  void widenToLargeTiles() {
+    const auto threeTimes = [](auto &list) {
+      const auto once = list;
+      for (int i = 0; i < 2; ++i)
+        list.insert(list.end(), once.begin(), once.end());
+    };
+    threeTimes(setup_.prompts);
+    threeTimes(reference_.tokens);
+    threeTimes(reference_.logits);
+    setup_.context = 600;
+    setup_.mixedTokens = 4096;
+    setup_.wholePrompts = true;
+  }
+
   // Bit for bit the resident run's through the same variants, and as near as two that hold to the bound through others.
   // Whether it was the same ones.
   bool expectLogitsOf(const RunResult &resident, const RunResult &result) const {

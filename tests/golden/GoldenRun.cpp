@@ -116,7 +116,7 @@ absl::StatusOr<RunResult> run(const RunSetup &setup) {
   request.goal.deviceMemory = uint64_t{1} << 30;
   request.goal.batch = sequences;
   request.goal.miniBatches = setup.miniBatches;
-  request.goal.context = longest + setup.maxNewTokens;
+  request.goal.context = setup.context > 0 ? setup.context : longest + setup.maxNewTokens;
   if (setup.blockTokens > 0)
     request.goal.blockTokens = setup.blockTokens;
   if (setup.kvTokens > 0)
@@ -157,6 +157,7 @@ absl::StatusOr<RunResult> run(const RunSetup &setup) {
   generation.prompts = setup.prompts;
   generation.maxNewTokens = setup.maxNewTokens;
   generation.keepLogits = setup.miniBatches == 1;
+  generation.chunkedPrefill = !setup.wholePrompts;
   if (setup.swapBlocks > 0) {
     generation.preemption = serve::Preemption::Swap;
     generation.swapBytes = static_cast<uint64_t>(setup.swapBlocks) * serve::SwapSpace::slotBytes(*plan);

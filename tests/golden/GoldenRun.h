@@ -29,7 +29,9 @@ struct RunSetup {
   std::optional<compiler::Candidate> placement; // instead of what the policy chooses
   std::vector<std::vector<int32_t>> prompts;
   int64_t maxNewTokens = 64;
+  int64_t context = 0;         // that the plan is for; 0: of the longest prompt and its reply
   int64_t mixedTokens = 0;     // new-token bucket of prefill; 0: all prompts at once
+  bool wholePrompts = false;   // else rows are cut to a smaller bucket where that takes less
   int64_t blockTokens = 0;     // of a KV block; 0: the compiler's default
   int64_t kvTokens = 0;        // that the KV cache holds; 0: all sequences to their ends
   int64_t miniBatches = 1;     // of as many prompts each; more than one: no logits are kept

@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "nlohmann/json.hpp"
 #include "tests/support/SourceDir.h"
 
@@ -98,6 +99,21 @@ std::set<std::string> attentionKernels(const Reference &reference) {
   const std::string &type = reference.checkpointType;
   return found == kTensorCores.end() ? std::set<std::string>{absl::StrCat("attention_any_", type, "_", type)}
                                      : found->second;
+}
+
+std::vector<std::string> largeTileModels() {
+  std::vector<std::string> names = tensorCoreModels();
+  std::erase_if(names, [](const std::string &name) {
+    return name.find("-64-") == std::string::npos && name.find("-128-") == std::string::npos;
+  });
+  return names;
+}
+
+std::set<std::string> withLargeTiles(const std::set<std::string> &kernels) {
+  std::set<std::string> out;
+  for (const std::string &kernel : kernels)
+    out.insert(absl::StrReplaceAll(kernel, {{"_m64", "_m128"}}));
+  return out;
 }
 
 std::set<std::string> ofAttention(const std::set<std::string> &kernels) {

@@ -40,6 +40,10 @@ std::string goldenFolder();
 // Names of the attention kernels that the CUDA device has to take for a model, each once: of iterations with a row a
 // sequence, and of others.
 std::set<std::string> attentionKernels(const Reference &reference);
+// Of those models the ones whose head size has tiles of 128 queries too; and `kernels` with them in the place of tiles
+// of 64, as in buckets of many rows.
+std::vector<std::string> largeTileModels();
+std::set<std::string> withLargeTiles(const std::set<std::string> &kernels);
 // Those of `kernels` that are of attention.
 std::set<std::string> ofAttention(const std::set<std::string> &kernels);
 

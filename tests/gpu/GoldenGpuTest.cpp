@@ -22,7 +22,8 @@ protected:
   void expectKernels(const core::Device &device) const {
     const absl::StatusOr<cuda::GraphCosts> costs = cuda::graphCosts(device);
     ASSERT_TRUE(costs.ok()) << costs.status();
-    EXPECT_EQ(ofAttention(costs->kernels), attentionKernels(reference_));
+    const std::set<std::string> wanted = attentionKernels(reference_);
+    EXPECT_EQ(ofAttention(costs->kernels), setup_.mixedTokens == 0 ? wanted : withLargeTiles(wanted));
   }
   // Every graph is read back and compared with its recording as well.
   void on(bool capture) {
@@ -56,6 +57,15 @@ TEST_P(GpuGolden, LogitsAreTransformers) {
   RecordProperty("largest_difference", std::to_string(expectReferences(*result)));
 }
 INSTANTIATE_TEST_SUITE_P(Models, GpuGolden, testing::ValuesIn(allModels()), testName);
+
+class GpuGoldenLargeTiles : public OnGpu {};
+TEST_P(GpuGoldenLargeTiles, LogitsAreTransformers) {
+  widenToLargeTiles();
+  const absl::StatusOr<RunResult> result = run(setup_);
+  ASSERT_TRUE(result.ok()) << result.status();
+  expectReferences(*result);
+}
+INSTANTIATE_TEST_SUITE_P(Models, GpuGoldenLargeTiles, testing::ValuesIn(largeTileModels()), testName);
 
 // Where weights live, and which builder made the graphs, does not change a bit: nothing offloaded, every layer, every
 // second one, one alone. The host device's tests go through all intervals between. With every layer away iterations

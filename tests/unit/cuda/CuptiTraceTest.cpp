@@ -7,6 +7,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+#include <set>
+#include <string>
+
+#include "runtime/base/StatusMacros.h"
 #include "tests/unit/cuda/FakeCupti.h"
 
 namespace headrace::cuda {
@@ -60,7 +65,7 @@ protected:
 TEST_F(CuptiTraceTest, TheLastLaunchOfSeveralIsMeasured) {
   auto trace = start();
   ASSERT_TRUE(trace.ok()) << trace.status();
-  EXPECT_EQ(fake->enabledKinds, 3);
+  EXPECT_THAT(fake->enabledKinds, SizeIs(3));
   const StepNodes a = graph(**trace, 1000), b = graph(**trace, 2000);
   EXPECT_EQ(a.find(1200), a.nodes()); // no longer followed then
   for (uint32_t i = 0; i < 20; ++i)
@@ -117,7 +122,7 @@ TEST_F(CuptiTraceTest, OneAtATimeAndAllIsGivenBack) {
     EXPECT_EQ(fake->subscribers, 1); // the refusal took nothing from the first
   }
   EXPECT_EQ(fake->subscribers, 0);
-  EXPECT_EQ(fake->enabledKinds, 0);
+  EXPECT_THAT(fake->enabledKinds, SizeIs(0));
   EXPECT_TRUE(start().ok());
 }
 
@@ -144,6 +149,67 @@ TEST_F(CuptiTraceTest, WithoutTheLibraryItIsSaidWhereItWasSought) {
   const auto trace = CuptiTrace::start({"/nonexistent"});
   EXPECT_EQ(trace.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(trace.status().message()), HasSubstr("libcupti.so.13 not found in /nonexistent"));
+}
+
+// Every call fails, each time that it is made: what fails is named or can be done without, nothing stays behind, and
+// what is measured next is whole.
+TEST_F(CuptiTraceTest, FaultsOfEveryCallAreNamedAndLeaveNothing) {
+  // They give something back, look for more, say what an error is, or say no more than that records are missing.
+  const std::set<std::string> doneWithout = {"cuptiActivityDisable", "cuptiUnsubscribe", "cuptiGetResultString",
+                                             "cuptiActivityGetNumDroppedRecords"};
+  const auto run = [&]() -> absl::Status {
+    ASSIGN_OR_RETURN(trace, start());
+    StepNodes nodes(2);
+    for (uint64_t n = 1000; n < 1003; ++n) {
+      ASSIGN_OR_RETURN(id, trace->nodeId("building a graph", reinterpret_cast<CUgraphNode>(n)));
+      nodes.add(id, n == 1000 ? 0 : 1);
+    }
+    {
+      const FollowClones follow(trace.get(), nodes);
+      for (uint64_t n = 1000; n < 1003; ++n)
+        clone(n, n + 100);
+    }
+    trace->watch(nodes);
+    launch(1000, 5, 100);
+    std::vector<core::StepTime> times;
+    RETURN_IF_ERROR(trace->collect("variant 3", nodes, trace->now(), times));
+    return times.size() == 2 ? absl::OkStatus() : absl::InternalError("times are missing");
+  };
+  ASSERT_TRUE(run().ok());
+  std::map<std::string, uint64_t> calls = fake->calls;
+  EXPECT_THAT(calls, SizeIs(12)); // all but the one that names errors
+  for (const auto &[call, count] : calls)
+    for (uint64_t nth = 1; nth <= count; ++nth) {
+      *fake = {};
+      fake->failing = call;
+      fake->nth = nth;
+      const std::string which = call + " " + std::to_string(nth);
+      const absl::Status status = run();
+      EXPECT_GE(fake->calls[call], nth) << which;
+      // The last of these calls are made while it ends.
+      const bool ending = call == "cuptiActivityFlushAll" && nth == count;
+      // The time of the launch, which is the first that is asked for, is not needed where nothing ran before.
+      const bool launchTime = call == "cuptiGetTimestamp" && nth == 1;
+      // Behind the last record there is none.
+      const bool end = call == "cuptiActivityGetNextRecord" && nth == count;
+      if (doneWithout.contains(call) || ending || launchTime || end) {
+        EXPECT_TRUE(status.ok()) << which << ": " << status;
+      } else {
+        EXPECT_THAT(std::string(status.message()),
+                    testing::AnyOf(HasSubstr(call + ": "), HasSubstr("no complete record"),
+                                   HasSubstr("libcupti.so.13 is version 0")))
+            << which;
+      }
+      EXPECT_EQ(fake->subscribers, 0) << which;
+      EXPECT_THAT(fake->enabledKinds, SizeIs(0)) << which;
+      *fake = {};
+      EXPECT_TRUE(run().ok()) << which << ", and then without";
+    }
+  // An error without a name is one all the same.
+  *fake = {};
+  fake->failing = "cuptiGetResultString";
+  fake->otherSubscriber = true;
+  EXPECT_THAT(std::string(run().message()), HasSubstr("cuptiSubscribe: unknown error (39)"));
 }
 
 } // namespace

@@ -23,6 +23,13 @@ struct Pending {
 };
 std::vector<Pending> pending;
 
+bool failsNow(const char *call) { return ++state.calls[call] == state.nth && state.failing == call; }
+#define FAKE_CALL()                                                                                                    \
+  do {                                                                                                                 \
+    if (failsNow(__func__))                                                                                            \
+      return CUPTI_ERROR_UNKNOWN;                                                                                      \
+  } while (false)
+
 template <typename Record> void put(uint8_t *at, CUpti_ActivityKind kind, const Pending &one) {
   Record record{};
   record.kind = kind;
@@ -57,27 +64,32 @@ void headraceFakeCuptiClone(uint64_t original, uint64_t clone) {
     callback(callbackUser, CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED, &data);
 }
 void headraceFakeCuptiRecord(bool copy, uint64_t node, uint32_t launch, uint64_t start, uint64_t end) {
-  if (state.enabledKinds != 0)
+  if (!state.enabledKinds.empty())
     pending.push_back({copy, node, start, end, launch});
 }
 
 CUptiResult cuptiGetVersion(uint32_t *version) {
+  FAKE_CALL();
   *version = state.version;
   return CUPTI_SUCCESS;
 }
 CUptiResult cuptiGetResultString(CUptiResult, const char **text) {
+  FAKE_CALL();
   *text = "A_NAMED_ERROR";
   return CUPTI_SUCCESS;
 }
 CUptiResult cuptiGetTimestamp(uint64_t *time) {
+  FAKE_CALL();
   *time = state.now;
   return CUPTI_SUCCESS;
 }
 CUptiResult cuptiGetGraphNodeId(CUgraphNode node, uint64_t *id) {
+  FAKE_CALL();
   *id = reinterpret_cast<uint64_t>(node);
   return *id == 0 ? CUPTI_ERROR_INVALID_PARAMETER : CUPTI_SUCCESS;
 }
 CUptiResult cuptiSubscribe(CUpti_SubscriberHandle *subscriber, CUpti_CallbackFunc function, void *user) {
+  FAKE_CALL();
   if (state.otherSubscriber)
     return CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED;
   *subscriber = reinterpret_cast<CUpti_SubscriberHandle>(&subscriberStorage);
@@ -87,33 +99,39 @@ CUptiResult cuptiSubscribe(CUpti_SubscriberHandle *subscriber, CUpti_CallbackFun
   return CUPTI_SUCCESS;
 }
 CUptiResult cuptiUnsubscribe(CUpti_SubscriberHandle) {
+  const bool fails = failsNow(__func__);
   callback = nullptr;
   --state.subscribers;
-  return CUPTI_SUCCESS;
+  return fails ? CUPTI_ERROR_UNKNOWN : CUPTI_SUCCESS;
 }
 CUptiResult cuptiEnableCallback(uint32_t enable, CUpti_SubscriberHandle, CUpti_CallbackDomain domain,
                                 CUpti_CallbackId id) {
+  FAKE_CALL();
   if (domain == CUPTI_CB_DOMAIN_RESOURCE && id == CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED)
     state.cloneCallbacks = enable != 0;
   return CUPTI_SUCCESS;
 }
 CUptiResult cuptiActivityRegisterCallbacks(CUpti_BuffersCallbackRequestFunc request,
                                            CUpti_BuffersCallbackCompleteFunc complete) {
+  FAKE_CALL();
   wanted = request;
   filled = complete;
   return CUPTI_SUCCESS;
 }
 CUptiResult cuptiActivityEnable(CUpti_ActivityKind kind) {
+  FAKE_CALL();
   if (kind == CUPTI_ACTIVITY_KIND_KERNEL) // would run kernels one behind another
     return CUPTI_ERROR_INVALID_KIND;
-  ++state.enabledKinds;
+  state.enabledKinds.insert(kind);
   return CUPTI_SUCCESS;
 }
-CUptiResult cuptiActivityDisable(CUpti_ActivityKind) {
-  --state.enabledKinds;
-  return CUPTI_SUCCESS;
+CUptiResult cuptiActivityDisable(CUpti_ActivityKind kind) {
+  const bool fails = failsNow(__func__);
+  state.enabledKinds.erase(kind);
+  return fails ? CUPTI_ERROR_UNKNOWN : CUPTI_SUCCESS;
 }
 CUptiResult cuptiActivityFlushAll(uint32_t flag) {
+  FAKE_CALL();
   if (state.onlyForced && flag != CUPTI_ACTIVITY_FLAG_FLUSH_FORCED)
     return CUPTI_SUCCESS;
   size_t next = 0;
@@ -137,6 +155,7 @@ CUptiResult cuptiActivityFlushAll(uint32_t flag) {
   return CUPTI_SUCCESS;
 }
 CUptiResult cuptiActivityGetNextRecord(uint8_t *buffer, size_t valid, CUpti_Activity **record) {
+  FAKE_CALL();
   uint8_t *next = *record == nullptr ? buffer : reinterpret_cast<uint8_t *>(*record) + kStride;
   if (next + kStride > buffer + valid)
     return CUPTI_ERROR_MAX_LIMIT_REACHED;
@@ -144,6 +163,7 @@ CUptiResult cuptiActivityGetNextRecord(uint8_t *buffer, size_t valid, CUpti_Acti
   return CUPTI_SUCCESS;
 }
 CUptiResult cuptiActivityGetNumDroppedRecords(CUcontext, uint32_t, size_t *dropped) {
+  FAKE_CALL();
   *dropped = state.dropped;
   state.dropped = 0;
   return CUPTI_SUCCESS;

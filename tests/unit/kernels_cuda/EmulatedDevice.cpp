@@ -24,7 +24,7 @@ public:
     };
     std::vector<Context> contexts;
     for (const KernelRun &one : runs) {
-      contexts.push_back({cudaEntry(one.launch.kernel), &one});
+      contexts.push_back({one.function != nullptr ? one.function : cudaEntry(one.launch.kernel), &one});
       ASSERT_NE(contexts.back().function, nullptr) << one.launch.kernel;
     }
     std::vector<emulator::Grid> grids;

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <memory>
 #include <random>
+#include <type_traits>
 #include <vector>
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -31,7 +32,7 @@ struct Copy {
 struct Fiber {
   ucontext_t context;
   jmp_buf resume;
-  bool started = false;
+  bool started = false; // it is resumed, not made anew: one block's thread behind the other
   std::unique_ptr<char[]> stack{new char[kStackBytes]};
   State state = State::Done;
   uint64_t exchanges = 0, bytes = 0;     // bytes: of the exchange it waits at
@@ -59,8 +60,9 @@ size_t schedulerStackBytes;
 jmp_buf schedulerResume;
 #endif
 
-// A fiber starts with swapcontext; from then on both sides switch with _setjmp and _longjmp, which need no system call.
-// The address sanitizer must be told of every switch, and does not follow jumps: it keeps to swapcontext.
+// A fiber is made once and starts with swapcontext; from then on both sides switch with _setjmp and _longjmp, which
+// need no system call. The address sanitizer must be told of every switch, and does not follow jumps: with it a fiber
+// is made for each thread of a block, and swapcontext switches.
 void toFiber(size_t index) {
   running = fibers[index].get();
   runningIndex = index;
@@ -97,11 +99,12 @@ void threadMain() {
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_finish_switch_fiber(nullptr, &schedulerStack, &schedulerStackBytes);
 #endif
-  threadBody(threadContext);
-  if (!running->open.empty() || !running->groups.empty())
-    fail("a thread ends with copies that it never waited for");
-  toScheduler(State::Done);
-  std::abort(); // a finished thread is not resumed
+  for (;;) {
+    threadBody(threadContext);
+    if (!running->open.empty() || !running->groups.empty())
+      fail("a thread ends with copies that it never waited for");
+    toScheduler(State::Done); // and goes on as a thread of another block
+  }
 }
 
 // Lets the lanes of a warp run until none can.
@@ -134,14 +137,15 @@ void runWarp(size_t warp, uint64_t order, std::mt19937_64 &random) {
 }
 
 void prepare(Fiber &fiber) {
+  fiber.state = State::Runnable;
+  fiber.exchanges = 0;
+  if (fiber.started)
+    return;
   getcontext(&fiber.context);
   fiber.context.uc_stack.ss_sp = fiber.stack.get();
   fiber.context.uc_stack.ss_size = kStackBytes;
   fiber.context.uc_link = nullptr;
   makecontext(&fiber.context, threadMain, 0);
-  fiber.state = State::Runnable;
-  fiber.exchanges = 0;
-  fiber.started = false;
 }
 
 void runBlock(size_t threads, uint64_t order, std::mt19937_64 &random) {
@@ -189,8 +193,16 @@ void exchange(const void *value, uint64_t bytes, void *all) {
   std::memcpy(values[runningIndex % 32], value, bytes);
   fiber->bytes = bytes;
   toScheduler(State::AtExchange);
-  for (size_t i = 0; i < 32; ++i)
-    std::memcpy(static_cast<char *>(all) + i * bytes, values[i], bytes);
+  const auto gather = [&](auto each) { // a size that the compiler knows is one move
+    for (size_t i = 0; i < 32; ++i)
+      std::memcpy(static_cast<char *>(all) + i * each, values[i], each);
+  };
+  if (bytes == 4)
+    gather(std::integral_constant<size_t, 4>());
+  else if (bytes == 8)
+    gather(std::integral_constant<size_t, 8>());
+  else
+    gather(bytes);
 }
 
 void copyLater(void *to, const void *from, uint64_t bytes) {

@@ -17,6 +17,7 @@ struct KernelRun {
   CudaLaunch launch;
   const void *args = nullptr;
   void (*call)(const void *function, const void *args) = nullptr; // of a host function of the kernel's type
+  const void *function = nullptr; // on the emulator: in place of the one that is called so
 };
 
 class TestDevice {

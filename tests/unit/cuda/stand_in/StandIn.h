@@ -15,7 +15,9 @@
 //                CUDA takes some of it.
 //   failure      any call, when a test wants it (fail()).
 //
-// With HEADRACE_STAND_IN_DROPS_A_WAIT in the environment one copy to the device in each graph has nobody wait for it.
+// With HEADRACE_STAND_IN_DROPS_A_WAIT in the environment one copy to the device in each graph has nobody wait for it,
+// and one kernel behind a programmatic edge does not wait. HEADRACE_STAND_IN_NO_MEM_OPS: no nodes of memory operations.
+// HEADRACE_STAND_IN_GPU: the GPU's name, until another is shown.
 //
 // Refused as CUDA refuses it: a capture that is not joined, the same dependency twice, memory that was not registered,
 // more device memory than is shown.

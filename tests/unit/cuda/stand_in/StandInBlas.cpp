@@ -202,7 +202,7 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t, 
 }
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
                                               cublasLtMatrixLayout_t w, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
-                                              cublasLtMatrixLayout_t y, cublasLtMatmulPreference_t, int,
+                                              cublasLtMatrixLayout_t y, cublasLtMatmulPreference_t, int most,
                                               cublasLtMatmulHeuristicResult_t results[], int *count) {
   STAND_IN_CALL();
   const Desc &own = *reinterpret_cast<const Desc *>(desc);
@@ -212,15 +212,21 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
   if (!own.transposed || (hasBias(own.epilogue) && own.biasType != layoutOf(y).type) ||
       (layoutOf(y).type != CUDA_R_32F && layoutOf(y).type != layoutOf(w).type))
     return CUBLAS_STATUS_NOT_SUPPORTED;
-  results[0] = {};
-  results[0].state = CUBLAS_STATUS_SUCCESS;
-  *count = 1;
+  // Two that compute the same, told apart by their numbers.
+  for (*count = 0; *count < std::min(most, 2); ++*count) {
+    results[*count] = {};
+    results[*count].state = CUBLAS_STATUS_SUCCESS;
+    results[*count].algo.data[0] = static_cast<uint64_t>(*count);
+  }
   return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *, cublasLtMatmulAlgoConfigAttributes_t,
-                                                    void *value, size_t bytes, size_t *written) {
+cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *algorithm,
+                                                    cublasLtMatmulAlgoConfigAttributes_t attribute, void *value,
+                                                    size_t bytes, size_t *written) {
   STAND_IN_CALL();
   std::memset(value, 0, bytes); // no split, no reduction
+  if (attribute == CUBLASLT_ALGO_CONFIG_ID)
+    std::memcpy(value, &algorithm->data[0], std::min(bytes, sizeof algorithm->data[0]));
   *written = bytes;
   return CUBLAS_STATUS_SUCCESS;
 }

@@ -45,8 +45,8 @@ cudaError_t begin(cudaStream_t stream, cudaGraph_t graph, std::vector<cudaGraphN
 }
 
 cudaError_t kernel(const cudaKernelNodeParams &params, StandInWork &work) {
-  const headrace::cuda::EmulatedCall call = headrace::cuda::callOf(kernelName(params.func));
-  if (call.call == nullptr || call.bytes > work.argument.size())
+  const Runs runs = runsOf(params.func);
+  if (runs.call == nullptr || runs.bytes > work.argument.size())
     return failed(cudaErrorInvalidDeviceFunction);
   if (params.sharedMemBytes > static_cast<unsigned>(sharedBytesOf(params.func)))
     return failed(cudaErrorInvalidValue);
@@ -55,8 +55,8 @@ cudaError_t kernel(const cudaKernelNodeParams &params, StandInWork &work) {
   work.grid = params.gridDim;
   work.block = params.blockDim;
   work.sharedBytes = params.sharedMemBytes;
-  work.publishes = call.kernel == "publish";
-  std::memcpy(work.argument.data(), params.kernelParams[0], call.bytes);
+  work.publishes = kernelName(params.func) == "publish";
+  std::memcpy(work.argument.data(), params.kernelParams[0], runs.bytes);
   return cudaSuccess;
 }
 
@@ -217,6 +217,27 @@ cudaError_t cudaGraphAddEventRecordNode(cudaGraphNode_t *made, cudaGraph_t graph
                                         size_t count, cudaEvent_t event) {
   STAND_IN_CALL();
   return addTo(graph, made, after, count, {.type = cudaGraphNodeTypeEventRecord, .event = event});
+}
+cudaError_t cudaGraphAddHostNode(cudaGraphNode_t *made, cudaGraph_t graph, const cudaGraphNode_t *after, size_t count,
+                                 const cudaHostNodeParams *params) {
+  STAND_IN_CALL();
+  return addTo(graph, made, after, count,
+               {.type = cudaGraphNodeTypeHost, .host = params->fn, .hostData = params->userData});
+}
+// A programmatic edge as any other: on the emulator a kernel ends before the next one starts.
+cudaError_t cudaGraphAddDependencies(cudaGraph_t graph, const cudaGraphNode_t *from, const cudaGraphNode_t *to,
+                                     const cudaGraphEdgeData *data, size_t count) {
+  STAND_IN_CALL();
+  for (size_t i = 0; i < count; ++i) {
+    const bool full = data == nullptr || data[i].type == cudaGraphDependencyTypeDefault;
+    const bool kernels = from[i]->work.type == cudaGraphNodeTypeKernel && to[i]->work.type == cudaGraphNodeTypeKernel;
+    if ((!full && (!kernels || data[i].from_port == 0)) ||
+        std::find(graph->edges.begin(), graph->edges.end(), std::pair(from[i], to[i])) != graph->edges.end())
+      return failed(cudaErrorInvalidValue);
+    graph->edges.emplace_back(from[i], to[i]);
+    graph->edgeData.push_back(data == nullptr ? cudaGraphEdgeData{} : data[i]);
+  }
+  return cudaSuccess;
 }
 cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t *nodes, size_t *count) {
   STAND_IN_CALL();

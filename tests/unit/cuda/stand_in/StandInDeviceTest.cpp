@@ -14,7 +14,9 @@
 #include "runtime/core/MetaWriter.h"
 #include "runtime/core/Runtime.h"
 #include "runtime/cuda/CudaDevice.h"
+#include "runtime/cuda/DynamicLibrary.h"
 #include "runtime/cuda/FaultIn.h"
+#include "runtime/cuda/MatMulLibrary.h"
 #include "runtime/model/WeightSource.h"
 #include "tests/unit/cuda/Generate.h"
 #include "tests/unit/cuda/stand_in/StandIn.h"
@@ -22,8 +24,9 @@
 namespace headrace::cuda {
 namespace {
 
-// Where the device looks for the libraries of products; before any test.
-const int kEnvironment = ::setenv("HEADRACE_CUDA_LIBRARIES", HEADRACE_STAND_IN_LIBRARIES, 1);
+// Where the device looks for the libraries of products, unless that is said (the program may be elsewhere than it was
+// built); before any test.
+const int kEnvironment = ::setenv("HEADRACE_CUDA_LIBRARIES", HEADRACE_STAND_IN_LIBRARIES, 0);
 
 // Two sequences that decode, one token each.
 class StandInDevice : public testing::Test {
@@ -152,6 +155,26 @@ TEST_F(StandInDevice, EdgesThatAreNoFullDependenciesAreRefused) {
 }
 
 // It is waited for all the same. What is predicted to take long is not late, and nothing where nothing is predicted.
+// cublasLt names two here: the first is used until another is taken.
+TEST(Products, OfAShapeAnotherAlgorithmCanBeTaken) {
+  auto library = MatMulLibrary::open(LibraryKind::CublasLt, librarySearchPath(""));
+  ASSERT_TRUE(library.ok()) << library.status();
+  const MatMul product{.shape = {.m = 2, .n = 4, .k = 8}, .workspaceBytes = 1};
+  EXPECT_TRUE((*library)->candidates(product.shape).empty()); // not prepared
+  ASSERT_TRUE((*library)->prepare(product).ok());
+  const std::vector<std::string> candidates = (*library)->candidates(product.shape);
+  ASSERT_EQ(candidates.size(), 2u);
+  EXPECT_THAT(candidates[1], testing::StartsWith("algorithm 1 tile 0"));
+  EXPECT_THAT((*library)->algorithms(), testing::HasSubstr(": algorithm 0 "));
+  EXPECT_TRUE((*library)->take(product.shape, 1).ok());
+  EXPECT_THAT((*library)->algorithms(), testing::HasSubstr(": algorithm 1 "));
+  EXPECT_THAT(std::string((*library)->take(product.shape, 2).message()), testing::HasSubstr("candidate 2 of 2"));
+  auto plain = MatMulLibrary::open(LibraryKind::GemmEx, librarySearchPath(""));
+  ASSERT_TRUE(plain.ok()) << plain.status();
+  ASSERT_TRUE((*plain)->prepare(product).ok());
+  EXPECT_THAT(std::string((*plain)->take(product.shape, 0).message()), testing::HasSubstr("candidate 0 of 0"));
+}
+
 TEST_F(StandInDevice, AnIterationThatTakesFarTooLongIsSaidOnce) {
   for (const uint64_t predictedNs : {uint64_t{1'000'000}, uint64_t{100'000'000'000}, uint64_t{0}}) {
     const bool late = predictedNs == 1'000'000;

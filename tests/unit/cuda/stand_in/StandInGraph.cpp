@@ -6,12 +6,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <string>
+#include <optional>
 #include <unordered_map>
 
 #include "tests/unit/cuda/stand_in/StandInKernels.h"
 #include "tests/unit/cuda/stand_in/StandInRuntime.h"
-#include "tests/unit/kernels_cuda/TestDevice.h"
 
 void StandInCopy::run() const {
   for (uint64_t row = 0; row < rows; ++row)
@@ -22,13 +21,9 @@ void StandInWork::run(uint64_t order) const {
   using namespace headrace;
   switch (type) {
   case cudaGraphNodeTypeKernel: {
-    const std::string name = stand_in::kernelName(function);
-    const cuda::EmulatedCall call = cuda::callOf(name);
-    const kernels::CudaLaunch launch{.kernel = name.c_str(),
-                                     .grid = {grid.x, grid.y, grid.z},
-                                     .block = {block.x, block.y, block.z},
-                                     .sharedBytes = sharedBytes};
-    kernels::testDevice().run({{launch, argument.data(), call.call}}, order);
+    const kernels::CudaLaunch launch{
+        .grid = {grid.x, grid.y, grid.z}, .block = {block.x, block.y, block.z}, .sharedBytes = sharedBytes};
+    stand_in::runKernel(function, launch, argument.data(), order);
     return;
   }
   case cudaGraphNodeTypeMemcpy:
@@ -62,15 +57,35 @@ cudaGraphNode_t CUgraph_st::add(const StandInWork &work, const std::vector<cudaG
   return made;
 }
 
-// A fault to plant: the first copy to the device that something other than a copy waits for. Null without.
-static cudaGraphNode_t copyThatNobodyAwaits(const CUgraph_st &graph) {
-  static const bool kDrops = std::getenv("HEADRACE_STAND_IN_DROPS_A_WAIT") != nullptr;
-  for (const auto &[before, after] : graph.edges)
-    if (kDrops && before->work.type == cudaGraphNodeTypeMemcpy && before->work.copy.kind == cudaMemcpyHostToDevice &&
-        after->work.type != cudaGraphNodeTypeMemcpy)
-      return before;
-  return nullptr;
-}
+namespace {
+
+using Edge = std::pair<cudaGraphNode_t, cudaGraphNode_t>;
+
+// Faults to plant: the edges by which others wait for the first copy to the device that something other than a copy
+// waits for, and the last programmatic one, whose kernel then does not wait.
+class LeftOut {
+public:
+  explicit LeftOut(const CUgraph_st &graph) {
+    static const bool kDrops = std::getenv("HEADRACE_STAND_IN_DROPS_A_WAIT") != nullptr;
+    for (size_t i = 0; kDrops && i < graph.edges.size(); ++i) {
+      const auto &[before, after] = graph.edges[i];
+      if (copy_ == nullptr && before->work.type == cudaGraphNodeTypeMemcpy &&
+          before->work.copy.kind == cudaMemcpyHostToDevice && after->work.type != cudaGraphNodeTypeMemcpy)
+        copy_ = before;
+      if (graph.edgeData[i].type == cudaGraphDependencyTypeProgrammatic)
+        early_ = graph.edges[i];
+    }
+  }
+  bool operator()(const Edge &edge) const {
+    return edge == early_ || (edge.first == copy_ && edge.second->work.type != cudaGraphNodeTypeMemcpy);
+  }
+
+private:
+  cudaGraphNode_t copy_ = nullptr;
+  std::optional<Edge> early_;
+};
+
+} // namespace
 
 StandInRun::StandInRun(const CUgraph_st &graph) {
   std::unordered_map<cudaGraphNode_t, uint32_t> indexOf;
@@ -78,12 +93,12 @@ StandInRun::StandInRun(const CUgraph_st &graph) {
     indexOf[node.get()] = static_cast<uint32_t>(nodes.size());
     nodes.push_back({.made = node.get(), .work = node->work});
   }
-  const cudaGraphNode_t dropped = copyThatNobodyAwaits(graph);
-  for (const auto &[before, after] : graph.edges) {
-    if (before == dropped && after->work.type != cudaGraphNodeTypeMemcpy)
+  const LeftOut leftOut(graph);
+  for (const Edge &edge : graph.edges) {
+    if (leftOut(edge))
       continue;
-    nodes[indexOf.at(before)].next.push_back(indexOf.at(after));
-    ++nodes[indexOf.at(after)].before;
+    nodes[indexOf.at(edge.first)].next.push_back(indexOf.at(edge.second));
+    ++nodes[indexOf.at(edge.second)].before;
   }
 }
 

@@ -7,7 +7,8 @@
 #include <map>
 #include <mutex>
 
-#include "kernels/CudaKernels.h"
+#include "tests/unit/cuda/EmulatedCalls.h"
+#include "tests/unit/kernels_cuda/TestDevice.h"
 
 namespace headrace {
 namespace kernels {
@@ -24,6 +25,10 @@ std::map<const void *, std::string> &entries() {
   static std::map<const void *, std::string> all;
   return all;
 }
+std::map<const void *, Runs> &own() {
+  static std::map<const void *, Runs> all;
+  return all;
+}
 
 } // namespace
 
@@ -31,6 +36,26 @@ std::string kernelName(const void *function) {
   const std::lock_guard lock(entriesMutex);
   const auto found = entries().find(function);
   return found == entries().end() ? "" : found->second;
+}
+
+const void *ownKernel(const void *function, const Runs &runs) {
+  const std::lock_guard lock(entriesMutex);
+  own()[function] = runs;
+  return function;
+}
+
+Runs runsOf(const void *function) {
+  {
+    const std::lock_guard lock(entriesMutex);
+    if (const auto found = own().find(function); found != own().end())
+      return found->second;
+  }
+  const cuda::EmulatedCall call = cuda::callOf(kernelName(function));
+  return call.call == nullptr ? Runs{} : Runs{call.bytes, call.call};
+}
+
+void runKernel(const void *function, const kernels::CudaLaunch &launch, const void *args, uint64_t order) {
+  kernels::testDevice().run({{launch, args, runsOf(function).call, function}}, order);
 }
 
 } // namespace stand_in

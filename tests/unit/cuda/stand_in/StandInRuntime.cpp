@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Memory, streams, events and what the runtime says of itself.
+// Streams, events, and what the runtime says of itself and of GPUs.
 #include "tests/unit/cuda/stand_in/StandInRuntime.h"
 
 #include <algorithm>
@@ -10,8 +10,6 @@
 #include <cstring>
 #include <map>
 #include <mutex>
-#include <new>
-#include <optional>
 #include <utility>
 
 #include "tests/unit/cuda/stand_in/StandIn.h"
@@ -27,7 +25,13 @@ std::atomic<bool> atOnce{false};
 std::atomic<uint64_t> order{1}, copied{0};
 std::atomic<const void *> source{nullptr};
 
-std::vector<ShownGpu> shownGpus(1);
+std::vector<ShownGpu> shownAtFirst() {
+  std::vector<ShownGpu> gpus(1);
+  if (const char *name = std::getenv("HEADRACE_STAND_IN_GPU"); name != nullptr)
+    gpus.front().name = name;
+  return gpus;
+}
+std::vector<ShownGpu> shownGpus = shownAtFirst();
 std::atomic<bool> programmaticEdges{false};
 bool there(int device) { return device >= 0 && static_cast<size_t>(device) < shownGpus.size(); }
 const ShownGpu &gpuOf(int device) {
@@ -39,85 +43,12 @@ const ShownGpu &gpuOf(int device) {
                      [](const ShownGpu *a, const ShownGpu *b) { return a->pciBus < b->pciBus; });
   return *gpus.at(static_cast<size_t>(device));
 }
-constexpr std::align_val_t kAlignment{4096};
-
-// By their first bytes: pinned host memory and devices' memory.
-struct Range {
-  uint64_t bytes = 0;
-  int device = 0; // of device memory
-};
-std::mutex memoryMutex;
-using Ranges = std::map<const std::byte *, Range>;
-Ranges &hostMemory() {
-  static Ranges all;
-  return all;
-}
-Ranges &deviceMemory() {
-  static Ranges all;
-  return all;
-}
-void remember(Ranges &all, const void *memory, const Range &range) {
-  const std::lock_guard lock(memoryMutex);
-  all[static_cast<const std::byte *>(memory)] = range;
-}
-std::optional<uint64_t> forget(Ranges &all, const void *memory) { // how many bytes it had
-  const std::lock_guard lock(memoryMutex);
-  const auto found = all.extract(static_cast<const std::byte *>(memory));
-  return found.empty() ? std::nullopt : std::optional(found.mapped().bytes);
-}
-// Null where no range has all of these bytes.
-const Range *find(const Ranges &all, const void *memory, uint64_t bytes) {
-  const auto *first = static_cast<const std::byte *>(memory);
-  auto after = all.upper_bound(first);
-  if (after == all.begin())
-    return nullptr;
-  --after;
-  return first + bytes <= after->first + after->second.bytes ? &after->second : nullptr;
-}
-// Device memory that was given back is given out again: faulting in pages would be most of what a test takes.
-std::multimap<uint64_t, void *> &spare() {
-  static std::multimap<uint64_t, void *> all;
-  return all;
-}
-void *takeOrMake(uint64_t bytes) {
-  const std::lock_guard lock(memoryMutex);
-  const auto found = spare().find(bytes);
-  if (found == spare().end())
-    return ::operator new(std::max<uint64_t>(bytes, 1), kAlignment);
-  return spare().extract(found).mapped();
-}
-void keepSpare(void *memory, uint64_t bytes) {
-  const std::lock_guard lock(memoryMutex);
-  if (spare().size() < 8)
-    spare().insert({bytes, memory});
-  else
-    ::operator delete(memory, kAlignment);
-}
 // By kernel and device.
+std::mutex kernelsMutex;
 std::map<std::pair<const void *, int>, int> &sharedBytes() {
   static std::map<std::pair<const void *, int>, int> all;
   return all;
 }
-uint64_t takenOn(int device) {
-  const std::lock_guard lock(memoryMutex);
-  uint64_t bytes = 0;
-  for (const auto &[first, range] : deviceMemory())
-    bytes += range.device == device ? range.bytes : 0;
-  return bytes;
-}
-
-StandInWork copyOf(void *to, size_t toPitch, const void *from, size_t fromPitch, size_t width, size_t rows,
-                   cudaMemcpyKind kind) {
-  return {.type = cudaGraphNodeTypeMemcpy,
-          .copy = {.to = static_cast<std::byte *>(to),
-                   .from = static_cast<const std::byte *>(from),
-                   .width = width,
-                   .rows = rows,
-                   .toPitch = toPitch,
-                   .fromPitch = fromPitch,
-                   .kind = kind}};
-}
-
 } // namespace
 
 cudaError_t failed(cudaError_t error) {
@@ -130,32 +61,16 @@ uint64_t nextOrder() { return order++; }
 const void *lastSource() { return source; }
 
 int currentDevice() { return current; }
-
-bool pinned(const void *memory, uint64_t bytes) {
-  const std::lock_guard lock(memoryMutex);
-  return find(hostMemory(), memory, bytes) != nullptr;
-}
+uint64_t shownMemory(int device) { return gpuOf(device).memory; }
 
 cudaError_t checkHere(int device) { return device == current ? cudaSuccess : failed(cudaErrorInvalidResourceHandle); }
 
-cudaError_t checkCopy(const StandInCopy &copy) {
-  const bool toDevice = copy.kind == cudaMemcpyHostToDevice;
-  const auto bytes = [&](uint64_t pitch) { return (copy.rows - 1) * pitch + copy.width; };
-  const uint64_t onHost = bytes(toDevice ? copy.fromPitch : copy.toPitch),
-                 onDevice = bytes(toDevice ? copy.toPitch : copy.fromPitch);
-  if (!pinned(toDevice ? copy.from : copy.to, onHost))
-    return failed(cudaErrorInvalidValue);
-  const std::lock_guard lock(memoryMutex);
-  const Range *range = find(deviceMemory(), toDevice ? copy.to : copy.from, onDevice);
-  return range == nullptr ? failed(cudaErrorInvalidValue) : checkHere(range->device);
-}
-
 int &sharedBytesOf(const void *function) {
-  const std::lock_guard lock(memoryMutex);
+  const std::lock_guard lock(kernelsMutex);
   return sharedBytes().try_emplace({function, current}, 48 << 10).first->second;
 }
 void forgetKernels() {
-  const std::lock_guard lock(memoryMutex);
+  const std::lock_guard lock(kernelsMutex);
   sharedBytes().clear();
 }
 
@@ -261,12 +176,6 @@ cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int dev
                                                                      : 0;
   return cudaSuccess;
 }
-cudaError_t cudaMemGetInfo(size_t *free, size_t *total) {
-  STAND_IN_CALL();
-  *total = gpuOf(current).memory;
-  *free = *total - takenOn(current);
-  return cudaSuccess;
-}
 cudaError_t cudaGetLastError() { return std::exchange(headrace::stand_in::lastError, cudaSuccess); }
 const char *cudaGetErrorString(cudaError_t) { return "an error of the stand-in"; }
 const char *cudaGetErrorName(cudaError_t error) {
@@ -281,6 +190,8 @@ const char *cudaGetErrorName(cudaError_t error) {
     return "cudaErrorInvalidResourceHandle";
   case cudaErrorMemoryAllocation:
     return "cudaErrorMemoryAllocation";
+  case cudaErrorNotSupported:
+    return "cudaErrorNotSupported";
   case cudaErrorIllegalAddress:
     return "cudaErrorIllegalAddress";
   case cudaErrorECCUncorrectable:
@@ -302,80 +213,6 @@ cudaError_t cudaFuncSetAttribute(const void *function, cudaFuncAttribute, int by
   if (bytes > (227 << 10))
     return failed(cudaErrorInvalidValue);
   return sharedBytesOf(function) = bytes, cudaSuccess;
-}
-
-// ---- memory
-
-cudaError_t cudaMalloc(void **memory, size_t bytes) {
-  STAND_IN_CALL();
-  if (bytes > gpuOf(current).memory - takenOn(current))
-    return failed(cudaErrorMemoryAllocation);
-  *memory = takeOrMake(bytes);
-  std::memset(*memory, 0xff, bytes);
-  remember(deviceMemory(), *memory, {bytes, current});
-  given(Kind::DeviceMemory, 1);
-  return cudaSuccess;
-}
-// It waits for what runs, as CUDA's does.
-cudaError_t cudaFree(void *memory) {
-  const cudaError_t error = called(__func__);
-  Queue::get().waitForAll();
-  const std::optional<uint64_t> bytes = forget(deviceMemory(), memory);
-  if (!bytes)
-    return failed(cudaErrorInvalidValue);
-  keepSpare(memory, *bytes);
-  given(Kind::DeviceMemory, -1);
-  return error;
-}
-cudaError_t cudaHostAlloc(void **memory, size_t bytes, unsigned) {
-  STAND_IN_CALL();
-  *memory = ::operator new(std::max<size_t>(bytes, 1), kAlignment);
-  remember(hostMemory(), *memory, {bytes});
-  given(Kind::HostMemory, 1);
-  return cudaSuccess;
-}
-cudaError_t cudaFreeHost(void *memory) {
-  const cudaError_t error = called(__func__);
-  Queue::get().waitForAll();
-  if (!forget(hostMemory(), memory))
-    return failed(cudaErrorInvalidValue);
-  ::operator delete(memory, kAlignment);
-  given(Kind::HostMemory, -1);
-  return error;
-}
-cudaError_t cudaHostRegister(void *memory, size_t bytes, unsigned) {
-  STAND_IN_CALL();
-  remember(hostMemory(), memory, {bytes});
-  given(Kind::HostMemory, 1);
-  return cudaSuccess;
-}
-cudaError_t cudaHostUnregister(void *memory) {
-  const cudaError_t error = called(__func__);
-  if (!forget(hostMemory(), memory))
-    return failed(cudaErrorHostMemoryNotRegistered);
-  given(Kind::HostMemory, -1);
-  return error;
-}
-cudaError_t cudaHostGetDevicePointer(void **device, void *host, unsigned) {
-  STAND_IN_CALL();
-  return *device = host, cudaSuccess;
-}
-cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind) {
-  STAND_IN_CALL();
-  return std::memcpy(to, from, bytes), cudaSuccess;
-}
-cudaError_t cudaMemset(void *to, int value, size_t bytes) {
-  STAND_IN_CALL();
-  return std::memset(to, value, bytes), cudaSuccess;
-}
-cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
-  STAND_IN_CALL();
-  return give(stream, copyOf(to, bytes, from, bytes, bytes, 1, kind));
-}
-cudaError_t cudaMemcpy2DAsync(void *to, size_t toPitch, const void *from, size_t fromPitch, size_t width, size_t rows,
-                              cudaMemcpyKind kind, cudaStream_t stream) {
-  STAND_IN_CALL();
-  return give(stream, copyOf(to, toPitch, from, fromPitch, width, rows, kind));
 }
 
 // ---- streams

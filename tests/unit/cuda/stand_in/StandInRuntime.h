@@ -18,7 +18,8 @@ const void *lastSource(); // of the copy that lastCopyBytes() is of
 // Whether a copy may read or write host memory there: it was taken or registered.
 bool pinned(const void *memory, uint64_t bytes);
 
-int currentDevice(); // the calling thread's
+int currentDevice();              // the calling thread's
+uint64_t shownMemory(int device); // bytes
 // cudaErrorInvalidResourceHandle for what was made on another device than that.
 cudaError_t checkHere(int device);
 // The same for a copy: its host side must be pinned, its other side memory of that device.
