@@ -44,10 +44,10 @@ absl::StatusOr<plan::Plan> compile(const Cell &cell);
 // All that is wrong with a cell, in words; empty: nothing is. `change`, if set, is made to the plan before it runs.
 //
 //   the choice is refused, or the plan is not what it says
-//   tokens or logits are not those of the run without it (CUDA: logits through the same variants)
-//   a launch moved other bytes than its steps say; something moves that the row does not name, or does not move
-//   what was poison was read: the engine reports logits that are not numbers
-//   virtual time: two steps touch the same bytes at once
+//   tokens or logits are not those of the run with nothing away; what was poison was read, so that logits are no
+//   numbers a launch moved other bytes than its steps say; something crosses the link that the row does not name, or
+//   does not a step used what nobody had brought virtual time: two steps touched the same bytes at once, with the link
+//   as it is, much slower or much faster
 std::vector<std::string> findingsIn(const Cell &cell, const std::function<void(plan::Plan &)> &change = nullptr);
 
 } // namespace headrace::choices

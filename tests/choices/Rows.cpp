@@ -73,7 +73,7 @@ constexpr Row kRows[] = {
     {"mini_batches_paper", "weights", "", "mini-batches=2 weights=5-8,13-16 slots=1 start=paper", {.batch = 4}},
     {"mini_batches_kv", "kv", "rows", "mini-batches=2 kv=0-4@2 kv-slots=4 wrap", {.batch = 4}},
     {"mini_batches_kv_back", "kv", "kv",
-     "mini-batches=4 kv=0-4@1 decode-write-back=all mixed-write-back=dirty", {.batch = 8}},
+     "mini-batches=4 kv=0-4@1 decode-write-back=all mixed-write-back=dirty", {.batch = 4}},
     {"mini_batches_places", "kv", "rows", "mini-batches=2 kv=0-4@2 kv-places=6 wrap", {.batch = 4}},
     {"mini_batches_weights_residuals", "weights residuals", "residuals",
      "mini-batches=4 weights=1-20 slots=2 residual-slots=3 wrap", {.batch = 4}},
