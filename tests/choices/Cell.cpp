@@ -140,7 +140,7 @@ public:
   }
   template <typename T> void expectEqual(absl::string_view what, const T &found, const T &expected) {
     if (!(found == expected))
-      add(what, " is ", found, ", the choice says ", expected);
+      add(what, " is ", found, ", expected ", expected);
   }
   std::vector<std::string> take() { return std::move(all_); }
 
@@ -197,10 +197,10 @@ std::string describe(const std::vector<float> &found, const std::vector<float> &
   return absl::StrCat("prompt ", prompt, " has ", found.size(), " logits, resident ", expected.size());
 }
 
-std::string words(const std::set<std::string> &all) { return absl::StrJoin(all, " "); }
-std::string words(std::string_view text) {
-  return words(
-      std::set<std::string>(absl::StrSplit(absl::string_view(text.data(), text.size()), ' ', absl::SkipEmpty())));
+std::string quoted(const std::set<std::string> &words) { return absl::StrCat("'", absl::StrJoin(words, " "), "'"); }
+std::string quoted(std::string_view words) {
+  return quoted(
+      std::set<std::string>(absl::StrSplit(absl::string_view(words.data(), words.size()), ' ', absl::SkipEmpty())));
 }
 
 // One call of the engine, that goes round the placements.
@@ -270,8 +270,8 @@ void check(const Cell &cell, const plan::Plan &plan, double linkBandwidth, Findi
     findings.add(each);
   if (!found.ok())
     return;
-  findings.expectEqual("what is brought", words(device.in()), words(cell.row->in));
-  findings.expectEqual("what goes back", words(device.out()), words(cell.row->out));
+  findings.expectEqual("what is brought", quoted(device.in()), quoted(cell.row->in));
+  findings.expectEqual("what goes back", quoted(device.out()), quoted(cell.row->out));
   findings.expectEqual("the number of placements that ran", placements.size(), plan.placements.size());
   if (const Goal &goal = cell.row->goal; goal.growsFrom) { // in blocks beyond these, and the scratch block
     const int64_t asked = 1 + (*goal.growsFrom / plan.miniBatches + goal.blockTokens - 1) / goal.blockTokens;
@@ -290,6 +290,8 @@ std::string nameOf(const Cell &cell) {
                       std::string(kModelNames[static_cast<size_t>(cell.model)]), "_",
                       std::string(kDeviceNames[static_cast<size_t>(cell.on)]));
 }
+
+std::ostream &operator<<(std::ostream &out, const Cell &cell) { return out << nameOf(cell); }
 
 std::vector<Model> modelsOf(const Row &row) {
   std::vector<Model> out;

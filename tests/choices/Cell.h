@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <ostream>
 #include <set>
 #include <string>
 #include <string_view>
@@ -31,6 +32,7 @@ struct Cell {
   On on = On::Host;
 };
 std::string nameOf(const Cell &cell); // "kv_2_slots_llama_host"
+std::ostream &operator<<(std::ostream &out, const Cell &cell);
 std::vector<Model> modelsOf(const Row &row);
 
 // The row's placements. InvalidArgument for a text that is no choice, and where they differ by more than placements of

@@ -119,5 +119,20 @@ TEST_P(Faults, AreFoundWhereTheyShow) {
 INSTANTIATE_TEST_SUITE_P(Plans, Faults, testing::ValuesIn(kFaults),
                          [](const auto &info) { return std::string(info.param.name); });
 
+// Rows that are wrong themselves.
+TEST(WrongRows, AreFindings) {
+  const auto findings = [](const Row &row) { return findingsIn({&row, Model::Llama, On::Sim}); };
+  const auto only = [](const char *what) { return testing::ElementsAre(testing::HasSubstr(what)); };
+  EXPECT_THAT(findings({"no_choice", "", "", "weights=one"}), only("refused: INVALID_ARGUMENT: 'weights=one' has"));
+  EXPECT_THAT(findings({"no_such_unit", "", "", "weights=99 slots=1"}),
+              only("units are ascending numbers from 0 to 21"));
+  EXPECT_THAT(findings({"apart", "", "", "kv=0-4@3 kv-places=2 residual-slots=3"}), only("keeps residual streams"));
+  EXPECT_THAT(findings({"not_alike", "", "", "mini-batches=3 | mini-batches=1"}), only("differs from the first"));
+  EXPECT_THAT(findings({"moves_more", "", "", "weights=1-20 slots=2"}),
+              only("what is brought is 'weights', expected ''"));
+  EXPECT_THAT(findings({"moves_less", "kv", "rows", "kv=0-4@30"}),
+              testing::ElementsAre("what is brought is '', expected 'kv'", "what goes back is '', expected 'rows'"));
+}
+
 } // namespace
 } // namespace headrace::choices
