@@ -367,4 +367,17 @@ absl::StatusOr<Target> resolve(const CompileRequest &request, const Choice &choi
   return target;
 }
 
+absl::Status checkBlocks(const Candidate &stated, const Target &target) {
+  const int64_t here = stated.kvBlocks > 0 ? stated.kvBlocks : target.kvBlocks;
+  const auto refuseBlocks = [&](auto &&...text) {
+    return absl::InvalidArgumentError(absl::StrCat("placement '", stated.name, "': ", text...));
+  };
+  if (here > target.kvBlocks)
+    return refuseBlocks("has ", here, " blocks of each cache, expected at most the ", target.kvBlocks,
+                        " that there are");
+  if (const std::optional<int64_t> away = stated.residency.firstKvBlockAway(); away >= here)
+    return refuseBlocks("caches are split at block ", *away, ", expected one of the ", here, " that there are");
+  return absl::OkStatus();
+}
+
 } // namespace headrace::compiler

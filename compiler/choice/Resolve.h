@@ -70,4 +70,7 @@ Choice askedChoice(const CompileRequest &request);
 absl::StatusOr<Target> resolve(const CompileRequest &request, const Choice &choice);
 absl::StatusOr<Target> resolve(const CompileRequest &request); // with what it asks for
 
+// InvalidArgument where a stated placement has more blocks of a cache than there are, or splits caches behind the last.
+absl::Status checkBlocks(const Candidate &stated, const Target &target);
+
 } // namespace headrace::compiler

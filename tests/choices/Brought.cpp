@@ -128,6 +128,11 @@ bool Brought::compute(const plan::Schedule &schedule, const plan::Operand &opera
 
 std::string Brought::play(const plan::Schedule &schedule, const kernels::IterationMeta *first,
                           const std::function<Run(const plan::Step &)> &runOf) {
+  // A slot of the next placement may be where a weight is at home now, and holds it then.
+  for (const plan::Extent &extent : plan_.placements[schedule.placement].extents)
+    if (first != nullptr && extent.space == plan::Space::Device &&
+        plan_.buffers[extent.buffer].kind == plan::BufferKind::Weight)
+      hold(extent.address, extent.bytes, extent.buffer, extent.bufferOffset);
   std::string missing;
   for (size_t i = 0; i < schedule.steps.size(); ++i) {
     const plan::Step &step = schedule.steps[i];

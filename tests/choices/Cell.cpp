@@ -298,7 +298,7 @@ absl::StatusOr<std::vector<compiler::Candidate>> placementsOf(const Row &row) {
       return absl::InvalidArgumentError(absl::StrCat("'", text, "' ", error));
     compiler::Candidate &candidate = out.emplace_back();
     static_cast<compiler::Choice &>(candidate) = *choice;
-    candidate.name = absl::StrCat(out.size() - 1, ": ", text);
+    candidate.name = absl::StrCat("placement ", out.size() - 1);
     if (!alike(candidate, out.front()).samePlacement(candidate))
       return absl::InvalidArgumentError(
           absl::StrCat("'", text, "' differs from the first by what placements of a plan have in common"));
