@@ -114,6 +114,10 @@ constexpr Row kRows[] = {
     {"expansions", "kv", "rows",
      "kv=0-4@2 kv-blocks=20 wrap"
      " | kv=0-4@2 kv-blocks=31 wrap"},
+    {"expansions_to_the_device", "weights kv", "rows",
+     "kv=0-4@2 kv-blocks=20"
+     " | weights=1-4 slots=1"
+     " | kv=0-4@12 kv-blocks=28 wrap"},
     {"expansions_fifo", "kv", "kv",
      "kv=0-4 kv-places=4 kv-fifo=1/1 kv-blocks=16 decode-write-back=all mixed-write-back=all"
      " | kv=0-4 kv-places=2 kv-fifo=1/1 kv-blocks=31 decode-write-back=all mixed-write-back=all"},
