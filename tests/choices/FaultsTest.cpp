@@ -128,6 +128,8 @@ TEST(WrongRows, AreFindings) {
               only("units are ascending numbers from 0 to 21"));
   EXPECT_THAT(findings({"apart", "", "", "kv=0-4@3 kv-places=2 residual-slots=3"}), only("keeps residual streams"));
   EXPECT_THAT(findings({"acts_rotate", "", "", "act-ratio=1/2 act=1 kv=0-4@2 kv-places=4"}), only("they do not move"));
+  EXPECT_THAT(findings({"acts_by_item", "", "", "act-ratio=1/2 act=1 weights=1-4 slots=1 start=paper"}),
+              only("under the rule eager only, not under paper"));
   EXPECT_THAT(findings({"no_such_block", "", "", "kv=0-4@40"}), only("expected one of the 31 that there are"));
   EXPECT_THAT(findings({"not_alike", "", "", "mini-batches=3 | mini-batches=1"}), only("differs from the first"));
   EXPECT_THAT(findings({"moves_more", "", "", "weights=1-20 slots=2"}),
