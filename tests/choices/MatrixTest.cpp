@@ -13,8 +13,8 @@ namespace headrace::choices {
 namespace {
 
 // Of row i each device has another model: number i + the device's, round and round. Of emulated CUDA, where a cell
-// takes as long as a hundred others, one row in eleven.
-constexpr size_t kEmulatedOneIn = 11;
+// takes as long as a hundred others, one row in sixteen.
+constexpr size_t kEmulatedOneIn = 16;
 bool drawn(size_t row, size_t model, size_t models, On on) {
   const bool emulated = on == On::EmulatedCuda;
   if (emulated && row % kEmulatedOneIn != 0)
