@@ -56,6 +56,7 @@ absl::StatusOr<Draft> compileStated(const CompileRequest &asked, const Choice &c
   for (const Candidate &candidate : request.placements)
     RETURN_IF_ERROR(checkCandidate(candidate, request.model, layout));
   ASSIGN_OR_RETURN(target, resolve(request, choice));
+  RETURN_IF_ERROR(checkBlocks(request.placements, target));
   std::optional<cost::Roofline> roofline;
   const cost::CostModel &costs =
       request.costs ? *request.costs : roofline.emplace(request.model, request.hardware, target.activation, target.kv);

@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "passes/algorithms/ParseNumber.h"
+#include "runtime/job/Capabilities.h"
 
 namespace headrace::compiler {
 namespace {
@@ -106,6 +107,10 @@ std::string contradictionIn(const Choice &choice) {
   if (choice.kvBlocks < 0 || (choice.kvBlocks > 0 && away >= choice.kvBlocks))
     return absl::StrCat("has more blocks of a cache than are away from one on, got ", choice.kvBlocks, " and block ",
                         away.value_or(0));
+  if (choice.act.any() && choice.residency.rotates())
+    return absl::StrCat("has activation blocks or places for tails of caches, got act-ratio=",
+                        model::actShareText(choice.act), " and kv-places=", choice.residency.kv().places(), ": ",
+                        std::string(model::whyNotBeside(model::Mechanism::ActBlocks, model::Mechanism::KvPlaces)));
   return algorithms::contradictionIn(choice.residency);
 }
 

@@ -367,4 +367,24 @@ absl::StatusOr<Target> resolve(const CompileRequest &request, const Choice &choi
   return target;
 }
 
+absl::Status checkBlocks(const std::vector<Candidate> &stated, const Target &target) {
+  int64_t most = 0;
+  for (const Candidate &candidate : stated) {
+    const auto refuseBlocks = [&](auto &&...text) {
+      return absl::InvalidArgumentError(absl::StrCat("placement '", candidate.name, "': ", text...));
+    };
+    const int64_t here = candidate.kvBlocks > 0 ? candidate.kvBlocks : target.kvBlocks;
+    if (here > target.kvBlocks)
+      return refuseBlocks("has ", here, " blocks of each cache, expected at most the ", target.kvBlocks,
+                          " that there are");
+    if (const std::optional<int64_t> away = candidate.residency.firstKvBlockAway(); away >= here)
+      return refuseBlocks("caches are split at block ", *away, ", expected one of the ", here, " that there are");
+    most = std::max(most, here);
+  }
+  if (!stated.empty() && most < target.kvBlocks)
+    return absl::InvalidArgumentError(absl::StrCat(
+        "placements have at most ", most, " blocks of each cache, expected one that has all ", target.kvBlocks));
+  return absl::OkStatus();
+}
+
 } // namespace headrace::compiler

@@ -70,4 +70,8 @@ Choice askedChoice(const CompileRequest &request);
 absl::StatusOr<Target> resolve(const CompileRequest &request, const Choice &choice);
 absl::StatusOr<Target> resolve(const CompileRequest &request); // with what it asks for
 
+// InvalidArgument where one of the stated placements has more blocks of a cache than there are, or splits caches behind
+// the last, and where none has all of them.
+absl::Status checkBlocks(const std::vector<Candidate> &stated, const Target &target);
+
 } // namespace headrace::compiler

@@ -133,6 +133,8 @@ uint32_t PlanWriter::addSwitch(uint32_t fromPlacement, uint32_t toPlacement) {
   std::vector<plan::Extent> missing;
   for (plan::Extent to : plan_.placements[toPlacement].extents)
     if (to.space == plan::Space::Device) {
+      if (to.interleaved) // of the blocks that both have
+        to.bytes = std::min(to.bytes, static_cast<uint64_t>(from.kvBlocks) * plan_.kvBlockBytes());
       const plan::Extent *home = homeOf(from, to.buffer, to.interleaved ? to.bytes - 1 : to.bufferOffset);
       if (home == nullptr || home->space != plan::Space::Host)
         continue;

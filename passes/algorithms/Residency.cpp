@@ -364,6 +364,8 @@ std::string contradictionIn(const Residency &residency) {
   const int64_t residualSlots = residency.residuals().slots();
   if (residualSlots < 0)
     return "needs a number of slots for residual streams that is not negative, got " + std::to_string(residualSlots);
+  if (!residency.actAway().empty() && residency.start != kEager)
+    return "moves activation blocks under the rule eager only, not under " + startText(residency.start);
   if (residualSlots > 0 && residency.start != kEager)
     return "moves residual streams under the rule eager only, not under " + startText(residency.start);
   if (residualSlots > 0 && residency.kv().how() == How::Places)

@@ -99,6 +99,28 @@ TEST(CheckCandidate, RefusesWhatCannotBeCompiled) {
   }
 }
 
+// Batch 2 at context 64: 2 x 4 blocks of 16 tokens and the scratch block.
+TEST(CheckCandidate, BlocksAreThoseThatThereAre) {
+  CompileRequest r = request(tinyLlama(2));
+  Candidate candidate;
+  candidate.name = "split";
+  const auto refused = [&](int64_t first, int64_t blocks) {
+    candidate.residency.setKvAway(2, first);
+    candidate.kvBlocks = blocks;
+    r.placements = {candidate};
+    const absl::StatusOr<plan::Plan> plan = compile(r);
+    EXPECT_TRUE(plan.ok() || plan.status().code() == absl::StatusCode::kInvalidArgument) << plan.status();
+    return std::string(plan.status().message());
+  };
+  EXPECT_EQ(refused(8, 0), "");
+  EXPECT_EQ(refused(9, 0), "placement 'split': caches are split at block 9, expected one of the 9 that there are");
+  EXPECT_EQ(refused(8, 10), "placement 'split': has 10 blocks of each cache, expected at most the 9 that there are");
+  EXPECT_EQ(refused(2, 8), "placements have at most 8 blocks of each cache, expected one that has all 9");
+  r.policy.actShare = model::ActShare{1, 2}; // half of them
+  EXPECT_EQ(refused(4, 0), "");
+  EXPECT_EQ(refused(5, 0), "placement 'split': caches are split at block 5, expected one of the 5 that there are");
+}
+
 TEST(CheckCandidate, ARingIsAsLargeAsItsLargestUnitAtLeast) {
   const CompileRequest r = request(tinyLlama(6));
   const model::WeightLayout layout = model::layoutWeights(r.model);

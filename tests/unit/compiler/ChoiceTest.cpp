@@ -94,6 +94,21 @@ TEST(Choice, HasMoreBlocksThanAreAwayFromOneOn) {
   EXPECT_THAT(contradictionIn(parsed("kv=0-3@33 start=paper")), HasSubstr("under the rule eager only"));
 }
 
+TEST(Choice, HasNoActivationBlocksBesidePlaces) {
+  EXPECT_EQ(contradictionIn(parsed("act-ratio=1/3 kv=0-3@33 kv-slots=3")), "");
+  EXPECT_EQ(contradictionIn(parsed("act-ratio=1/3 kv-places=3")), ""); // nothing is away that could rotate
+  EXPECT_EQ(contradictionIn(parsed("act-ratio=1/3 kv=0-3@33 kv-places=3")),
+            "has activation blocks or places for tails of caches, got act-ratio=1/3 and kv-places=3: there are as many "
+            "activation blocks in all placements, and they do not move");
+}
+
+TEST(Choice, MovesActivationBlocksUnderTheRuleEagerOnly) {
+  EXPECT_EQ(contradictionIn(parsed("act-ratio=1/3 act=2")), "");
+  EXPECT_EQ(contradictionIn(parsed("act-ratio=1/3 weights=1-4 slots=1 start=paper")), ""); // they are on the device
+  EXPECT_EQ(contradictionIn(parsed("act-ratio=1/3 act=2 weights=1-4 slots=2 start=ahead-1")),
+            "moves activation blocks under the rule eager only, not under ahead-1");
+}
+
 // Weights, caches and their blocks are a placement's own.
 TEST(Choice, PlacementsOfAPlanHaveTheRestAlike) {
   const Choice common = parsed("mini-batches=4 act-ratio=1/3 sequences=8 act=2 residual-slots=3");
