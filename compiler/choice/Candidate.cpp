@@ -2,8 +2,10 @@
 #include "compiler/choice/Candidate.h"
 
 #include <algorithm>
+#include <string_view>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "compiler/choice/AmountText.h"
 #include "passes/algorithms/RotationOf.h"
 #include "runtime/job/Capabilities.h"
@@ -39,16 +41,25 @@ Away awayOf(const algorithms::Residency &residency, const model::ModelSpec &spec
   return away;
 }
 
-std::string describe(const Candidate &candidate, const model::ModelSpec &spec) {
-  if (candidate.offloadsNothing())
-    return "offload nothing";
-  const Away away = awayOf(candidate.residency, spec);
-  const std::optional<int64_t> tails = candidate.residency.firstKvBlockAway();
-  std::string caches = !tails ? "" : *tails == 0 ? "all KV blocks" : absl::StrCat("KV blocks from ", *tails, " on");
-  if (candidate.residency.rotates())
-    absl::StrAppend(&caches, " in ", candidate.residency.kv().places(), " places");
-  if (tails && away.units == 0 && !away.embedding)
-    return caches;
+namespace {
+
+std::string counted(size_t count, std::string_view what) {
+  return absl::StrCat(count, " ", std::string(what), count == 1 ? "" : "s");
+}
+
+// What of caches is away, and what it goes through.
+std::string describeCaches(const algorithms::Residency &residency) {
+  const int64_t first = *residency.firstKvBlockAway();
+  std::string text = first == 0 ? "all KV blocks" : absl::StrCat("KV blocks from ", first, " on");
+  const algorithms::Pool &kv = residency.kv();
+  if (residency.rotates())
+    absl::StrAppend(&text, " in ", kv.places(), " places", kv.fifo() ? ", first in, first out" : "");
+  else if (kv.slots() > algorithms::kKvSlots)
+    absl::StrAppend(&text, " through ", kv.slots(), " slots");
+  return text;
+}
+
+std::string describeWeights(const Candidate &candidate, const Away &away) {
   std::string text;
   if (!away.wholeLayers)
     absl::StrAppend(&text, away.units, away.units == 1 ? " unit of " : " units of ");
@@ -62,8 +73,24 @@ std::string describe(const Candidate &candidate, const model::ModelSpec &spec) {
   if (const uint64_t ring = candidate.residency.weights().ringBytes())
     absl::StrAppend(&text, ", a ring of ", bytesText(ring));
   else if (const int64_t slots = candidate.residency.weights().slots())
-    absl::StrAppend(&text, ", ", slots, slots == 1 ? " slot" : " slots");
-  return tails ? absl::StrCat(text, ", ", caches) : text;
+    absl::StrAppend(&text, ", ", counted(static_cast<size_t>(slots), "slot"));
+  return text;
+}
+
+} // namespace
+
+std::string describe(const Candidate &candidate, const model::ModelSpec &spec) {
+  const algorithms::Residency &residency = candidate.residency;
+  std::vector<std::string> parts;
+  if (const Away away = awayOf(residency, spec); away.units > 0 || away.embedding)
+    parts.push_back(describeWeights(candidate, away));
+  if (residency.firstKvBlockAway())
+    parts.push_back(describeCaches(residency));
+  if (const size_t layers = residency.actAway().size(); layers > 0)
+    parts.push_back(absl::StrCat("activation blocks of ", counted(layers, "layer")));
+  if (residency.residualsLeave())
+    parts.push_back(absl::StrCat("residual streams through ", residency.residuals().slots(), " slots"));
+  return parts.empty() ? "offload nothing" : absl::StrJoin(parts, ", ");
 }
 
 std::vector<int32_t> unitsOfLayers(const model::WeightLayout &layout, const std::vector<int64_t> &layers) {

@@ -141,6 +141,25 @@ TEST(CheckCandidate, TheTiedHeadIsTheEmbedding) {
               HasSubstr("from 0 to 24, got 25"));
 }
 
+TEST(Candidate, IsDescribedWithAllThatIsNotOnTheDevice) {
+  const model::ModelSpec spec = tinyLlama(6);
+  Candidate candidate;
+  EXPECT_EQ(describe(candidate, spec), "offload nothing");
+  candidate.residency.setKvAway(6, 0);
+  EXPECT_EQ(describe(candidate, spec), "all KV blocks");
+  candidate.residency.kv().setSlots(3); // one more than they take anyway
+  candidate.residency.setActAway({1, 4});
+  candidate.residency.residuals().setSlots(3);
+  EXPECT_EQ(describe(candidate, spec),
+            "all KV blocks through 3 slots, activation blocks of 2 layers, residual streams through 3 slots");
+  candidate = {};
+  candidate.residency.setKvAway(6, 5);
+  candidate.residency.kv().setPlaces(4, algorithms::SwapVisits{1, 1});
+  candidate.residency.setWeightsAway({1, 2, 3, 4});
+  candidate.residency.weights().setSlots(1);
+  EXPECT_EQ(describe(candidate, spec), "1 layer, 1 slot, KV blocks from 5 on in 4 places, first in, first out");
+}
+
 // The arithmetic that chooses a placement against the arena of its plan: never below it, and near it.
 TEST(PlacementFamily, KnowsWhatUnitsAndRingsNeed) {
   for (const model::ModelSpec &spec : {tinyLlama(6), tinyOpt(7)}) {
