@@ -53,7 +53,7 @@ std::string describeCaches(const algorithms::Residency &residency) {
   std::string text = first == 0 ? "all KV blocks" : absl::StrCat("KV blocks from ", first, " on");
   const algorithms::Pool &kv = residency.kv();
   if (residency.rotates())
-    absl::StrAppend(&text, " in ", kv.places(), " places", kv.fifo() ? ", first in, first out" : "");
+    absl::StrAppend(&text, " in ", kv.places(), kv.fifo() ? " FIFO places" : " places");
   else if (kv.slots() > algorithms::kKvSlots)
     absl::StrAppend(&text, " through ", kv.slots(), " slots");
   return text;

@@ -157,7 +157,7 @@ TEST(Candidate, IsDescribedWithAllThatIsNotOnTheDevice) {
   candidate.residency.kv().setPlaces(4, algorithms::SwapVisits{1, 1});
   candidate.residency.setWeightsAway({1, 2, 3, 4});
   candidate.residency.weights().setSlots(1);
-  EXPECT_EQ(describe(candidate, spec), "1 layer, 1 slot, KV blocks from 5 on in 4 places, first in, first out");
+  EXPECT_EQ(describe(candidate, spec), "1 layer, 1 slot, KV blocks from 5 on in 4 FIFO places");
 }
 
 // The arithmetic that chooses a placement against the arena of its plan: never below it, and near it.
