@@ -108,8 +108,9 @@ std::vector<Candidate> SplitCaches::filled(const std::vector<Candidate> &candida
   if (split.size() <= most)
     return split;
   std::vector<Candidate> spread;
+  const size_t gaps = std::max<size_t>(1, most - 1);
   for (size_t i = 0; i < most; ++i)
-    spread.push_back(std::move(split[i * (split.size() - 1) / (most - 1)]));
+    spread.push_back(std::move(split[i * (split.size() - 1) / gaps]));
   return spread;
 }
 

@@ -86,6 +86,7 @@ absl::Status fillDraft(Iterations &iterations, const HostLayout &host, std::vect
 absl::StatusOr<Draft> evaluate(Iterations &iterations, const std::vector<Candidate> &placements) {
   Draft draft = emptyDraft(iterations.request(), iterations.target(), iterations.request().policy.name);
   std::vector<const Candidate *> candidates;
+  candidates.reserve(placements.size());
   for (const Candidate &candidate : placements)
     candidates.push_back(&candidate);
   const HostLayout host = layOutHost(candidates, iterations.layout(), iterations.target(), iterations.request().model);
@@ -96,6 +97,7 @@ absl::StatusOr<Draft> evaluate(Iterations &iterations, const std::vector<Candida
     placed.push_back(std::move(next));
   }
   std::vector<PlacedCandidate *> together;
+  together.reserve(placed.size());
   for (PlacedCandidate &each : placed)
     together.push_back(&each);
   draft.arenaBytes = placeHomesTogether(together);

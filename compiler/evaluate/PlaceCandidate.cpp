@@ -127,6 +127,7 @@ uint64_t placeHomesTogether(const std::vector<PlacedCandidate *> &placements) {
   if (placements.size() < 2)
     return placements.front()->arenaBytes();
   std::vector<DeviceHomes> homes;
+  homes.reserve(placements.size());
   for (const PlacedCandidate *placed : placements)
     homes.push_back(placed->homes);
   const HomesTogether together = placeTogether(homes);
