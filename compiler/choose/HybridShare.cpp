@@ -143,9 +143,6 @@ int64_t HybridShare::partOf(int64_t parts) const {
 }
 
 absl::StatusOr<HybridShare> hybridShare(const CompileRequest &request, const Choice &choice, const HybridRoom &room) {
-  CompileRequest silent = request;
-  silent.onPhase = nullptr;
-  silent.onPass = nullptr;
   Choice half = choice; // has steps of both kinds
   half.act = model::actShareOf(1, 1);
   half.residency.setActAway({});
@@ -155,7 +152,7 @@ absl::StatusOr<HybridShare> hybridShare(const CompileRequest &request, const Cho
       request.costs ? *request.costs : roofline.emplace(request.model, request.hardware, target.activation, target.kv);
   const model::WeightLayout layout = model::layoutWeights(request.model);
   Prices prices(costs);
-  Sampler sampler(silent, target, costs, Iterations(silent, target, layout, prices).pricedSteps());
+  Sampler sampler(request, target, costs, Iterations(request, target, layout, prices).pricedSteps());
 
   const int64_t layers = request.model->layers, blockTokens = target.blockTokens;
   HybridShare share;

@@ -36,19 +36,19 @@ mlir::OwningOpRef<mlir::ModuleOp> CandidateCompiler::lower(const Candidate &cand
   return module;
 }
 
-absl::StatusOr<Placed> CandidateCompiler::place(const Candidate &candidate, const Where &where) {
-  Placed placed{&candidate, lower(candidate), optionsOf(candidate, where)};
+absl::StatusOr<Placed> CandidateCompiler::place(const Candidate &candidate, const HostLayout &host) {
+  Placed placed{&candidate, lower(candidate), optionsOf(candidate, host)};
   RETURN_IF_ERROR(runToOffsets(*placed.module, placed.options));
   return placed;
 }
 
-PipelineOptions CandidateCompiler::optionsOf(const Candidate &candidate, const Where &where) {
+PipelineOptions CandidateCompiler::optionsOf(const Candidate &candidate, const HostLayout &host) {
   const CompileRequest &request = iterations_.request();
   PipelineOptions options;
   options.residency = candidate.residency;
-  options.kv = where.host->kv;
+  options.kv = host.kv;
   options.kvBlocks = candidate.kvBlocks;
-  options.onHost = where.host->at;
+  options.onHost = host.at;
   options.directWork = [this](ir::StepInterface step, ir::IterationOp iteration) {
     uint64_t home = 0;
     if (auto append = llvm::dyn_cast<ir::RopeAppendOp>(step.getOperation()))
@@ -56,7 +56,7 @@ PipelineOptions CandidateCompiler::optionsOf(const Candidate &candidate, const W
         home += ir::bufferType(part).getBytes();
     return iterations_.directWork(*opSite(step), toPlan(iteration.getIterationClass()), home);
   };
-  options.planCut = [this, &candidate, mirror = where.host->kv.mirror](ir::IterationOp iteration) {
+  options.planCut = [this, &candidate, mirror = host.kv.mirror](ir::IterationOp iteration) {
     const plan::IterationClass iterationClass = toPlan(iteration.getIterationClass());
     const Homes homes{&candidate, &iterations_.target(), iterationClass, iteration.getKvBlocks() == 0, mirror};
     return planWrapAround(iterations_.steps(iterationClass), homes, iterations_.buckets(iterationClass),
@@ -70,9 +70,9 @@ PipelineOptions CandidateCompiler::optionsOf(const Candidate &candidate, const W
       show(iterationOf(iteration).scheduleName(candidate), std::string_view(after.data(), after.size()), text);
     };
   };
-  if (request.onPhase && where.forThePlan)
+  if (request.onPhase)
     options.onPhase = shown(request.onPhase);
-  if (request.onPass && where.forThePlan)
+  if (request.onPass)
     options.onPass = shown(request.onPass);
   return options;
 }

@@ -30,18 +30,14 @@ public:
   // Outlives it.
   explicit CandidateCompiler(Iterations &iterations);
 
-  struct Where {
-    const HostLayout *host = nullptr;
-    bool forThePlan = true; // false: to be compared; no phase is shown
-  };
   // All buffers placed, as if there were no other placement.
-  absl::StatusOr<Placed> place(const Candidate &candidate, const Where &where);
+  absl::StatusOr<Placed> place(const Candidate &candidate, const HostLayout &host);
   // The schedules and variants of the placement. `onStep`: called after each of them; may be null.
   absl::Status addTo(PlanWriter &writer, Placed &placed, const std::function<void()> &onStep);
 
 private:
   mlir::OwningOpRef<mlir::ModuleOp> lower(const Candidate &candidate);
-  PipelineOptions optionsOf(const Candidate &candidate, const Where &where);
+  PipelineOptions optionsOf(const Candidate &candidate, const HostLayout &host);
 
   Iterations &iterations_;
   mlir::MLIRContext context_;

@@ -42,7 +42,7 @@ absl::StatusOr<plan::Plan> compileDraft(const Draft &draft) {
   std::vector<Placed> placed;
   std::vector<mlir::ModuleOp> modules;
   for (const Candidate *candidate : candidates) {
-    ASSIGN_OR_RETURN(next, compiler.place(*candidate, {&host}));
+    ASSIGN_OR_RETURN(next, compiler.place(*candidate, host));
     placed.push_back(std::move(next));
     modules.push_back(*placed.back().module);
   }

@@ -294,7 +294,6 @@ private:
     for (size_t i = 0; i < tokens_.size(); ++i)
       if (tokens_[i] != kNone)
         awaited[static_cast<size_t>(plan_.awaitedBefore[i])].push_back(static_cast<int32_t>(i));
-    ranges_.resize(ranges_.size());
     rangeNumber_.assign(ranges_.size(), kNone);
     for (size_t step = 0;; ++step) {
       for (const int32_t node : behind_[step])

@@ -52,7 +52,6 @@ struct Program {
     uint64_t offset = 0; // in the slot
     uint64_t bytes = 0;  // of a transient
     bool claimed = false;
-    bool operator==(const Range &) const = default;
   };
 
   struct Version {
@@ -60,7 +59,6 @@ struct Program {
     int32_t after = kNone; // of the version that it is made of in place
     int32_t range = kNone; // none: at home
     uint64_t held = 0;     // bytes that are there, in a slot
-    bool operator==(const Version &) const = default;
   };
 
   struct Op {
@@ -74,7 +72,6 @@ struct Program {
     uint64_t from = 0, bytes = 0;        // of Bring
     uint64_t workspaceBytes = 0;         // of Compute
     bool isStep() const { return kind == Kind::Compute || kind == Kind::Bring || kind == Kind::Evict; }
-    bool operator==(const Op &) const = default;
   };
 
   std::vector<Op> ops;
@@ -85,7 +82,6 @@ struct Program {
   absl::Span<const uint32_t> usesOf(const Op &op) const {
     return absl::MakeConstSpan(uses).subspan(op.firstUse, op.endUse - op.firstUse);
   }
-  bool operator==(const Program &) const = default;
 };
 
 // The steps of `lane` from op `before` on start after the step `of` has ended.

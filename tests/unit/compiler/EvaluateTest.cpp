@@ -120,6 +120,20 @@ protected:
     return candidate;
   }
 
+  // One placement, as its text says it.
+  static absl::StatusOr<plan::Plan> compiled(CompileRequest r, const std::string &text) {
+    std::string error;
+    const std::optional<Choice> choice = choiceFromText(text, error);
+    if (!choice)
+      return absl::InvalidArgumentError(error);
+    Candidate candidate;
+    static_cast<Choice &>(candidate) = *choice;
+    candidate.name = "p";
+    r.placements = {candidate};
+    r.buckets = choice->buckets;
+    return compile(r);
+  }
+
   std::mt19937 generator_{44};
 };
 
@@ -222,16 +236,8 @@ TEST_F(EvaluateTest, WhatACopyOverwritesIsNamedByWhatOtherEdgesLeave) {
   r.goal.batch = 16;
   r.goal.miniBatches = 4;
   r.goal.context = 48;
-  std::string error;
-  const std::optional<Choice> choice = choiceFromText(
-      "mini-batches=4 new-tokens=8 contexts=32,48 weights=0-1,3,7,12-13,15,19-21,26-27,29 start=paper slots=2", error);
-  ASSERT_TRUE(choice) << error;
-  Candidate candidate;
-  static_cast<Choice &>(candidate) = *choice;
-  candidate.name = "p";
-  r.placements = {candidate};
-  r.buckets = choice->buckets;
-  const absl::StatusOr<plan::Plan> plan = compile(r);
+  const absl::StatusOr<plan::Plan> plan = compiled(
+      r, "mini-batches=4 new-tokens=8 contexts=32,48 weights=0-1,3,7,12-13,15,19-21,26-27,29 start=paper slots=2");
   ASSERT_TRUE(plan.ok()) << plan.status();
   const plan::Schedule &decode = plan->schedules.front();
   const plan::Edge &last = *std::prev(
@@ -247,18 +253,9 @@ TEST_F(EvaluateTest, ACutDoesNotLeaveTheNormsOfHeadsAlone) {
   r.goal.batch = 8;
   r.goal.miniBatches = 2;
   r.goal.context = 96;
-  std::string error;
-  const std::optional<Choice> choice =
-      choiceFromText("mini-batches=2 new-tokens=8 contexts=32,96 weights=1-3,6-7,9 kv=0-1@1 start=eager slots=2 "
-                     "kv-slots=1 decode-write-back=all mixed-write-back=mirror wrap",
-                     error);
-  ASSERT_TRUE(choice) << error;
-  Candidate candidate;
-  static_cast<Choice &>(candidate) = *choice;
-  candidate.name = "p";
-  r.placements = {candidate};
-  r.buckets = choice->buckets;
-  const absl::StatusOr<plan::Plan> plan = compile(r);
+  const absl::StatusOr<plan::Plan> plan =
+      compiled(r, "mini-batches=2 new-tokens=8 contexts=32,96 weights=1-3,6-7,9 kv=0-1@1 start=eager slots=2 "
+                  "kv-slots=1 decode-write-back=all mixed-write-back=mirror wrap");
   ASSERT_TRUE(plan.ok()) << plan.status();
   const plan::State &entry = plan->states[plan->schedules.front().entryState];
   ASSERT_EQ(entry.contents.size(), 1u);
