@@ -37,6 +37,7 @@ struct Movable {
   int32_t layer;
   std::string name;
   int32_t miniBatch = 0; // of a cache
+  int32_t unit = -1;     // of what is loaded: which of the model's weight layout
 };
 
 } // namespace headrace::ir

@@ -46,7 +46,8 @@ void EvictOp::getAsmResultNames(SetName setName) {
 }
 
 Movable WeightOp::movable() {
-  return {MovableKind::Weight, static_cast<int32_t>(getUnit()), getLayer(), getName().str()};
+  const auto unit = static_cast<int32_t>(getUnit());
+  return {MovableKind::Weight, unit, getLayer(), getName().str(), /*miniBatch=*/0, unit};
 }
 Movable KvOp::movable() {
   return {MovableKind::Kv, static_cast<int32_t>(getLayer()), static_cast<int32_t>(getLayer()),

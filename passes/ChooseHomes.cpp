@@ -8,12 +8,6 @@ namespace headrace::passes {
 
 namespace {
 
-static_assert(static_cast<int>(ir::MovableKind::Weight) == static_cast<int>(algorithms::MovableKind::Weight) &&
-              static_cast<int>(ir::MovableKind::Kv) == static_cast<int>(algorithms::MovableKind::Kv) &&
-              static_cast<int>(ir::MovableKind::Act) == static_cast<int>(algorithms::MovableKind::Act) &&
-              static_cast<int>(ir::MovableKind::Residual) == static_cast<int>(algorithms::MovableKind::Residual) &&
-              ir::getMaxEnumValForMovableKind() == 3);
-
 // Gives a movable its home on the host. A table that embed reads stays where it is and is read directly, and activation
 // blocks are written there directly; for all others the content on the device takes the buffer's place, from the first
 // of them on.
@@ -137,9 +131,7 @@ private:
   ir::AttentionOp attention_;
 };
 
-llvm::StringRef nameOf(algorithms::MovableKind kind) {
-  return stringifyMovableKind(static_cast<ir::MovableKind>(kind));
-}
+llvm::StringRef nameOf(algorithms::MovableKind kind) { return algorithms::traitsOf(kind).name; }
 
 struct ChooseHomes : impl::ChooseHomesBase<ChooseHomes> {
   using ChooseHomesBase::ChooseHomesBase;
@@ -159,7 +151,7 @@ struct ChooseHomes : impl::ChooseHomesBase<ChooseHomes> {
     for (mlir::Operation &op : iteration.block())
       if (auto movable = llvm::dyn_cast<ir::MovableInterface>(op)) {
         const ir::Movable which = movable.movable();
-        if (!chosen.isAway({static_cast<algorithms::MovableKind>(which.kind), which.index}))
+        if (!chosen.isAway({kindOf(which), which.index}))
           continue;
         away.push_back(movable);
         found += which.miniBatch == 0; // caches of a layer are split alike
@@ -191,8 +183,7 @@ struct ChooseHomes : impl::ChooseHomesBase<ChooseHomes> {
           .split(resident, blocks, kvMirror, brings, appendsHome, kvInterleaved ? caches.size() : 0);
   }
 
-  // What can be at home elsewhere today, on the host and as it is read: whole weights and activation blocks, and caches
-  // from a block on.
+  // What can be at home elsewhere today, on the host and as it is read: caches from a block on, all else whole.
   mlir::LogicalResult check(ir::IterationOp iteration) {
     const algorithms::Residency &chosen = residency;
     if (kvBlocksHere > kvBlocks)
@@ -225,7 +216,7 @@ struct ChooseHomes : impl::ChooseHomesBase<ChooseHomes> {
     for (const algorithms::Extent &extent : chosen.away)
       if (llvm::none_of(found, [&](ir::MovableInterface movable) {
             const ir::Movable which = movable.movable();
-            return static_cast<algorithms::MovableKind>(which.kind) == extent.of.kind && which.index == extent.of.index;
+            return kindOf(which) == extent.of.kind && which.index == extent.of.index;
           })) {
         iteration.emitError() << nameOf(extent.of.kind) << " " << extent.of.index
                               << " cannot be offloaded: the model has no such buffer";

@@ -16,7 +16,7 @@ void findStreams(Movables &found, std::vector<int32_t> &layerOf) {
   llvm::DenseMap<mlir::Value, size_t> latest; // by home
   for (size_t i = 0; i < found.moved.size(); ++i) {
     algorithms::Moved &buffer = found.moved[i];
-    if (buffer.kind != algorithms::MovableKind::Residual)
+    if (algorithms::traitsOf(buffer.kind).written != algorithms::Written::Whole)
       continue;
     auto first = llvm::cast<ir::StepInterface>(found.ops[buffer.firstUse]);
     buffer.made = llvm::isa<ir::EmbedOp>(first.getOperation());
@@ -71,7 +71,7 @@ mlir::FailureOr<Movables> findMovables(ir::IterationOp iteration, const algorith
       buffer.name = which.name;
       buffer.bytes = ir::bufferType(use.getResult()).getBytes();
       buffer.miniBatch = which.miniBatch;
-      buffer.kind = static_cast<algorithms::MovableKind>(which.kind);
+      buffer.kind = kindOf(which);
       buffer.writtenBack = which.kind == ir::MovableKind::Kv && writeBack != algorithms::WriteBack::Mirror;
       found.moved.push_back(std::move(buffer));
       found.uses.push_back(use);
@@ -117,11 +117,6 @@ mlir::FailureOr<Movables> findMovables(ir::IterationOp iteration, const algorith
   }
 
   findStreams(found, layerOf);
-  if (residency.residuals().slots() == 0 && llvm::any_of(found.moved, [](const algorithms::Moved &of) {
-        return of.kind == algorithms::MovableKind::Residual;
-      }))
-    return iteration.emitError() << "has residual streams that leave the device, and no slots for them";
-
   if (const std::optional<size_t> wrong = algorithms::assignItems(layerOf, stepsOf, found))
     return found.uses[*wrong].emitError() << "brings a part of a layer that computes nothing";
   if (const std::string wrong = algorithms::assignSlots(residency, found); !wrong.empty())

@@ -25,6 +25,11 @@ struct Movables : algorithms::Movables {
   std::vector<ir::OnDeviceOp> uses;   // by movable: what a prefetch replaces
 };
 
+// Kinds of movables have one number in the IR and in plain values (named alike: MovableKinds.h).
+static_assert(ir::getMaxEnumValForMovableKind() + 1 == algorithms::kMovableKinds);
+inline algorithms::MovableKind kindOf(const ir::Movable &of) { return static_cast<algorithms::MovableKind>(of.kind); }
+inline const algorithms::MovableTraits &traitsOf(const ir::Movable &of) { return algorithms::traitsOf(kindOf(of)); }
+
 // The last version of what `brought` is the first of: a step that updates it in place makes the next one.
 mlir::Value lastVersion(mlir::Value brought);
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
+#include "passes/Movables.h"
 #include "passes/Passes.h"
 #include "llvm/ADT/DenseMap.h"
 
@@ -48,7 +49,7 @@ struct PlaceOnHost : impl::PlaceOnHostBase<PlaceOnHost> {
 
   mlir::LogicalResult stated(ir::MovableInterface movable, ir::PersistentInterface persistent) {
     const ir::Movable which = movable.movable();
-    const auto known = at.find({{static_cast<algorithms::MovableKind>(which.kind), which.index}, which.miniBatch});
+    const auto known = at.find({{kindOf(which), which.index}, which.miniBatch});
     if (known == at.end())
       return movable.emitError() << "'" << which.name << "' has no address in the host slab";
     auto address = static_cast<int64_t>(known->second);

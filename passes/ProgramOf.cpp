@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "passes/ProgramOf.h"
 
+#include "passes/Movables.h"
 #include "llvm/ADT/DenseMap.h"
 
 namespace headrace::passes {
@@ -25,13 +26,18 @@ public:
   }
 
 private:
-  static bool readOnly(ir::IoOp io) { return io.getRole() == ir::IoRole::Meta; }
+  static bool readOnly(mlir::Operation &op) {
+    if (auto movable = llvm::dyn_cast<ir::MovableInterface>(op))
+      return traitsOf(movable.movable()).written == algorithms::Written::Never;
+    auto io = llvm::dyn_cast<ir::IoOp>(op);
+    return io && io.getRole() == ir::IoRole::Meta;
+  }
 
   mlir::LogicalResult read(mlir::Operation &op) {
     if (auto persistent = llvm::dyn_cast<ir::PersistentInterface>(op)) {
       if (llvm::isa<ir::SlotOp>(op))
         slots_.try_emplace(&op, static_cast<uint32_t>(slots_.size()));
-      else if (auto io = llvm::dyn_cast<ir::IoOp>(op); !llvm::isa<ir::WeightOp>(op) && !(io && readOnly(io)))
+      else if (!readOnly(op))
         homes_.insert(op.getResult(0));
       return mlir::success();
     }

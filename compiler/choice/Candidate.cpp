@@ -14,6 +14,11 @@
 
 namespace headrace::compiler {
 
+bool Candidate::offloadsNothing() const {
+  return std::none_of(algorithms::kMovables.begin(), algorithms::kMovables.end(),
+                      [&](const algorithms::MovableTraits &of) { return of.byPlacement && residency.isAway(of.kind); });
+}
+
 Away awayOf(const algorithms::Residency &residency, const model::ModelSpec &spec) {
   Away away;
   const auto head = static_cast<int32_t>(1 + spec.layers * model::kUnitsPerLayer);
@@ -115,10 +120,12 @@ Candidate alike(Candidate candidate, const Choice &common) {
   candidate.miniBatches = common.miniBatches;
   candidate.act = common.act;
   candidate.buckets = common.buckets;
-  if (std::vector<int32_t> away = common.residency.actAway(); away != candidate.residency.actAway())
-    candidate.residency.setActAway(away);
-  for (const algorithms::MovableKind kind : {algorithms::MovableKind::Act, algorithms::MovableKind::Residual})
-    candidate.residency.pool(kind) = common.residency.pool(kind);
+  for (const algorithms::MovableTraits &of : algorithms::kMovables)
+    if (!of.byPlacement) {
+      if (std::vector<int32_t> away = common.residency.awayOf(of.kind); away != candidate.residency.awayOf(of.kind))
+        candidate.residency.setAway(of.kind, std::move(away));
+      candidate.residency.pool(of.kind) = common.residency.pool(of.kind);
+    }
   return candidate;
 }
 
@@ -157,7 +164,7 @@ absl::Status checkCandidate(const Candidate &candidate, const model::ModelSpec &
   for (const algorithms::Extent &extent : residency.away) {
     if (extent.of.kind == algorithms::MovableKind::Kv && extent.space == algorithms::Space::Host)
       continue;
-    if (extent.of.kind == algorithms::MovableKind::Act && extent.isWhole() && extent.of.index < spec.layers)
+    if (extent.of.kind != algorithms::MovableKind::Weight && extent.isWhole() && extent.of.index < spec.layers)
       continue;
     const int32_t unit = extent.of.index;
     if (extent.of.kind != algorithms::MovableKind::Weight || !extent.isWhole() ||

@@ -18,14 +18,14 @@ struct Candidate : Choice {
   std::string name;
   int32_t interval = 0; // of every so many layers the last is away; 0: not an interval
 
-  // Of what placements differ by: weights and caches.
-  bool offloadsNothing() const { return residency.weightsAway().empty() && !residency.firstKvBlockAway(); }
+  bool offloadsNothing() const; // of what placements may differ by
   bool samePlacement(const Choice &other) const {
     return static_cast<const Choice &>(*this) == other;
   } // whatever its name
 };
 
-// With all that the placements of a plan have alike: everything but weights, caches and blocks of caches.
+// With all that the placements of a plan have alike: everything but what movables have by placement, and blocks of
+// caches.
 Candidate alike(Candidate candidate, const Choice &common);
 
 // What of a model a residency has off the device.

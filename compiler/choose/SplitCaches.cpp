@@ -31,7 +31,7 @@ int64_t SplitCaches::leastSlots() const {
   algorithms::Residency residency;
   setMovement(residency);
   residency.kv().setSlots(0);
-  return residency.slotsOfTails();
+  return residency.slotsOf(algorithms::MovableKind::Kv);
 }
 
 Candidate SplitCaches::with(Candidate candidate, int64_t resident) const {

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "compiler/lower/LowerModel.h"
 #include "compiler/lower/Mirrors.h"
+#include "passes/Movables.h"
 #include "passes/algorithms/RangeMap.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/model/ModelSpec.h"
@@ -20,6 +21,11 @@ namespace {
 using plan::Operand;
 
 plan::Space spaceOf(mlir::Value value) { return toPlan(ir::bufferType(value).getSpace()); }
+
+uint32_t planBufferOfOp(const plan::BufferIndex &index, ir::MovableInterface movable) {
+  const ir::Movable of = movable.movable();
+  return planBufferOf(index, algorithms::SlabKey{{passes::kindOf(of), of.index}, of.miniBatch}, of.unit);
+}
 
 // Where a part of a cache of so many blocks begins in it, in bytes: before what of it lies behind, to the cache's end.
 uint64_t kvPartOffset(ir::KvOp kv, const plan::Plan &plan, int64_t blocks, uint64_t behind) {
@@ -44,16 +50,10 @@ public:
   // Refuses an op that no plan can say.
   absl::Status run() {
     for (mlir::Operation &op : iteration_.block()) {
-      if (auto weight = llvm::dyn_cast<ir::WeightOp>(op))
-        buffers_[weight.getBuffer()] = index_.weight(static_cast<size_t>(weight.getUnit()));
-      else if (auto kv = llvm::dyn_cast<ir::KvOp>(op))
-        addCache(kv);
-      else if (auto act = llvm::dyn_cast<ir::ActOp>(op))
-        buffers_[act.getBuffer()] = index_.act(act.getLayer(), static_cast<uint32_t>(act.getMiniBatch()));
+      if (auto movable = llvm::dyn_cast<ir::MovableInterface>(op))
+        addMovable(movable);
       else if (auto io = llvm::dyn_cast<ir::IoOp>(op))
         addIo(io);
-      else if (auto residual = llvm::dyn_cast<ir::ResidualOp>(op))
-        buffers_[residual.getBuffer()] = index_.residual(static_cast<uint32_t>(residual.getMiniBatch()));
       else if (auto slot = llvm::dyn_cast<ir::SlotOp>(op)) {
         const auto begin = static_cast<uint64_t>(slot.address().value);
         slotsBegin_ = std::min(slotsBegin_, begin);
@@ -89,9 +89,9 @@ private:
   };
 
   // A cache in parts: the tail ends where the cache does, the mirror where the tail begins, or with the cache too.
-  void addCache(ir::KvOp kv) {
-    buffers_[kv.getBuffer()] = index_.kv(kv.getLayer(), static_cast<uint32_t>(kv.getMiniBatch()));
-    if (kv.getPart() != ir::KvPart::Cache)
+  void addMovable(ir::MovableInterface movable) {
+    buffers_[movable.atHome()] = planBufferOfOp(index_, movable);
+    if (auto kv = llvm::dyn_cast<ir::KvOp>(movable.getOperation()); kv && kv.getPart() != ir::KvPart::Cache)
       firstByte_[kv.getBuffer()] =
           kvPartOffset(kv, plan_, plan_.placements[schedule_.placement].kvBlocks,
                        kv.getPart() == ir::KvPart::Mirror ? tailBytes_.lookup(kv.getLayer()) : 0);
@@ -321,19 +321,19 @@ uint32_t addPlacement(ir::IterationOp iteration, plan::Placement placement, Plan
   };
   bool table = false; // the embedding is read directly
   for (mlir::Operation &op : iteration.block()) {
-    if (auto weight = llvm::dyn_cast<ir::WeightOp>(op))
-      home(index.weight(static_cast<size_t>(weight.getUnit())), weight.getBuffer());
-    else if (auto kv = llvm::dyn_cast<ir::KvOp>(op); kv && kv.getPart() != ir::KvPart::Mirror)
-      home(index.kv(kv.getLayer(), static_cast<uint32_t>(kv.getMiniBatch())), kv.getBuffer(),
-           kv.getPart() == ir::KvPart::Tail ? kvPartOffset(kv, plan, placement.kvBlocks, 0) : 0,
-           kv.getPart() == ir::KvPart::Tail, kv.isInterleaved());
-    else if (auto act = llvm::dyn_cast<ir::ActOp>(op))
-      home(index.act(act.getLayer(), static_cast<uint32_t>(act.getMiniBatch())), act.getBuffer(), 0,
-           !ir::bufferType(act.getBuffer()).isOnDevice());
-    else if (auto io = llvm::dyn_cast<ir::IoOp>(op))
+    if (auto movable = llvm::dyn_cast<ir::MovableInterface>(op)) {
+      const uint32_t buffer = planBufferOfOp(index, movable);
+      const mlir::Value value = movable.atHome();
+      // Rows are appended over the link.
+      const bool direct = passes::traitsOf(movable.movable()).written == algorithms::Written::Appended &&
+                          !ir::bufferType(value).isOnDevice();
+      if (auto kv = llvm::dyn_cast<ir::KvOp>(op); !kv)
+        home(buffer, value, 0, direct);
+      else if (kv.getPart() != ir::KvPart::Mirror)
+        home(buffer, value, kv.getPart() == ir::KvPart::Tail ? kvPartOffset(kv, plan, placement.kvBlocks, 0) : 0,
+             direct, kv.isInterleaved());
+    } else if (auto io = llvm::dyn_cast<ir::IoOp>(op))
       addIoHome(plan, placement, io);
-    else if (auto residual = llvm::dyn_cast<ir::ResidualOp>(op))
-      home(index.residual(static_cast<uint32_t>(residual.getMiniBatch())), residual.getBuffer());
     else if (auto slot = llvm::dyn_cast<ir::SlotOp>(op))
       placement.slots.push_back({static_cast<uint64_t>(slot.address().value), slot.sizeInBytes()});
     else if (auto embed = llvm::dyn_cast<ir::EmbedOp>(op))

@@ -11,11 +11,12 @@
 namespace headrace::compiler {
 namespace {
 
-// The weights at home on the device, in one of a placement's iterations.
+// The units at home on the device, in one of a placement's iterations.
 template <typename F> void forEachHome(ir::IterationOp iteration, F f) {
-  for (ir::WeightOp weight : iteration.block().getOps<ir::WeightOp>())
-    if (ir::bufferType(weight.getBuffer()).isOnDevice())
-      f(weight, static_cast<size_t>(weight.getUnit()));
+  for (mlir::Operation &op : iteration.block())
+    if (auto movable = llvm::dyn_cast<ir::MovableInterface>(op))
+      if (const int32_t unit = movable.movable().unit; unit >= 0 && ir::bufferType(movable.atHome()).isOnDevice())
+        f(llvm::cast<ir::PersistentInterface>(op), static_cast<size_t>(unit));
 }
 
 } // namespace
@@ -30,12 +31,12 @@ void placeHomes(const Draft &draft, const std::vector<mlir::ModuleOp> &placement
         addresses.emplace(extent.buffer, extent.address);
     ir::IterationOp first = *module.getOps<ir::IterationOp>().begin();
     auto end = static_cast<uint64_t>(first.getArenaBytes()); // of what is below homes
-    forEachHome(first, [&](ir::WeightOp weight, size_t) { end -= model::alignUp(weight.sizeInBytes()); });
-    forEachHome(first, [&](ir::WeightOp weight, size_t unit) {
+    forEachHome(first, [&](ir::PersistentInterface weight, size_t) { end -= model::alignUp(weight.sizeInBytes()); });
+    forEachHome(first, [&](ir::PersistentInterface weight, size_t unit) {
       end = std::max(end, addresses.at(index.weight(unit)) + model::alignUp(weight.sizeInBytes()));
     });
     for (ir::IterationOp iteration : module.getOps<ir::IterationOp>()) {
-      forEachHome(iteration, [&](ir::WeightOp weight, size_t unit) {
+      forEachHome(iteration, [&](ir::PersistentInterface weight, size_t unit) {
         weight.address().value = static_cast<int64_t>(addresses.at(index.weight(unit)));
       });
       iteration.setArenaBytes(static_cast<int64_t>(end));

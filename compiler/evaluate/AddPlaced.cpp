@@ -16,6 +16,7 @@ using algorithms::MovableKind;
 using algorithms::Movement;
 using algorithms::Program;
 using algorithms::WriteBack;
+using algorithms::Written;
 
 static_assert(algorithms::kLanes == plan::kLanes &&
               static_cast<int>(algorithms::Lane::H2D) == static_cast<int>(plan::Lane::H2D) &&
@@ -31,40 +32,19 @@ public:
         homes_(homesOf(placed, target_, placed.iterations.front().of)), blocks_(cacheBlocksOf(homes_)) {}
 
   uint32_t planBuffer(const StepBuffer &of) const {
-    const auto miniBatch = static_cast<uint32_t>(of.miniBatch);
-    switch (of.kind) {
-    case StepBuffer::Kind::Weight:
-      return index_.weight(static_cast<size_t>(of.index));
-    case StepBuffer::Kind::Kv:
-      return index_.kv(of.index, miniBatch);
-    case StepBuffer::Kind::Act:
-      return index_.act(of.index, miniBatch);
-    case StepBuffer::Kind::Io:
-      return index_.io(of.io);
-    case StepBuffer::Kind::Stream:
-      return index_.residual(miniBatch);
-    case StepBuffer::Kind::Transient:
-      break;
-    }
-    return plan::kNone;
+    return of.isMovable() ? planBufferOf(index_, of.key(), of.unit) : index_.io(of.io);
   }
 
   // In the slab; of a cache its tail.
   uint64_t onHost(const StepBuffer &of) const {
-    const bool stream = of.kind == StepBuffer::Kind::Stream, cache = of.kind == StepBuffer::Kind::Kv;
-    const MovableKind kind = stream                             ? MovableKind::Residual
-                             : cache                            ? MovableKind::Kv
-                             : of.kind == StepBuffer::Kind::Act ? MovableKind::Act
-                                                                : MovableKind::Weight;
-    const algorithms::Movable movable{kind, stream ? of.miniBatch : of.index};
-    const uint64_t address = placed_.host->at.at({movable, kind == MovableKind::Weight ? 0 : of.miniBatch});
-    const int64_t mirrored =
-        cache && homes_.mirroredFrom ? std::max<int64_t>(0, blocks_.resident - *homes_.mirroredFrom) : 0;
-    return address + static_cast<uint64_t>(mirrored) * target_.kvBlockBytes;
+    const int64_t mirrored = of.is(MovableKind::Kv) && homes_.mirroredFrom
+                                 ? std::max<int64_t>(0, blocks_.resident - *homes_.mirroredFrom)
+                                 : 0;
+    return placed_.host->at.at(of.key()) + static_cast<uint64_t>(mirrored) * target_.kvBlockBytes;
   }
   // Of what is moved of a buffer, in it.
   uint64_t firstByte(const StepBuffer &of) const {
-    return of.kind == StepBuffer::Kind::Kv ? static_cast<uint64_t>(blocks_.resident) * target_.kvBlockBytes : 0;
+    return of.is(MovableKind::Kv) ? static_cast<uint64_t>(blocks_.resident) * target_.kvBlockBytes : 0;
   }
 
   plan::Placement placement(const Steps &steps, plan::Placement placement) const {
@@ -77,27 +57,18 @@ public:
     };
     std::vector<uint8_t> streams(steps.own.size());
     for (const StepBuffer &of : steps.buffers) {
-      switch (of.kind) {
-      case StepBuffer::Kind::Weight:
-        if (residency.isAway({MovableKind::Weight, of.index})) // a table that embed reads is read over the link
-          add(of, plan::Space::Host, of.index == 0, 0, of.bytes, onHost(of));
-        break;
-      case StepBuffer::Kind::Kv:
+      if (!of.isMovable())
+        continue;
+      if (of.traits().written == Written::Whole) {
+        if (std::exchange(streams[static_cast<size_t>(of.miniBatch)], 1) == 0)
+          add(of, plan::Space::Host, false, 0, of.bytes, onHost(of));
+      } else if (of.is(MovableKind::Kv)) {
         if (blocks_.tail())
           add(of, plan::Space::Host, true, firstByte(of),
               static_cast<uint64_t>(blocks_.here - blocks_.resident) * target_.kvBlockBytes, onHost(of));
-        break;
-      case StepBuffer::Kind::Act:
-        if (residency.isAway({MovableKind::Act, of.index}))
-          add(of, plan::Space::Host, true, 0, of.bytes, onHost(of));
-        break;
-      case StepBuffer::Kind::Stream:
-        if (std::exchange(streams[static_cast<size_t>(of.miniBatch)], 1) == 0)
-          add(of, plan::Space::Host, false, 0, of.bytes, onHost(of));
-        break;
-      case StepBuffer::Kind::Io:
-      case StepBuffer::Kind::Transient:
-        break;
+      } else if (residency.isAway(of.of)) { // rows are appended, and a table that embed reads is read, over the link
+        const bool direct = of.traits().written == Written::Appended || of.unit == 0;
+        add(of, plan::Space::Host, direct, 0, of.bytes, onHost(of));
       }
     }
     for (const auto &[buffer, bytes, address] : placed_.below) {
@@ -106,7 +77,7 @@ public:
         add(of, plan::Space::Device, false, 0, bytes, address);
       else if (of.miniBatch == 0) // the ranges of the others follow: one buffer
         add(of, plan::Space::Device, false, 0, plan_.buffers[planBuffer(of)].bytes, address);
-      if (of.kind == StepBuffer::Kind::Kv)
+      if (of.is(MovableKind::Kv))
         placement.extents.back().interleaved = placed_.host->kv.interleaved;
     }
     for (size_t i = 0; i < placed_.homes.units.size(); ++i) {

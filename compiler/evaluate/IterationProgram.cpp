@@ -12,6 +12,7 @@ namespace {
 using algorithms::MovableKind;
 using algorithms::Movement;
 using algorithms::Program;
+using algorithms::Written;
 using kernels::Op;
 using Kind = Program::Kind;
 
@@ -65,16 +66,16 @@ private:
   void declare() {
     for (size_t buffer = 0; buffer < steps_.buffers.size(); ++buffer) {
       const StepBuffer &of = steps_.buffers[buffer];
-      if (of.kind == StepBuffer::Kind::Kv) {
+      if (of.is(MovableKind::Kv)) {
         if (blocks_.resident > 0)
           current_[buffer] = version();
         if (blocks_.tail())
           home_[buffer] = version();
         if (homes_.mirroredFrom && *homes_.mirroredFrom < blocks_.resident)
           mirror_[buffer] = version();
-      } else if (of.kind == StepBuffer::Kind::Act) {
+      } else if (of.isMovable() && of.traits().written == Written::Appended) {
         home_[buffer] = version();
-      } else if (of.kind == StepBuffer::Kind::Stream) {
+      } else if (of.isMovable() && of.traits().written == Written::Whole) {
         int32_t &home = streamHome_[static_cast<size_t>(of.miniBatch)];
         home_[buffer] = home = home == kNone ? version() : home;
       }
@@ -218,7 +219,7 @@ private:
   int32_t &homeOf(size_t moved) { // of weights none
     const auto buffer = static_cast<size_t>(moved_.buffers[moved]);
     const StepBuffer &of = steps_.buffers[buffer];
-    return of.kind == StepBuffer::Kind::Stream ? streamHome_[static_cast<size_t>(of.miniBatch)] : home_[buffer];
+    return of.traits().written == Written::Whole ? streamHome_[static_cast<size_t>(of.miniBatch)] : home_[buffer];
   }
   // What the last step that uses a movable finds: here, or as a step has updated it.
   int32_t lastOnDevice(size_t i) const { return last_[i] == first_[i] ? here_[i] : last_[i]; }
@@ -248,7 +249,7 @@ private:
       node.op.from = movement.from;
       node.op.bytes = movement.bytes;
       const bool part = movement.from > 0;
-      if (moved_.moved[i].kind != MovableKind::Weight)
+      if (algorithms::traitsOf(moved_.moved[i].kind).written != Written::Never)
         node.uses.push_back(movement.homeAsWritten ? homeOf(i) : firstHome(i));
       const int32_t before = held_[movement.holding];
       if (part)

@@ -6,7 +6,7 @@ namespace headrace::compiler {
 MemoryUse memoryUseOf(const Steps &steps) {
   MemoryUse use;
   for (const StepBuffer &buffer : steps.buffers)
-    if (buffer.kind == StepBuffer::Kind::Weight)
+    if (buffer.unit >= 0)
       use.units.push_back({buffer.bytes, -1, -1});
   std::vector<size_t> transientOf(steps.buffers.size(), SIZE_MAX);
   int64_t now = 0;

@@ -12,6 +12,7 @@ namespace {
 
 using algorithms::MovableKind;
 using algorithms::WriteBack;
+using algorithms::Written;
 using kernels::Op;
 
 class Finder {
@@ -24,7 +25,7 @@ public:
       visit(step);
     std::vector<size_t> latest(steps_.own.size(), kNone); // residual streams, by mini-batch
     for (size_t i = 0; i < found_.moved.size(); ++i)
-      if (algorithms::Moved &of = found_.moved[i]; of.kind == MovableKind::Residual) {
+      if (algorithms::Moved &of = found_.moved[i]; algorithms::traitsOf(of.kind).written == Written::Whole) {
         size_t &before = latest[static_cast<size_t>(of.miniBatch)];
         if (before != kNone)
           found_.moved[before].writtenBack = true;
@@ -33,7 +34,7 @@ public:
     if (const std::optional<size_t> wrong = algorithms::assignItems(layerOf_, stepsOf_, found_))
       return absl::InternalError(absl::StrCat("'", found_.moved[*wrong].name, "' is of a layer that computes nothing"));
     if (const std::string wrong = algorithms::assignSlots(residency_, found_); !wrong.empty())
-      return absl::InternalError(wrong);
+      return absl::InvalidArgumentError(wrong);
     return std::move(found_);
   }
 
@@ -52,16 +53,15 @@ private:
     // A table that embed reads stays where it is.
     if (step.comes != kNoBuffer) // in this order, whichever step uses it first
       find(step.comes, step);
-    if (step.unit != kNoBuffer && step.op != Op::Embed &&
-        residency_.isAway({MovableKind::Weight, steps_.buffer(step.unit).index}))
+    if (step.unit != kNoBuffer && step.op != Op::Embed && residency_.isAway(steps_.buffer(step.unit).of))
       use(step.unit, index, step);
     // New rows of activations go home directly.
-    if (step.op == Op::RecomputeKv && residency_.isAway({MovableKind::Act, steps_.buffer(step.act).index}))
+    if (step.op == Op::RecomputeKv && residency_.isAway(steps_.buffer(step.act).of))
       use(step.act, index, step);
     if (step.kv != kNoBuffer && blocks_.tail() && homes_.bringsTails)
       use(step.kv, index, step);
     for (const BufferIndex stream : {step.x, step.inPlace ? step.y : kNoBuffer})
-      if (stream != kNoBuffer && steps_.buffer(stream).kind == StepBuffer::Kind::Stream)
+      if (stream != kNoBuffer && steps_.buffer(stream).is(MovableKind::Residual))
         use(stream, index, step);
   }
 
@@ -88,38 +88,18 @@ private:
 
   algorithms::Moved begin(const StepBuffer &buffer, const Step &step) {
     algorithms::Moved moved;
+    moved.kind = buffer.of.kind;
     moved.miniBatch = buffer.miniBatch;
     moved.firstUse = std::numeric_limits<uint32_t>::max();
     moved.bytes = buffer.bytes;
-    int32_t layer = buffer.index;
-    switch (buffer.kind) {
-    case StepBuffer::Kind::Weight:
-      moved.kind = MovableKind::Weight;
-      layer = layerOfUnit(buffer.index);
-      break;
-    case StepBuffer::Kind::Kv:
-      moved.kind = MovableKind::Kv;
+    if (buffer.is(MovableKind::Kv)) {
       moved.bytes = static_cast<uint64_t>(blocks_.here - blocks_.resident) * homes_.target->kvBlockBytes;
       moved.writtenBack = writeBackOf(homes_) != WriteBack::Mirror;
-      break;
-    case StepBuffer::Kind::Act:
-      moved.kind = MovableKind::Act;
-      break;
-    default:
-      moved.kind = MovableKind::Residual;
-      moved.made = step.op == Op::Embed;
-      layer = step.layer;
-      break;
     }
-    moved.name = absl::StrCat("buffer ", buffer.index);
-    layerOf_.push_back(layer);
+    moved.made = buffer.traits().written == Written::Whole && step.op == Op::Embed;
+    moved.name = absl::StrCat(buffer.traits().name, " ", buffer.of.index);
+    layerOf_.push_back(buffer.layer);
     return moved;
-  }
-
-  // Units of layers, between the embedding and the head.
-  int32_t layerOfUnit(int32_t unit) const {
-    const int32_t layer = (unit - 1) / model::kUnitsPerLayer;
-    return unit == 0 || layer >= static_cast<int32_t>(steps_.own.front().kv.size()) ? -1 : layer;
   }
 
   const Steps &steps_;
@@ -156,9 +136,9 @@ std::vector<bool> directSteps(const Steps &steps, const Homes &homes) {
   const bool appends = mirrored || (blocks.tail() && homes.bringsTails && writeBackOf(homes) == WriteBack::Mirror);
   std::vector<bool> direct;
   for (const Step &step : steps.steps)
-    direct.push_back((step.op == Op::Embed && residency.isAway({MovableKind::Weight, steps.buffer(step.unit).index})) ||
+    direct.push_back((step.op == Op::Embed && residency.isAway(steps.buffer(step.unit).of)) ||
                      (step.op == Op::RopeAppend && appends) ||
-                     (step.op == Op::ActAppend && residency.isAway({MovableKind::Act, steps.buffer(step.act).index})));
+                     (step.op == Op::ActAppend && residency.isAway(steps.buffer(step.act).of)));
   return direct;
 }
 

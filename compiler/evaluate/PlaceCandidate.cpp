@@ -30,7 +30,7 @@ absl::StatusOr<PlacedIteration> placeIteration(const Iterations &iterations, con
                                            .phase = of.phase,
                                            .period = of.period});
   if (!placed.plan.error.empty())
-    return absl::InternalError(absl::StrCat("the iteration ", placed.plan.error));
+    return absl::InvalidArgumentError(absl::StrCat("the iteration ", placed.plan.error));
   placed.moved = std::move(moved);
   placed.program = programOf(steps, homes, placed.moved, placed.plan);
   placed.waits = algorithms::waitsOf(placed.program);
@@ -49,21 +49,23 @@ void layOut(const Iterations &iterations, PlacedCandidate &placed) {
   const algorithms::Residency &residency = placed.candidate->residency;
   const CacheBlocks blocks = cacheBlocksOf(homesOf(placed, target, placed.iterations.front().of));
   std::vector<uint64_t> belowBytes, slotBytes, homeBytes;
-  const auto below = [&](StepBuffer::Kind kind, const auto &bytesHere) {
+  const auto below = [&](const auto &bytesHere) {
     for (size_t i = 0; i < steps.buffers.size(); ++i)
-      if (steps.buffers[i].kind == kind)
-        if (const uint64_t bytes = bytesHere(steps.buffers[i]); bytes > 0)
-          placed.below.push_back({static_cast<BufferIndex>(i), bytes});
+      if (const uint64_t bytes = bytesHere(steps.buffers[i]); bytes > 0)
+        placed.below.push_back({static_cast<BufferIndex>(i), bytes});
   };
-  // Activation blocks come before KV: in each placement they are where they are in the others, which may have fewer KV
-  // blocks on the device.
-  below(StepBuffer::Kind::Io, [](const StepBuffer &of) { return of.bytes; });
-  below(StepBuffer::Kind::Act, [&](const StepBuffer &of) {
-    return residency.isAway({MovableKind::Act, of.index}) ? 0 : of.bytes;
+  // What rows are appended to comes before KV: in each placement it is where it is in the others, which may have fewer
+  // KV blocks on the device.
+  below([](const StepBuffer &of) { return of.kind == StepBuffer::Kind::Io ? of.bytes : 0; });
+  below([&](const StepBuffer &of) {
+    const bool appended = of.isMovable() && of.traits().written == algorithms::Written::Appended;
+    return appended && !of.is(MovableKind::Kv) && !residency.isAway(of.of) ? of.bytes : 0;
   });
   const size_t firstCache = placed.below.size();
   const bool interleaved = placed.host->kv.interleaved;
-  below(StepBuffer::Kind::Kv, [&](const StepBuffer &of) {
+  below([&](const StepBuffer &of) {
+    if (!of.is(MovableKind::Kv))
+      return uint64_t{0};
     const bool part = blocks.resident < blocks.here || blocks.here < target.kvBlocks || interleaved;
     return part ? static_cast<uint64_t>(blocks.resident) * target.kvBlockBytes : of.bytes;
   });
@@ -73,10 +75,9 @@ void layOut(const Iterations &iterations, PlacedCandidate &placed) {
   if (interleaved && caches > 0) // in one range, block by block
     belowBytes.push_back(model::alignUp(caches * placed.below[firstCache].bytes));
   for (size_t i = 0; i < steps.buffers.size(); ++i)
-    if (const StepBuffer &of = steps.buffers[i];
-        of.kind == StepBuffer::Kind::Weight && !residency.isAway({MovableKind::Weight, of.index})) {
+    if (const StepBuffer &of = steps.buffers[i]; of.unit >= 0 && !residency.isAway(of.of)) {
       homeBytes.push_back(model::alignUp(of.bytes));
-      placed.homes.units.emplace_back(static_cast<size_t>(of.index), homeBytes.back());
+      placed.homes.units.emplace_back(static_cast<size_t>(of.unit), homeBytes.back());
     }
   std::vector<algorithms::ArenaIteration> arenas;
   for (const PlacedIteration &iteration : placed.iterations) {
@@ -109,15 +110,19 @@ Homes homesOf(const PlacedCandidate &placed, const Target &target, const Iterati
 absl::StatusOr<PlacedCandidate> placeCandidate(const Iterations &iterations, const Candidate &candidate,
                                                const HostLayout &host) {
   if (const std::string contradiction = algorithms::contradictionIn(candidate.residency); !contradiction.empty())
-    return absl::InternalError(contradiction);
+    return absl::InvalidArgumentError(absl::StrCat("placement '", candidate.name, "': ", contradiction));
   PlacedCandidate placed;
   placed.candidate = &candidate;
   placed.host = &host;
   // Where the circle is cut is decided apart for iterations that bring tails and for those that bring none.
   algorithms::Residency residency = candidate.residency, withoutTails = candidate.residency;
   for (const IterationOf &of : iterations.of(candidate)) {
-    ASSIGN_OR_RETURN(next, placeIteration(iterations, placed, of, of.kvBlocks == 0 ? residency : withoutTails));
-    placed.iterations.push_back(std::move(next));
+    absl::StatusOr<PlacedIteration> next =
+        placeIteration(iterations, placed, of, of.kvBlocks == 0 ? residency : withoutTails);
+    if (!next.ok())
+      return absl::Status(next.status().code(),
+                          absl::StrCat("placement '", candidate.name, "': ", next.status().message()));
+    placed.iterations.push_back(*std::move(next));
   }
   layOut(iterations, placed);
   return placed;

@@ -49,7 +49,8 @@ struct PlacedCandidate {
   uint64_t arenaBytes() const { return homes.arenaBytes; }
 };
 
-// As if there were no other placement.
+// As if there were no other placement. InvalidArgument where its residency cannot be played: a contradiction, a ring or
+// slots that are too small or too few for what it starts with.
 absl::StatusOr<PlacedCandidate> placeCandidate(const Iterations &iterations, const Candidate &candidate,
                                                const HostLayout &host);
 

@@ -29,11 +29,12 @@ PlacementFamily::PlacementFamily(const model::ModelSpec &spec, const model::Weig
   caches_ = static_cast<uint64_t>(target.caches(spec.layers));
   const auto away = static_cast<uint64_t>(target.choice.miniBatches) * target.choice.residency.actAway().size();
   actBytes_ = (caches_ - away) * target.actBytes;
-  actSlots_ = std::min(static_cast<uint64_t>(algorithms::kActSlots), away) * target.actBytes;
+  actSlots_ = std::min(static_cast<uint64_t>(target.choice.residency.slotsOf(algorithms::MovableKind::Act)), away) *
+              target.actBytes;
   actHomes_ = away * target.actBytes;
   if (target.choice.residency
           .residualsLeave()) { // one after the other in as many slots, as often as layers and mini-batches make
-    const int64_t slots = std::min(algorithms::kResidualSlots, target.caches(spec.layers));
+    const int64_t slots = std::min(target.choice.residency.residuals().slots(), target.caches(spec.layers));
     residualSlots_ = static_cast<uint64_t>(slots) * target.residualBytes(spec.hidden);
     residualHomes_ = static_cast<uint64_t>(target.choice.miniBatches) * target.residualBytes(spec.hidden);
   }
@@ -79,7 +80,8 @@ uint64_t PlacementFamily::tailsOf(const Candidate &candidate) const {
   if (residency.rotates())
     return static_cast<uint64_t>(residency.kv().places()) * tails.front();
   uint64_t bytes = 0;
-  for (const uint64_t slot : algorithms::assignSlotsInCircle(tails, residency.slotsOfTails()).slotBytes)
+  for (const uint64_t slot :
+       algorithms::assignSlotsInCircle(tails, residency.slotsOf(algorithms::MovableKind::Kv)).slotBytes)
     bytes += slot;
   return bytes;
 }

@@ -52,6 +52,23 @@ bool contains(const plan::State &state, const plan::State &needed) {
          });
 }
 
+uint32_t planBufferOf(const plan::BufferIndex &index, const algorithms::SlabKey &of, int32_t unit) {
+  if (unit >= 0)
+    return index.weight(static_cast<size_t>(unit));
+  const auto miniBatch = static_cast<uint32_t>(of.miniBatch);
+  switch (of.of.kind) {
+  case algorithms::MovableKind::Kv:
+    return index.kv(of.of.index, miniBatch);
+  case algorithms::MovableKind::Act:
+    return index.act(of.of.index, miniBatch);
+  case algorithms::MovableKind::Residual:
+    return index.residual(miniBatch);
+  case algorithms::MovableKind::Weight: // a unit
+    break;
+  }
+  return plan::kNone;
+}
+
 PlanWriter::PlanWriter(const model::WeightLayout &layout, const Target &target, plan::Plan &plan) : plan_(plan) {
   for (uint32_t unit = 0; const model::Unit &u : layout.units)
     plan.buffers.push_back({u.name, plan::BufferKind::Weight, u.layer, u.bytes, unit++});

@@ -8,10 +8,15 @@
 #include <vector>
 
 #include "compiler/choice/Resolve.h"
+#include "passes/algorithms/SlabAddresses.h"
 #include "runtime/model/WeightLayout.h"
+#include "runtime/plan/BufferIndex.h"
 #include "runtime/plan/Plan.h"
 
 namespace headrace::compiler {
+
+// The plan's buffer that a movable is; `unit`: of what is loaded, else -1.
+uint32_t planBufferOf(const plan::BufferIndex &index, const algorithms::SlabKey &of, int32_t unit);
 
 class PlanWriter {
 public:

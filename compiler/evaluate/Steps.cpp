@@ -7,6 +7,7 @@
 namespace headrace::compiler {
 namespace {
 
+using algorithms::MovableKind;
 using kernels::Op;
 using model::TensorRole;
 using model::UnitRole;
@@ -17,6 +18,15 @@ constexpr plan::Encoding encodingOf(model::DType dtype) { return static_cast<pla
 static_assert(encodingOf(model::DType::F32) == plan::Encoding::F32 &&
               encodingOf(model::DType::F16) == plan::Encoding::F16 &&
               encodingOf(model::DType::BF16) == plan::Encoding::BF16);
+
+StepBuffer movable(algorithms::Movable of, int32_t miniBatch, int32_t layer, uint64_t bytes, plan::Encoding encoding) {
+  return {
+      .kind = Kind::Movable, .bytes = bytes, .encoding = encoding, .miniBatch = miniBatch, .of = of, .layer = layer};
+}
+StepBuffer residual(const Target &target, const model::ModelSpec &spec, int32_t miniBatch, int32_t layer) {
+  return movable({MovableKind::Residual, miniBatch}, miniBatch, layer, target.residualBytes(spec.hidden),
+                 plan::Encoding::F32);
+}
 
 class StepsMaker {
 public:
@@ -33,8 +43,7 @@ public:
       ofEach([&] {
         BufferIndex comes = kNoBuffer;
         if (leaves_)
-          comes = x_[miniBatch_] =
-              add({Kind::Stream, layer, batch(), {}, target_.residualBytes(spec_.hidden), plan::Encoding::F32});
+          comes = x_[miniBatch_] = add(residual(target_, spec_, batch(), layer));
         if (leaves_ && layer == 0) {
           embed();
           made_.steps.back().comes = comes;
@@ -69,18 +78,20 @@ private:
   }
 
   void declare() {
-    for (size_t unit = 0; unit < layout_.units.size(); ++unit)
-      add({Kind::Weight, static_cast<int32_t>(unit), 0, {}, layout_.units[unit].bytes, encodingOf(spec_.dtype)});
     made_.own.resize(static_cast<size_t>(target_.choice.miniBatches));
-    for (int32_t layer = 0; layer < spec_.layers; ++layer)
-      ofEach([&] { own().kv.push_back(add({Kind::Kv, layer, batch(), {}, target_.kvBytes, encodingOf(target_.kv)})); });
-    for (int32_t layer = 0; layer < spec_.layers && target_.actBlocks > 0; ++layer)
-      ofEach([&] {
-        own().act.push_back(add({Kind::Act, layer, batch(), {}, target_.actBytes, encodingOf(target_.activation)}));
-      });
+    for (const StepBuffer &of : movableBuffers(spec_, layout_, target_)) {
+      if (of.is(MovableKind::Residual)) // a buffer for each of its layers
+        continue;
+      const BufferIndex buffer = add(of);
+      Steps::Own &own = made_.own[static_cast<size_t>(of.miniBatch)];
+      if (of.is(MovableKind::Kv))
+        own.kv.push_back(buffer);
+      if (of.is(MovableKind::Act))
+        own.act.push_back(buffer);
+    }
     const auto ids = [](int64_t count) { return model::alignUp(static_cast<uint64_t>(count) * sizeof(int32_t)); };
     const auto io = [&](plan::Io role, uint64_t bytes) {
-      return add({Kind::Io, -1, batch(), role, bytes, plan::Encoding::Bytes});
+      return add({.kind = Kind::Io, .bytes = bytes, .miniBatch = batch(), .io = role});
     };
     // The ranges of a role lie one behind the other.
     ofEach([&] { own().meta = io(plan::Io::Meta, kernels::metaBytes(target_.meta)); });
@@ -96,7 +107,7 @@ private:
   // [rows, columns] activations that a step makes.
   BufferIndex transient(int64_t rows, int64_t columns, model::DType dtype) {
     const auto bytes = static_cast<uint64_t>(rows) * static_cast<uint64_t>(columns) * model::dtypeBytes(dtype);
-    return add({Kind::Transient, -1, batch(), {}, model::alignUp(bytes), encodingOf(dtype)});
+    return add({.bytes = model::alignUp(bytes), .encoding = encodingOf(dtype), .miniBatch = batch()});
   }
   BufferIndex tokenRows(int64_t columns) { return transient(request_.limits.tokens, columns, target_.activation); }
 
@@ -213,12 +224,9 @@ private:
 
   // Keys and values of earlier tokens, from the activations that were kept of them.
   BufferIndex recompute(int32_t layer, int32_t unit) {
-    const BufferIndex y = add({Kind::Transient,
-                               -1,
-                               batch(),
-                               {},
-                               model::alignUp(static_cast<uint64_t>(target_.actBlocks) * target_.kvBlockBytes),
-                               encodingOf(target_.kv)});
+    const BufferIndex y = add({.bytes = model::alignUp(static_cast<uint64_t>(target_.actBlocks) * target_.kvBlockBytes),
+                               .encoding = encodingOf(target_.kv),
+                               .miniBatch = batch()});
     Step &recompute = step(layer, Part::Attention, Op::RecomputeKv, UnitRole::Qkv);
     const int64_t columns = 2 * spec_.kvRows() + spec_.qRows() % model::kPanelRows;
     recompute.workspaceBytes = model::alignUp(
@@ -268,6 +276,27 @@ private:
 };
 
 } // namespace
+
+std::vector<StepBuffer> movableBuffers(const model::ModelSpec &spec, const model::WeightLayout &layout,
+                                       const Target &target) {
+  std::vector<StepBuffer> buffers;
+  for (const model::Unit &of : layout.units) {
+    const auto unit = static_cast<int32_t>(buffers.size());
+    buffers.push_back(movable({MovableKind::Weight, unit}, 0, of.layer, of.bytes, encodingOf(spec.dtype)));
+    buffers.back().unit = unit;
+  }
+  const auto ofLayers = [&](MovableKind kind, uint64_t bytes, model::DType dtype) {
+    for (int32_t layer = 0; layer < spec.layers; ++layer)
+      for (int32_t i = 0; i < target.choice.miniBatches; ++i)
+        buffers.push_back(movable({kind, layer}, i, layer, bytes, encodingOf(dtype)));
+  };
+  ofLayers(MovableKind::Kv, target.kvBytes, target.kv);
+  if (target.actBlocks > 0)
+    ofLayers(MovableKind::Act, target.actBytes, target.activation);
+  for (int32_t i = 0; i < target.choice.miniBatches && target.choice.residency.residualsLeave(); ++i)
+    buffers.push_back(residual(target, spec, i, /*layer=*/-1));
+  return buffers;
+}
 
 Steps stepsOf(const StepsRequest &request) { return StepsMaker(request).run(); }
 

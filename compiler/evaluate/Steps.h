@@ -29,6 +29,7 @@
 
 #include "compiler/choice/Resolve.h"
 #include "kernels/Kernels.h"
+#include "passes/algorithms/SlabAddresses.h"
 #include "runtime/cost/CostModel.h"
 #include "runtime/model/WeightLayout.h"
 #include "runtime/plan/Plan.h"
@@ -46,21 +47,22 @@ struct StepsRequest {
 };
 
 struct StepBuffer {
-  enum class Kind : uint8_t {
-    Weight,
-    Kv,
-    Act,
-    Io,
-    Transient,
-    Stream, // a residual stream that leaves the device, for one of its layers; at home it is one buffer
-  };
+  enum class Kind : uint8_t { Movable, Io, Transient };
   Kind kind = Kind::Transient;
-  int32_t index = -1; // of a weight its unit, else the layer
-  int32_t miniBatch = 0;
-  plan::Io io = plan::Io::Meta; // of Io
   uint64_t bytes = 0;
   plan::Encoding encoding = plan::Encoding::Bytes;
+  int32_t miniBatch = 0;
+  plan::Io io = plan::Io::Meta; // of Io
+  // Of what is movable: which, the layer that uses it (-1: none), and of what is loaded which unit of the layout. A
+  // residual stream that leaves the device is a buffer for each of its layers; at home it is one.
+  algorithms::Movable of;
+  int32_t layer = -1, unit = -1;
+
   bool isTransient() const { return kind == Kind::Transient; }
+  bool isMovable() const { return kind == Kind::Movable; }
+  bool is(algorithms::MovableKind what) const { return isMovable() && of.kind == what; }
+  const algorithms::MovableTraits &traits() const { return algorithms::traitsOf(of.kind); }
+  algorithms::SlabKey key() const { return {of, miniBatch}; }
 };
 
 using BufferIndex = int32_t;
@@ -102,8 +104,8 @@ struct Steps {
     BufferIndex meta = kNoBuffer, sampled = kNoBuffer, history = kNoBuffer;
     std::vector<BufferIndex> kv, act; // by layer; `act` empty: none are kept
   };
-  // In the order of declaration: weights, caches, activation blocks, meta, sampled, output, history; then what steps
-  // make, in their order.
+  // In the order of declaration: units of weights by number, caches, activation blocks, meta, sampled, output, history;
+  // then what steps make, in their order.
   std::vector<StepBuffer> buffers;
   std::vector<Own> own; // by mini-batch
   BufferIndex output = kNoBuffer;
@@ -113,5 +115,10 @@ struct Steps {
 };
 
 Steps stepsOf(const StepsRequest &request);
+
+// What of a model is movable, each as it is at home: units of weights, caches and activation blocks by layer and
+// mini-batch, then the residual streams where they leave the device.
+std::vector<StepBuffer> movableBuffers(const model::ModelSpec &spec, const model::WeightLayout &layout,
+                                       const Target &target);
 
 } // namespace headrace::compiler

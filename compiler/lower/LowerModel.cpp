@@ -9,6 +9,7 @@
 namespace headrace::compiler {
 namespace {
 
+using algorithms::MovableKind;
 using ir::MemorySpace;
 using ir::Rows;
 using ir::StepInfo;
@@ -48,21 +49,22 @@ private:
 
   // What persists; nothing of what a step makes.
   Value declare(const StepBuffer &buffer) {
-    switch (buffer.kind) {
-    case StepBuffer::Kind::Weight: {
-      const model::Unit &unit = layout_.units[static_cast<size_t>(buffer.index)];
-      return ir::WeightOp::create(builder_, loc_, type(buffer), buffer.index, unit.name, toIr(unit.role), unit.layer,
+    if (buffer.kind == StepBuffer::Kind::Io)
+      return ir::IoOp::create(builder_, loc_, type(buffer), toIr(buffer.io), buffer.miniBatch, ir::Address());
+    if (!buffer.isMovable())
+      return Value();
+    switch (buffer.of.kind) {
+    case MovableKind::Weight: {
+      const model::Unit &unit = layout_.units[static_cast<size_t>(buffer.unit)];
+      return ir::WeightOp::create(builder_, loc_, type(buffer), buffer.unit, unit.name, toIr(unit.role), unit.layer,
                                   ir::Address());
     }
-    case StepBuffer::Kind::Kv:
-      return ir::KvOp::create(builder_, loc_, type(buffer), buffer.index, buffer.miniBatch, ir::KvPart::Cache,
+    case MovableKind::Kv:
+      return ir::KvOp::create(builder_, loc_, type(buffer), buffer.layer, buffer.miniBatch, ir::KvPart::Cache,
                               ir::Address());
-    case StepBuffer::Kind::Act:
-      return ir::ActOp::create(builder_, loc_, type(buffer), buffer.index, buffer.miniBatch, ir::Address());
-    case StepBuffer::Kind::Io:
-      return ir::IoOp::create(builder_, loc_, type(buffer), toIr(buffer.io), buffer.miniBatch, ir::Address());
-    case StepBuffer::Kind::Transient:
-    case StepBuffer::Kind::Stream:
+    case MovableKind::Act:
+      return ir::ActOp::create(builder_, loc_, type(buffer), buffer.layer, buffer.miniBatch, ir::Address());
+    case MovableKind::Residual: // at home it is declared once
       break;
     }
     return Value();
@@ -72,7 +74,7 @@ private:
   void declareHomes() {
     homes_.resize(steps_.own.size());
     for (const StepBuffer &buffer : steps_.buffers)
-      if (buffer.kind == StepBuffer::Kind::Stream && !homes_[static_cast<size_t>(buffer.miniBatch)])
+      if (buffer.is(MovableKind::Residual) && !homes_[static_cast<size_t>(buffer.miniBatch)])
         homes_[static_cast<size_t>(buffer.miniBatch)] =
             ir::ResidualOp::create(builder_, loc_, type(buffer, MemorySpace::Host), buffer.miniBatch, ir::Address());
   }

@@ -2,6 +2,7 @@
 #include "passes/algorithms/Movables.h"
 
 #include <algorithm>
+#include <array>
 
 #include "passes/algorithms/AssignRing.h"
 #include "passes/algorithms/RangeMap.h"
@@ -20,11 +21,11 @@ bool haveNeighbours(const std::vector<MovedItem> &items) {
   return false;
 }
 
-// All weights in one slot.
-std::string layOutRing(uint64_t ringBytes, Movables &found) {
+// All of a kind in one slot, one behind the other.
+std::string layOutRing(uint64_t ringBytes, MovableKind kind, Movables &found, SlotAssignment &slots) {
   std::vector<uint64_t> bytes;
   for (const Moved &of : found.moved) {
-    if (of.kind != MovableKind::Weight)
+    if (of.kind != kind)
       continue;
     if (alignUp(of.bytes) > ringBytes)
       return "'" + of.name + "' brings " + std::to_string(of.bytes) + " bytes, more than the ring of " +
@@ -32,94 +33,81 @@ std::string layOutRing(uint64_t ringBytes, Movables &found) {
     bytes.push_back(of.bytes);
   }
   const RingAssignment ring = *assignRingWithin(bytes, ringBytes);
-  size_t weights = 0;
+  slots.slotBytes = {ring.bytes};
+  size_t next = 0;
   for (Moved &of : found.moved)
-    if (of.kind == MovableKind::Weight)
-      of.slotOffset = ring.offset[weights++];
-  if (weights > 0)
-    found.slots = {{ring.bytes}, std::vector<uint32_t>(found.items.size(), 0)};
+    if (of.kind == kind)
+      of.slotOffset = ring.offset[next++];
   return "";
 }
 
 } // namespace
 
 std::optional<size_t> assignItems(const std::vector<int32_t> &layerOf, const LayerSteps &stepsOf, Movables &movables) {
-  std::optional<uint32_t> weights; // the item of the layer's weights, which a tail may stand among
+  // By kind: the item of the layer, which others may stand among.
+  std::array<std::optional<uint32_t>, kMovableKinds> ofLayer;
   for (size_t i = 0; i < movables.moved.size(); ++i) {
     Moved &of = movables.moved[i];
-    const bool isWeight = of.kind == MovableKind::Weight;
-    if (!isWeight || !weights || movables.items[*weights].layer != layerOf[i]) {
+    std::optional<uint32_t> &shared = ofLayer[static_cast<size_t>(of.kind)];
+    const bool onItsOwn = traitsOf(of.kind).onItsOwn;
+    if (onItsOwn || !shared || movables.items[*shared].layer != layerOf[i]) {
       const auto steps = stepsOf.find(layerOf[i]);
       if (steps == stepsOf.end())
         return i;
       of.item = static_cast<uint32_t>(movables.items.size());
       movables.items.push_back({layerOf[i], 0, steps->second.first, steps->second.second, of.kind});
-      if (isWeight)
-        weights = of.item;
+      if (!onItsOwn)
+        shared = of.item;
     } else {
-      of.item = *weights;
+      of.item = *shared;
     }
     movables.items[of.item].moved++;
   }
   return std::nullopt;
 }
 
-// Slots of the weights' items, then those of residual streams, then those of the caches' tails.
 std::string assignSlots(const Residency &residency, Movables &found) {
   std::vector<uint64_t> itemBytes(found.items.size(), 0);
-  std::vector<uint32_t> weightItems, residualItems, actItems, tailItems;
-  for (uint32_t i = 0; i < found.items.size(); ++i)
-    (found.items[i].kind == MovableKind::Weight ? weightItems
-     : found.items[i].kind == MovableKind::Kv   ? tailItems
-     : found.items[i].kind == MovableKind::Act  ? actItems
-                                                : residualItems)
-        .push_back(i);
   for (Moved &of : found.moved) {
     of.slotOffset = itemBytes[of.item];
     itemBytes[of.item] += alignUp(of.bytes);
   }
-  const auto pick = [&](const std::vector<uint32_t> &items) {
-    std::vector<uint64_t> bytes;
-    bytes.reserve(items.size());
-    for (const uint32_t item : items)
-      bytes.push_back(itemBytes[item]);
-    return bytes;
-  };
-  if (const uint64_t ring = residency.weights().ringBytes(); ring > 0) {
-    if (std::string wrong = layOutRing(ring, found); !wrong.empty())
-      return wrong;
-  } else {
-    const SlotAssignment weights = assignSlots(residency, pick(weightItems), haveNeighbours(found.items));
-    found.slots.slotBytes = weights.slotBytes;
-    found.slots.slotOf.assign(found.items.size(), 0);
-    for (size_t i = 0; i < weightItems.size(); ++i)
-      found.slots.slotOf[weightItems[i]] = weights.slotOf[i];
-  }
-  const auto follow = [&](const std::vector<uint32_t> &items, const SlotAssignment &assigned) {
+  found.slots.slotOf.assign(found.items.size(), 0);
+  for (const MovableKind kind : kSlotOrder) {
+    const MovableTraits &traits = traitsOf(kind);
     const auto first = static_cast<uint32_t>(found.slots.slotBytes.size());
-    found.slots.slotOf.resize(found.items.size(), 0);
+    if (kind == MovableKind::Kv)
+      found.firstPlace = first;
+    std::vector<uint32_t> items;
+    std::vector<uint64_t> bytes; // by item of the kind
+    for (uint32_t item = 0; item < found.items.size(); ++item)
+      if (found.items[item].kind == kind) {
+        items.push_back(item);
+        bytes.push_back(itemBytes[item]);
+      }
+    if (items.empty())
+      continue;
+    const Pool &pool = residency.pool(kind);
+    SlotAssignment assigned;
+    if (pool.how() == How::Ring) {
+      if (std::string wrong = layOutRing(pool.ringBytes(), kind, found, assigned); !wrong.empty())
+        return wrong;
+      assigned.slotOf.assign(items.size(), 0);
+    } else if (pool.how() == How::Places) {
+      assigned = {
+          std::vector<uint64_t>(static_cast<size_t>(pool.places()), *std::max_element(bytes.begin(), bytes.end())),
+          std::vector<uint32_t>(items.size(), 0)};
+    } else if (traits.turns == Turns::ByStart) {
+      assigned = assignSlots(residency, bytes, haveNeighbours(found.items));
+    } else if (const int64_t slots = residency.slotsOf(kind); slots == 0) {
+      return "moves " + std::string(traits.plural) + ", and has no slots for them";
+    } else {
+      assigned = traits.turns == Turns::Circle ? assignSlotsInCircle(bytes, slots) : assignSlotsInLine(bytes, slots);
+    }
     for (size_t i = 0; i < items.size(); ++i)
       found.slots.slotOf[items[i]] = first + assigned.slotOf[i];
-    if (!items.empty())
-      found.slots.slotBytes.insert(found.slots.slotBytes.end(), assigned.slotBytes.begin(), assigned.slotBytes.end());
-  };
-  // Nothing of a residual stream is there when the iteration begins.
-  if (!residualItems.empty())
-    follow(residualItems, assignSlotsInLine(pick(residualItems), residency.residuals().slots()));
-  if (!actItems.empty()) // nor of activations
-    follow(actItems, assignSlotsInLine(pick(actItems), kActSlots));
-  found.firstPlace = static_cast<uint32_t>(found.slots.slotBytes.size());
-  if (residency.rotates() && !tailItems.empty()) {
-    uint64_t largest = 0;
-    for (const uint32_t item : tailItems)
-      largest = std::max(largest, itemBytes[item]);
-    found.slots.slotBytes.resize(found.firstPlace + static_cast<size_t>(residency.kv().places()), largest);
-    found.slots.slotOf.resize(found.items.size(), 0);
-    for (const uint32_t item : tailItems)
-      found.slots.slotOf[item] = found.firstPlace;
-    return "";
+    found.slots.slotBytes.insert(found.slots.slotBytes.end(), assigned.slotBytes.begin(), assigned.slotBytes.end());
   }
-  follow(tailItems, assignSlotsInCircle(pick(tailItems), residency.slotsOfTails()));
   return "";
 }
 

@@ -29,9 +29,9 @@ struct Moved {
   // Compute steps, counted from 0 in program order.
   uint32_t firstUse = 0, lastUse = 0;
 
-  bool resizable() const { return kind != MovableKind::Weight; } // a launch may bring what is in use of it
-  // May be there on entry, copied by the iteration before.
-  bool mayBeCarried() const { return kind != MovableKind::Residual && kind != MovableKind::Act; }
+  // A launch may bring what is in use of it.
+  bool resizable() const { return traitsOf(kind).written != Written::Never; }
+  bool mayBeCarried() const { return traitsOf(kind).carried; }
 };
 
 struct MovedItem {
@@ -49,8 +49,8 @@ struct Movables {
       awaitable; // by step: the last one up to it that makes something, for a copy to wait for; -1: none
   std::vector<Moved> moved;
   std::vector<MovedItem> items;
-  // Of items: those of weights first, then those of residual streams, of activations, then those of caches; where
-  // places rotate these are the slots from `firstPlace` on, and which a tail lies in is not one.
+  // Of items, kind by kind in the order of kSlotOrder; where places rotate, those of caches are the slots from
+  // `firstPlace` on, and which a tail lies in is not one.
   SlotAssignment slots;
   uint32_t firstPlace = 0;
 
@@ -59,11 +59,12 @@ struct Movables {
 
 // Compute steps of each layer, and of the head (-1): the first and the last.
 using LayerSteps = std::map<int32_t, std::pair<uint32_t, uint32_t>>;
-// Puts what is moved into items: a layer's weights into one, all else each into its own. `layerOf`: by movable. None:
-// good; else which of them is of a layer that computes nothing.
+// Puts what is moved into items: a layer's weights into one, what is on its own each into its own. `layerOf`: by
+// movable. None: good; else which of them is of a layer that computes nothing.
 std::optional<size_t> assignItems(const std::vector<int32_t> &layerOf, const LayerSteps &stepsOf, Movables &movables);
 
-// Gives items their slots, as the residency says. What is wrong, where a ring is too small for one; else empty.
+// Gives items their slots, as the residency says. What is wrong, where a ring is too small for one, or a kind that
+// moves has no slots; else empty.
 std::string assignSlots(const Residency &residency, Movables &movables);
 
 // When the ranges of what is moved are free, by movable. `freeAfter`: until this step has ended an earlier one of the

@@ -41,7 +41,7 @@ public:
     std::vector<Copy> copies;
     int64_t behind = -1;
     for (size_t i = 0; i < movables_.moved.size(); ++i) {
-      if (moved(i).kind == MovableKind::Residual || position_[i] < wrapUnits_)
+      if (isStream(i) || position_[i] < wrapUnits_)
         continue;
       behind = std::max({behind, freeAfter(i), eligibleAfter(moved(i).item, false)});
       copies.push_back({i, behind, false});
@@ -71,7 +71,7 @@ private:
     std::map<int32_t, int64_t> leftAfter; // by mini-batch: behind the layer before
     int64_t behind = -1;
     for (size_t i = 0; i < movables_.moved.size(); ++i) {
-      if (moved(i).kind != MovableKind::Residual)
+      if (!isStream(i))
         continue;
       const auto left = leftAfter.try_emplace(moved(i).miniBatch, -1).first;
       if (moved(i).made) {
@@ -88,6 +88,7 @@ private:
   }
 
   const Moved &moved(size_t i) const { return movables_.moved[i]; }
+  bool isStream(size_t i) const { return traitsOf(moved(i).kind).written == Written::Whole; }
   bool isCarried(size_t i) const { return position_[i] < wrapUnits_ || (position_[i] == wrapUnits_ && wrapBytes_ > 0); }
   uint64_t carriedBytes(size_t i) const { return position_[i] < wrapUnits_ ? moved(i).bytes : wrapBytes_; }
   uint32_t releaseStep(size_t i) const {
@@ -211,7 +212,7 @@ private:
     if (!moved(i).writtenBack)
       return;
     movement.bytes = moved(i).bytes;
-    movement.back = back_ == WriteBack::Dirty && moved(i).kind == MovableKind::Kv ? WriteBack::Dirty : WriteBack::All;
+    movement.back = back_ == WriteBack::Dirty && !isStream(i) ? WriteBack::Dirty : WriteBack::All;
   }
 
   // This iteration's copy of a movable is of all of it, or of what the iteration before has left.
@@ -223,7 +224,7 @@ private:
     movement.from = from;
     movement.bytes = nextIteration ? carriedBytes(i) : moved(i).bytes - from;
     movement.forNext = nextIteration;
-    movement.homeAsWritten = nextIteration || moved(i).kind == MovableKind::Residual;
+    movement.homeAsWritten = nextIteration || isStream(i);
     if (nextIteration) {
       plan_.out.push_back({i, movement.holding, false, false});
       return;

@@ -2,6 +2,7 @@
 #include "passes/algorithms/Residency.h"
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 
 #include "passes/algorithms/ParseNumber.h"
@@ -9,7 +10,6 @@
 namespace headrace::algorithms {
 namespace {
 
-constexpr std::string_view kKinds[] = {"weights", "kv", "act"};
 constexpr std::string_view kWriteBacks[] = {"mirror", "all", "dirty"};
 constexpr std::string_view kAheadPrefix = "ahead-";
 
@@ -25,7 +25,7 @@ bool parseList(std::string_view text, MovableKind kind, std::vector<Extent> &awa
     uint64_t begin = 0;
     if (!parseNumber(numbers.substr(0, dash), first) ||
         !(dash == std::string_view::npos ? (last = first, true) : parseNumber(numbers.substr(dash + 1), last)) ||
-        (at != std::string_view::npos && (kind == MovableKind::Weight || !parseNumber(part.substr(at + 1), begin))) ||
+        (at != std::string_view::npos && (!traitsOf(kind).inBlocks || !parseNumber(part.substr(at + 1), begin))) ||
         first <= before || last < first || last - first > (1 << 20))
       return false;
     for (int32_t index = first; index <= last; ++index)
@@ -137,31 +137,53 @@ std::string contradictionInPlaces(const Pool &kv, const Wrap &wrap) {
 
 // The pools' entries of a text, until it is known which belong together.
 struct PoolTexts {
-  int64_t slots = 0, kvSlots = 0, kvPlaces = 0, residualSlots = 0;
+  std::array<int64_t, kMovableKinds> slots{};
+  int64_t kvPlaces = 0;
   uint64_t ringBytes = 0;
   std::optional<SwapVisits> fifo;
 };
 
 // What contradicts itself; empty: nothing does.
 std::string setPools(const PoolTexts &said, Residency &residency) {
-  if (said.ringBytes > 0 && said.slots != 0)
-    return "has either item-sized slots or a ring, got " + std::to_string(said.slots) + " slots and a ring of " +
+  const int64_t slots = said.slots[static_cast<size_t>(MovableKind::Weight)],
+                kvSlots = said.slots[static_cast<size_t>(MovableKind::Kv)];
+  if (said.ringBytes > 0 && slots != 0)
+    return "has either item-sized slots or a ring, got " + std::to_string(slots) + " slots and a ring of " +
            std::to_string(said.ringBytes) + " bytes";
-  if (said.kvPlaces != 0 && said.kvSlots != 0)
-    return "has either slots or places for tails of caches, got " + std::to_string(said.kvSlots) + " slots and " +
+  if (said.kvPlaces != 0 && kvSlots != 0)
+    return "has either slots or places for tails of caches, got " + std::to_string(kvSlots) + " slots and " +
            std::to_string(said.kvPlaces) + " places";
   if (said.fifo && said.kvPlaces == 0)
     return "swaps tails first in, first out through places, got none";
+  for (const MovableTraits &of : kMovables)
+    residency.pool(of.kind).setSlots(said.slots[static_cast<size_t>(of.kind)]);
   if (said.ringBytes > 0)
     residency.weights().setRing(said.ringBytes);
-  else
-    residency.weights().setSlots(said.slots);
   if (said.kvPlaces != 0)
     residency.kv().setPlaces(said.kvPlaces, said.fifo);
-  else
-    residency.kv().setSlots(said.kvSlots);
-  residency.residuals().setSlots(said.residualSlots);
   return "";
+}
+
+// "weights=, kv= or act=", "slots=N, kv-slots=N"
+std::string expected() {
+  std::string away, slots;
+  for (const MovableTraits &of : kMovables) {
+    if (!of.awayKey.empty())
+      away += (away.empty() ? "" : ", ") + std::string(of.awayKey) + "=";
+    slots += std::string(of.slotsKey) + "=N, ";
+  }
+  away.replace(away.rfind(", "), 2, " or ");
+  return "expected " + away +
+         " with ascending numbers and ranges (0,4-7; of kv from a block on: 0-3@33), start=paper, eager or ahead-N, " +
+         slots +
+         "ring=BYTES, kv-places=N, kv-fifo=IN/OUT, decode-write-back= or mixed-write-back=mirror, all or dirty, "
+         "decode-cut= or mixed-cut=N or N+BYTES, wrap, one-cut";
+}
+
+const MovableTraits *kindOf(std::string_view MovableTraits::*key, std::string_view text) {
+  const auto *const at =
+      std::find_if(kMovables.begin(), kMovables.end(), [&](const MovableTraits &of) { return of.*key == text; });
+  return at == kMovables.end() || text.empty() ? nullptr : at;
 }
 
 } // namespace
@@ -172,29 +194,30 @@ bool Residency::isAway(Movable movable) const {
   return at != away.end() && at->of == movable;
 }
 
-std::vector<int32_t> Residency::weightsAway() const {
-  std::vector<int32_t> units;
-  units.reserve(away.size());
-  for (const Extent &extent : away)
-    if (extent.of.kind == MovableKind::Weight && (units.empty() || units.back() != extent.of.index))
-      units.push_back(extent.of.index);
-  return units;
+bool Residency::isAway(MovableKind kind) const {
+  return std::any_of(away.begin(), away.end(), [&](const Extent &extent) { return extent.of.kind == kind; });
 }
 
-void Residency::setWeightsAway(const std::vector<int32_t> &units) {
-  away.erase(std::remove_if(away.begin(), away.end(),
-                            [](const Extent &extent) { return extent.of.kind == MovableKind::Weight; }),
-             away.end());
-  std::vector<int32_t> ascending = units;
-  if (!std::is_sorted(ascending.begin(), ascending.end()))
-    std::sort(ascending.begin(), ascending.end());
-  ascending.erase(std::unique(ascending.begin(), ascending.end()), ascending.end());
-  std::vector<Extent> weights; // the first kind of movables
-  weights.reserve(ascending.size() + away.size());
-  for (const int32_t unit : ascending)
-    weights.push_back({{MovableKind::Weight, unit}});
-  weights.insert(weights.end(), away.begin(), away.end());
-  away = std::move(weights);
+std::vector<int32_t> Residency::awayOf(MovableKind kind) const {
+  std::vector<int32_t> indices;
+  indices.reserve(away.size());
+  for (const Extent &extent : away)
+    if (extent.of.kind == kind && (indices.empty() || indices.back() != extent.of.index))
+      indices.push_back(extent.of.index);
+  return indices;
+}
+
+void Residency::setAway(MovableKind kind, std::vector<int32_t> indices) {
+  std::erase_if(away, [&](const Extent &extent) { return extent.of.kind == kind; });
+  if (!std::is_sorted(indices.begin(), indices.end()))
+    std::sort(indices.begin(), indices.end());
+  indices.erase(std::unique(indices.begin(), indices.end()), indices.end());
+  std::vector<Extent> extents;
+  extents.reserve(indices.size());
+  for (const int32_t index : indices)
+    extents.push_back({.of = {kind, index}});
+  const auto at = std::find_if(away.begin(), away.end(), [&](const Extent &extent) { return extent.of.kind > kind; });
+  away.insert(at, extents.begin(), extents.end());
 }
 
 std::optional<int64_t> Residency::firstKvBlockAway() const {
@@ -204,41 +227,22 @@ std::optional<int64_t> Residency::firstKvBlockAway() const {
   return std::nullopt;
 }
 
-void Residency::setNoKvAway() {
-  std::erase_if(away, [](const Extent &extent) { return extent.of.kind == MovableKind::Kv; });
-}
-
 bool Pool::writesBack() const {
   return decodeBack.value_or(WriteBack::Mirror) != WriteBack::Mirror ||
          mixedBack.value_or(WriteBack::Mirror) != WriteBack::Mirror;
 }
 
-int64_t Residency::slotsOfTails() const { return kv().slots() > 0 ? kv().slots() : kKvSlots; }
+int64_t Residency::slotsOf(MovableKind kind) const {
+  return pool(kind).slots() > 0 ? pool(kind).slots() : traitsOf(kind).slots;
+}
 
 void Residency::setKvAway(int64_t layers, int64_t firstBlock) {
-  setNoKvAway();
-  const auto at =
-      std::find_if(away.begin(), away.end(), [](const Extent &extent) { return extent.of.kind > MovableKind::Kv; });
-  std::vector<Extent> caches;
-  caches.reserve(static_cast<size_t>(layers));
-  for (int32_t layer = 0; layer < layers; ++layer)
-    caches.push_back({.of = {MovableKind::Kv, layer}, .begin = static_cast<uint64_t>(firstBlock)});
-  away.insert(at, caches.begin(), caches.end());
-}
-
-std::vector<int32_t> Residency::actAway() const {
-  std::vector<int32_t> layers;
-  for (const Extent &extent : away)
-    if (extent.of.kind == MovableKind::Act)
-      layers.push_back(extent.of.index);
-  return layers;
-}
-
-void Residency::setActAway(const std::vector<int32_t> &layers) {
-  std::erase_if(away, [](const Extent &extent) { return extent.of.kind == MovableKind::Act; });
-  for (const int32_t layer : layers)
-    away.push_back({.of = {MovableKind::Act, layer}});
-  std::stable_sort(away.begin(), away.end(), [](const Extent &a, const Extent &b) { return a.of < b.of; });
+  std::vector<int32_t> all(static_cast<size_t>(layers));
+  std::iota(all.begin(), all.end(), 0);
+  setAway(MovableKind::Kv, std::move(all));
+  for (Extent &extent : away)
+    if (extent.of.kind == MovableKind::Kv)
+      extent.begin = static_cast<uint64_t>(firstBlock);
 }
 
 std::string toText(const Residency &residency) {
@@ -248,23 +252,22 @@ std::string toText(const Residency &residency) {
     text += key;
     text += value.empty() ? "" : "=" + value;
   };
-  for (const MovableKind kind : {MovableKind::Weight, MovableKind::Kv, MovableKind::Act})
-    if (const std::string list = listText(residency.away, kind); !list.empty())
-      add(kKinds[static_cast<size_t>(kind)], list);
+  for (const MovableTraits &of : kMovables)
+    if (const std::string list = listText(residency.away, of.kind); !list.empty())
+      add(of.awayKey, list);
   add("start", startText(residency.start));
-  const Pool &weights = residency.weights(), &kv = residency.kv();
-  if (weights.slots() != 0)
-    add("slots", std::to_string(weights.slots()));
-  if (weights.ringBytes() != 0)
-    add("ring", std::to_string(weights.ringBytes()));
-  if (kv.slots() != 0)
-    add("kv-slots", std::to_string(kv.slots()));
-  if (kv.places() != 0)
-    add("kv-places", std::to_string(kv.places()));
-  if (kv.fifo())
-    add("kv-fifo", std::to_string(kv.fifo()->in) + "/" + std::to_string(kv.fifo()->out));
-  if (const int64_t slots = residency.residuals().slots(); slots != 0)
-    add("residual-slots", std::to_string(slots));
+  const Pool &kv = residency.kv();
+  for (const MovableTraits &of : kMovables) {
+    const Pool &pool = residency.pool(of.kind);
+    if (pool.slots() != 0)
+      add(of.slotsKey, std::to_string(pool.slots()));
+    if (pool.ringBytes() != 0)
+      add("ring", std::to_string(pool.ringBytes()));
+    if (pool.places() != 0)
+      add("kv-places", std::to_string(pool.places()));
+    if (pool.fifo())
+      add("kv-fifo", std::to_string(pool.fifo()->in) + "/" + std::to_string(pool.fifo()->out));
+  }
   for (const auto &[key, writeBack] :
        {std::pair("decode-write-back", kv.decodeBack), std::pair("mixed-write-back", kv.mixedBack)})
     if (writeBack)
@@ -293,28 +296,25 @@ std::optional<Residency> residencyFromText(std::string_view text, std::string &e
     const size_t equals = entry.find('=');
     const std::string_view key = entry.substr(0, equals);
     const std::string_view value = equals == std::string_view::npos ? std::string_view() : entry.substr(equals + 1);
-    const auto kind = std::find(std::begin(kKinds), std::end(kKinds), key);
+    const MovableTraits *const away = kindOf(&MovableTraits::awayKey, key);
+    const MovableTraits *const slots = kindOf(&MovableTraits::slotsKey, key);
     bool good = true;
     if (!seen.insert(key).second) {
       error = "says '" + std::string(key) + "' twice";
       return std::nullopt;
     }
-    if (kind != std::end(kKinds))
-      good = parseList(value, static_cast<MovableKind>(kind - std::begin(kKinds)), residency.away);
+    if (away != nullptr)
+      good = parseList(value, away->kind, residency.away);
+    else if (slots != nullptr)
+      good = parseNumber(value, pools.slots[static_cast<size_t>(slots->kind)]);
     else if (key == "start")
       good = parseStart(value, residency.start);
-    else if (key == "slots")
-      good = parseNumber(value, pools.slots);
     else if (key == "ring")
       good = parseNumber(value, pools.ringBytes);
-    else if (key == "kv-slots")
-      good = parseNumber(value, pools.kvSlots);
     else if (key == "kv-places")
       good = parseNumber(value, pools.kvPlaces);
     else if (key == "kv-fifo")
       good = parseVisits(value, pools.fifo);
-    else if (key == "residual-slots")
-      good = parseNumber(value, pools.residualSlots);
     else if (key == "decode-write-back")
       good = parseWriteBack(value, residency.kv().decodeBack);
     else if (key == "mixed-write-back")
@@ -330,12 +330,7 @@ std::optional<Residency> residencyFromText(std::string_view text, std::string &e
     else
       good = false;
     if (!good) {
-      error = "has '" + std::string(entry) +
-              "', expected weights=, kv= or act= with ascending numbers and ranges (0,4-7; of kv from a block on: "
-              "0-3@33), start=paper, eager or ahead-N, slots=N, ring=BYTES, kv-slots=N or kv-places=N, "
-              "kv-fifo=IN/OUT, residual-slots=N, "
-              "decode-write-back= or mixed-write-back=mirror, all or dirty, decode-cut= or mixed-cut=N or N+BYTES, "
-              "wrap, one-cut";
+      error = "has '" + std::string(entry) + "', " + expected();
       return std::nullopt;
     }
   }
@@ -348,31 +343,27 @@ std::optional<Residency> residencyFromText(std::string_view text, std::string &e
 }
 
 std::string contradictionIn(const Residency &residency) {
-  if (const std::optional<int64_t> block = residency.firstKvBlockAway()) {
-    if (residency.start != kEager)
-      return "moves caches under the rule eager only, not under " + startText(residency.start);
-    if (residency.kv().slots() < 0)
-      return "needs a number of slots for tails of caches that is not negative, got " +
-             std::to_string(residency.kv().slots());
+  const bool eager = residency.start == kEager;
+  for (const MovableTraits &of : kMovables) {
+    const int64_t slots = residency.pool(of.kind).slots();
+    if (slots < 0)
+      return "needs a number of slots for " + std::string(of.plural) + " that is not negative, got " +
+             std::to_string(slots);
+    // Item by item is a rule for weights.
+    const bool moved = residency.isAway(of.kind) || (of.awayKey.empty() && slots > 0);
+    if (moved && !eager && of.written != Written::Never)
+      return "moves " + std::string(of.plural) + " under the rule eager only, not under " + startText(residency.start);
+  }
+  if (const std::optional<int64_t> block = residency.firstKvBlockAway())
     for (const Extent &extent : residency.away)
       if (extent.of.kind == MovableKind::Kv && static_cast<int64_t>(extent.begin) != *block)
         return "splits all caches at one block, got " + std::to_string(*block) + " and " + std::to_string(extent.begin);
-  }
-  if (residency.kv().how() == How::Places)
+  if (residency.kv().how() == How::Places) {
     if (std::string wrong = contradictionInPlaces(residency.kv(), residency.wrap); !wrong.empty())
       return wrong;
-  const int64_t residualSlots = residency.residuals().slots();
-  if (residualSlots < 0)
-    return "needs a number of slots for residual streams that is not negative, got " + std::to_string(residualSlots);
-  if (!residency.actAway().empty() && residency.start != kEager)
-    return "moves activation blocks under the rule eager only, not under " + startText(residency.start);
-  if (residualSlots > 0 && residency.start != kEager)
-    return "moves residual streams under the rule eager only, not under " + startText(residency.start);
-  if (residualSlots > 0 && residency.kv().how() == How::Places)
-    return "keeps residual streams on the device where tails of caches rotate through places";
-  if (residency.weights().slots() < 0)
-    return "needs a number of slots that is not negative, got " + std::to_string(residency.weights().slots());
-  const bool eager = residency.start.rule == StartRule::Eager;
+    if (residency.residualsLeave())
+      return "keeps residual streams on the device where tails of caches rotate through places";
+  }
   if (residency.weights().ringBytes() > 0 && !eager)
     return "has item-sized slots under the rule " + startText(residency.start) + ", not a ring";
   if (residency.wrap.around && !eager)

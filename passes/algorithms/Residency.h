@@ -57,20 +57,10 @@
 #include <utility>
 #include <vector>
 
+#include "passes/algorithms/MovableKinds.h"
 #include "passes/algorithms/PlanCut.h"
 
 namespace headrace::algorithms {
-
-// Residual: the residual stream of a mini-batch. It is not away between iterations: no extent names it.
-enum class MovableKind : uint8_t { Weight = 0, Kv = 1, Act = 2, Residual = 3 };
-inline constexpr size_t kMovableKinds = 4;
-
-struct Movable {
-  MovableKind kind = MovableKind::Weight;
-  int32_t index = 0; // of a weight its unit, else the layer
-  bool operator==(const Movable &other) const { return kind == other.kind && index == other.index; }
-  bool operator<(const Movable &other) const { return std::tie(kind, index) < std::tie(other.kind, other.index); }
-};
 
 enum class Space : uint8_t { Device = 0, Host = 1 };
 
@@ -113,15 +103,6 @@ struct Wrap {
 // go to the slot only, and what is in use of the tail, or the run of blocks that were written to, is copied home
 // (evict).
 enum class WriteBack : uint8_t { Mirror = 0, All = 1, Dirty = 2 };
-
-// Of the tails of caches: one is used, and written back, while the next is brought.
-inline constexpr int64_t kKvSlots = 2;
-// Of residual streams that leave the device: a layer works on one from its first step to its last, while the one before
-// is written home and the next is brought.
-inline constexpr int64_t kResidualSlots = 3;
-
-// Of activation blocks at home on the host: keys and values are recomputed from one layer's while the next are brought.
-inline constexpr int64_t kActSlots = 2;
 
 // How many layers compute while one layer's tail is swapped in, and out; above 0.
 struct SwapVisits {
@@ -180,19 +161,23 @@ struct Residency {
 
   bool nothingAway() const { return away.empty(); }
   bool isAway(Movable movable) const;
-  std::vector<int32_t> weightsAway() const;               // units, ascending
-  void setWeightsAway(const std::vector<int32_t> &units); // in any order; whole, on the host
+  bool isAway(MovableKind kind) const; // any
+  // Of a kind: which have blocks or bytes on the host, ascending.
+  std::vector<int32_t> awayOf(MovableKind kind) const;
+  void setAway(MovableKind kind, std::vector<int32_t> indices);                    // in any order; whole, on the host
+  std::vector<int32_t> weightsAway() const { return awayOf(MovableKind::Weight); } // units
+  void setWeightsAway(std::vector<int32_t> units) { setAway(MovableKind::Weight, std::move(units)); }
   // Of every layer's cache the blocks from this one on are at home on the host; none: caches are not away. 0: all of
   // them are, the scratch block as well.
   std::optional<int64_t> firstKvBlockAway() const;
   void setKvAway(int64_t layers, int64_t firstBlock);
-  void setNoKvAway();
-  std::vector<int32_t> actAway() const; // layers whose activation blocks are at home on the host, ascending
-  void setActAway(const std::vector<int32_t> &layers);
+  void setNoKvAway() { setAway(MovableKind::Kv, {}); }
+  std::vector<int32_t> actAway() const { return awayOf(MovableKind::Act); } // layers, whose activation blocks are
+  void setActAway(std::vector<int32_t> layers) { setAway(MovableKind::Act, std::move(layers)); }
   bool residualsLeave() const { return residuals().slots() > 0; } // of each mini-batch, between layers
   // Whether what an iteration makes leaves the device, caches apart: under the rule eager only.
-  bool movesBack() const { return residualsLeave() || !actAway().empty(); }
-  int64_t slotsOfTails() const;
+  bool movesBack() const { return residualsLeave() || isAway(MovableKind::Act); }
+  int64_t slotsOf(MovableKind kind) const; // stated, or as many as the kind has by default
   // Whether iterations differ by what is where: places rotate.
   bool rotates() const { return kv().places() > 0 && firstKvBlockAway().has_value(); }
   // Whether anything is there on entry, or may be once cuts are planned.

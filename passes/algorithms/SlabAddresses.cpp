@@ -9,22 +9,29 @@
 namespace headrace::algorithms {
 namespace {
 
-constexpr std::string_view kSlabKinds[kMovableKinds] = {"weight", "kv", "act", "residual"};
-
 // "kv:0.1@8192"
 bool parseEntry(std::string_view entry, SlabKey &key, uint64_t &address) {
   const size_t colon = entry.find(':'), at = entry.find('@');
   if (colon == std::string_view::npos || at == std::string_view::npos || at < colon)
     return false;
-  const auto kind = std::find(std::begin(kSlabKinds), std::end(kSlabKinds), entry.substr(0, colon));
-  if (kind == std::end(kSlabKinds))
+  const auto *const kind = std::find_if(kMovables.begin(), kMovables.end(),
+                                        [&](const MovableTraits &of) { return of.name == entry.substr(0, colon); });
+  if (kind == kMovables.end())
     return false;
-  key.of.kind = static_cast<MovableKind>(kind - std::begin(kSlabKinds));
+  key.of.kind = kind->kind;
   const std::string_view which = entry.substr(colon + 1, at - colon - 1);
   const size_t point = which.find('.');
   return parseNumber(which.substr(0, point), key.of.index) &&
          (point == std::string_view::npos || parseNumber(which.substr(point + 1), key.miniBatch)) &&
          parseNumber(entry.substr(at + 1), address);
+}
+
+// "weight, kv, act or residual"
+std::string kinds() {
+  std::string text;
+  for (size_t i = 0; i < kMovables.size(); ++i)
+    text += (i == 0 ? "" : i + 1 < kMovables.size() ? ", " : " or ") + std::string(kMovables[i].name);
+  return text;
 }
 
 } // namespace
@@ -33,7 +40,7 @@ std::string toText(const SlabAddresses &addresses) {
   std::string text;
   for (const auto &[key, address] : addresses) {
     text += text.empty() ? "" : " ";
-    text += kSlabKinds[static_cast<size_t>(key.of.kind)];
+    text += traitsOf(key.of.kind).name;
     text += ":" + std::to_string(key.of.index) + (key.miniBatch == 0 ? "" : "." + std::to_string(key.miniBatch)) + "@" +
             std::to_string(address);
   }
@@ -50,9 +57,7 @@ std::optional<SlabAddresses> slabAddressesFromText(std::string_view text, std::s
     SlabKey key;
     uint64_t address = 0;
     if (!parseEntry(entry, key, address)) {
-      error = "have '" + std::string(entry) +
-              "', expected such as weight:3@4096 or kv:0.1@8192, of weight, kv, act or "
-              "residual";
+      error = "have '" + std::string(entry) + "', expected such as weight:3@4096 or kv:0.1@8192, of " + kinds();
       return std::nullopt;
     }
     if (!addresses.emplace(key, address).second) {

@@ -22,7 +22,7 @@
 
 // FIVE: error: has 5 blocks of each cache, there are 4
 // BEYOND: error: kv 0 cannot be split at block 4: there are 4
-// PAPER: error: moves caches under the rule eager only, not under paper
+// PAPER: error: moves tails of caches under the rule eager only, not under paper
 // PART: error: cannot wrap a part of 'kv.0.tail' around: how much of it is in use is not known before
 
 // The blocks that stay, the tail and the mirror; the tail is brought to where append and attention use it.

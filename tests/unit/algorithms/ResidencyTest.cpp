@@ -45,14 +45,14 @@ TEST(Residency, IsReadFromItsText) {
 TEST(Residency, HowTailsGetHomeIsSaidByClass) {
   const Residency none = parsed("kv=0-3@2"), all = parsed("kv=0-3@0 decode-write-back=mirror mixed-write-back=all");
   EXPECT_FALSE(none.kv().writesBack());
-  EXPECT_EQ(none.slotsOfTails(), 2);
+  EXPECT_EQ(none.slotsOf(MovableKind::Kv), 2);
   EXPECT_EQ(all.kv().decodeBack, WriteBack::Mirror);
   EXPECT_EQ(all.kv().mixedBack, WriteBack::All);
   EXPECT_EQ(all.firstKvBlockAway(), 0);
   EXPECT_TRUE(all.kv().writesBack());
-  EXPECT_EQ(all.slotsOfTails(), 2);
+  EXPECT_EQ(all.slotsOf(MovableKind::Kv), 2);
   EXPECT_FALSE(parsed("kv=0 decode-write-back=mirror").kv().writesBack());
-  EXPECT_EQ(parsed("kv=0 decode-write-back=dirty kv-slots=5").slotsOfTails(), 5);
+  EXPECT_EQ(parsed("kv=0 decode-write-back=dirty kv-slots=5").slotsOf(MovableKind::Kv), 5);
   EXPECT_EQ(toText(parsed("decode-write-back=dirty mixed-write-back=mirror")),
             "start=eager decode-write-back=dirty mixed-write-back=mirror");
 }

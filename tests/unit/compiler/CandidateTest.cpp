@@ -83,7 +83,7 @@ TEST(CheckCandidate, RefusesWhatCannotBeCompiled) {
          c.residency.start = algorithms::ahead(1);
          c.residency.weights().setSlots(1);
        }},
-      {"slots that is not negative", [](Candidate &c) { c.residency.weights().setSlots(-1); }},
+      {"slots for weights that is not negative", [](Candidate &c) { c.residency.weights().setSlots(-1); }},
       {"has interval -1", [](Candidate &c) { c.interval = -1; }},
   };
   for (const Refusal &refusal : refusals) {
@@ -97,6 +97,20 @@ TEST(CheckCandidate, RefusesWhatCannotBeCompiled) {
     r.placements = {good, bad};
     EXPECT_EQ(compile(r).status(), status);
   }
+}
+
+// Two items ahead through one slot: the second would be there on entry, over the first.
+TEST(CheckCandidate, WhatStartsTooEarlyForItsSlotsIsRefused) {
+  CompileRequest r = request(tinyLlama(6));
+  Candidate candidate;
+  std::string error;
+  candidate.name = "early";
+  candidate.residency = *algorithms::residencyFromText("weights=5-20 slots=1 start=ahead-2", error);
+  r.placements = {candidate};
+  const absl::Status status = compile(r).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("placement 'early': the iteration 'weight 9' cannot be there on "
+                                                       "entry: an earlier one lies in its range of slot 0"));
 }
 
 // Batch 2 at context 64: 2 x 4 blocks of 16 tokens and the scratch block.

@@ -45,6 +45,12 @@ protected:
   mlir::OwningOpRef<mlir::ModuleOp> module_;
 };
 
+TEST(MovableKinds, AreNamedAlikeInTheIrAndInPlainValues) {
+  ASSERT_EQ(ir::getMaxEnumValForMovableKind() + 1, algorithms::kMovables.size());
+  for (const algorithms::MovableTraits &of : algorithms::kMovables)
+    EXPECT_EQ(ir::stringifyMovableKind(static_cast<ir::MovableKind>(of.kind)).str(), of.name);
+}
+
 TEST_F(LowerModel, EveryKernelIsAnOpOfTheDialectByItsName) {
   for (const kernels::Op op : kernels::kOps) {
     const std::string name = absl::StrCat("headrace.", kernels::opName(op));

@@ -14,7 +14,6 @@ namespace headrace::compiler {
 namespace {
 
 using testing::ElementsAre;
-using Kind = StepBuffer::Kind;
 
 class StepsOf : public testing::Test {
 protected:
@@ -76,10 +75,10 @@ TEST_F(StepsOf, StreamsThatLeaveComeForEachLayer) {
   for (const Step &step : steps_.steps)
     if (step.comes != kNoBuffer) {
       const StepBuffer &stream = steps_.buffer(step.comes);
-      EXPECT_EQ(stream.kind, Kind::Stream);
+      EXPECT_TRUE(stream.is(algorithms::MovableKind::Residual));
       EXPECT_EQ(stream.bytes, target_.residualBytes(64));
       EXPECT_EQ(step.op == kernels::Op::Embed ? step.y : step.x, step.comes);
-      come.push_back(absl::StrCat(stream.index, ".", stream.miniBatch));
+      come.push_back(absl::StrCat(stream.layer, ".", stream.miniBatch));
     }
   EXPECT_THAT(come, ElementsAre("0.0", "0.1", "1.0", "1.1"));
 }
@@ -93,7 +92,7 @@ TEST_F(StepsOf, ActivationBlocksAreRecomputedFirstAndKeptBehindTheNorm) {
                           "attention 0.0", "linear 0.0", "norm 0.0", "linear 0.0", "activate 0.0", "linear 0.0",
                           "gather_rows 0", "norm 0", "linear 0", "sample 0", "publish"));
   const Step &recompute = steps_.steps[1];
-  EXPECT_EQ(steps_.buffer(recompute.act).kind, Kind::Act);
+  EXPECT_TRUE(steps_.buffer(recompute.act).is(algorithms::MovableKind::Act));
   EXPECT_EQ(steps_.steps[5].recomputed, recompute.y);
   EXPECT_EQ(steps_.steps[6].recomputed, recompute.y);
 }
@@ -112,7 +111,7 @@ TEST_F(StepsOf, WhatAStepUsesWasMadeBefore) {
         of(r);
         std::set<BufferIndex> made;
         for (size_t i = 0; i < steps_.buffers.size(); ++i)
-          if (!steps_.buffers[i].isTransient() && steps_.buffers[i].kind != Kind::Stream)
+          if (!steps_.buffers[i].isTransient() && !steps_.buffers[i].is(algorithms::MovableKind::Residual))
             made.insert(static_cast<BufferIndex>(i));
         for (const Step &step : steps_.steps) {
           if (step.comes != kNoBuffer) {
