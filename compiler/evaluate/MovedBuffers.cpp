@@ -97,7 +97,7 @@ private:
       moved.writtenBack = writeBackOf(homes_) != WriteBack::Mirror;
     }
     moved.made = buffer.traits().written == Written::Whole && step.op == Op::Embed;
-    moved.name = absl::StrCat(buffer.traits().name, " ", buffer.of.index);
+    moved.name = absl::StrCat(std::string(buffer.traits().name), " ", buffer.of.index);
     layerOf_.push_back(buffer.layer);
     return moved;
   }
