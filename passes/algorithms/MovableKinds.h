@@ -112,9 +112,12 @@ inline constexpr std::array<MovableKind, kMovableKinds> kSlotOrder = {MovableKin
                                                                       MovableKind::Act, MovableKind::Kv};
 
 constexpr const MovableTraits &traitsOf(MovableKind kind) { return kMovables[static_cast<size_t>(kind)]; }
-static_assert([] {
+static_assert([] { // the rows stand by kind, and each has a place in the order of slots
+  std::array<bool, kMovableKinds> hasSlots{};
+  for (const MovableKind kind : kSlotOrder)
+    hasSlots[static_cast<size_t>(kind)] = true;
   for (size_t i = 0; i < kMovables.size(); ++i)
-    if (static_cast<size_t>(kMovables[i].kind) != i)
+    if (static_cast<size_t>(kMovables[i].kind) != i || !hasSlots[i])
       return false;
   return true;
 }());

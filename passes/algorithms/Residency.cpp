@@ -351,7 +351,7 @@ std::string contradictionIn(const Residency &residency) {
              std::to_string(slots);
     // Item by item is a rule for weights.
     const bool moved = residency.isAway(of.kind) || (of.awayKey.empty() && slots > 0);
-    if (moved && !eager && of.written != Written::Never)
+    if (moved && !eager && of.turns != Turns::ByStart)
       return "moves " + std::string(of.plural) + " under the rule eager only, not under " + startText(residency.start);
   }
   if (const std::optional<int64_t> block = residency.firstKvBlockAway())
