@@ -17,6 +17,7 @@
 #include "compiler/choose/policies/MechanismsInUse.h"
 #include "compiler/choose/policies/Policies.h"
 #include "compiler/emit/CompileDraft.h"
+#include "compiler/search/Why.h"
 #include "passes/algorithms/PickLayers.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/cost/CostModel.h"
@@ -203,6 +204,31 @@ absl::StatusOr<Draft> compileWithBestMiniBatches(const CompileRequest &request, 
   return plan;
 }
 
+// What the search finds, as a placement that was stated.
+absl::StatusOr<Draft> compileSearched(const CompileRequest &request) {
+  RETURN_IF_ERROR(checkStated(request, askedChoice(request), /*rotates=*/true));
+  ASSIGN_OR_RETURN(target, resolve(request));
+  std::optional<cost::Roofline> roofline;
+  const cost::CostModel &costs =
+      request.costs ? *request.costs : roofline.emplace(request.model, request.hardware, target.activation, target.kv);
+  Space space(request, costs);
+  const std::optional<Searched> searched = search(space, allGenerators());
+  if (!searched) { // what is refused says the least that would do; or it fits where nothing wraps around
+    CompileRequest plain = request;
+    plain.policy.name = std::string(kIntervalPolicy.name);
+    ASSIGN_OR_RETURN(draft, compileWithAnyShare(plain, askedChoice(plain)));
+    draft.policy.name = request.policy.name;
+    return draft;
+  }
+  CompileRequest chosen = request;
+  ASSIGN_OR_RETURN(candidate, space.filled(searched->best));
+  chosen.placements = {std::move(candidate)};
+  ASSIGN_OR_RETURN(draft, compileStated(chosen, space.commonOf(searched->best.at)));
+  draft.reason = why(space, *searched);
+  draft.request.placements.clear();
+  return draft;
+}
+
 } // namespace
 
 absl::StatusOr<plan::Plan> compile(const CompileRequest &asked) {
@@ -217,6 +243,10 @@ absl::StatusOr<plan::Plan> compile(const CompileRequest &asked) {
       request.policy.actShare = model::kAutoActShare;
     if (!request.goal.kvDeviceMemory && !request.goal.expansion && !request.policy.kvPlaces)
       request.goal.kvDeviceMemory = 0;
+  }
+  if (policy->traits.searches && request.placements.empty()) {
+    ASSIGN_OR_RETURN(draft, compileSearched(request));
+    return compileDraft(draft);
   }
   const bool anyShare = request.policy.actShare && request.policy.actShare->isAuto();
   if (asked.progress && (anyShare || request.goal.autoMiniBatches))

@@ -66,15 +66,16 @@ std::string describeCaches(const algorithms::Residency &residency) {
 
 std::string describeWeights(const Candidate &candidate, const Away &away) {
   std::string text;
-  if (!away.wholeLayers)
-    absl::StrAppend(&text, away.units, away.units == 1 ? " unit of " : " units of ");
-  absl::StrAppend(&text, away.layers, away.layers == 1 ? " layer" : " layers");
-  if (candidate.interval > 0)
-    absl::StrAppend(&text, " (interval ", candidate.interval, ")");
-  if (away.embedding)
-    absl::StrAppend(&text, ", the embedding");
-  if (away.head)
-    absl::StrAppend(&text, ", the head");
+  if (away.layers > 0) {
+    if (!away.wholeLayers)
+      absl::StrAppend(&text, away.units, away.units == 1 ? " unit of " : " units of ");
+    absl::StrAppend(&text, away.layers, away.layers == 1 ? " layer" : " layers");
+    if (candidate.interval > 0)
+      absl::StrAppend(&text, " (interval ", candidate.interval, ")");
+  }
+  for (const auto &[is, what] : {std::pair(away.embedding, "the embedding"), std::pair(away.head, "the head")})
+    if (is)
+      absl::StrAppend(&text, text.empty() ? "" : ", ", what);
   if (const uint64_t ring = candidate.residency.weights().ringBytes())
     absl::StrAppend(&text, ", a ring of ", bytesText(ring));
   else if (const int64_t slots = candidate.residency.weights().slots())

@@ -20,6 +20,7 @@ struct PolicyTraits {
   bool splitsCaches = false;     // where KV caches do not fit, some of their blocks are at home on the host
   bool swapsLayers = false;      // where they do not fit, layers' caches are swapped whole, first in, first out
   bool keepsActivations = false; // KV on the host and activation blocks in place of some of it, where neither is stated
+  bool searches = false;         // chosen by compiler/search, of all mechanisms
   bool printsFormula = false;    // Select-N's closed form stands beside its choices
   size_t colour = 5;             // its own in every chart (tools/timeline/BarChart.h)
 };

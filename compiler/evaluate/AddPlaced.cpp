@@ -113,7 +113,7 @@ public:
   std::vector<std::optional<cost::OpSite>> sites;
   std::vector<plan::Content> entry, exit;
 
-  void run(const std::vector<uint64_t> &transients) {
+  void run() {
     std::vector<uint32_t> numberOf(of_.program.ops.size());
     schedule_.steps.reserve(numberOf.size());
     for (size_t i = 0; i < numberOf.size(); ++i) {
@@ -145,7 +145,21 @@ public:
             {numberOf[of_.waits[i].of], of_.order.waiter[i], static_cast<plan::EdgeKind>(of_.order.kinds[i])});
     std::sort(schedule_.edges.begin(), schedule_.edges.end(),
               [](const plan::Edge &a, const plan::Edge &b) { return std::tie(a.to, a.from) < std::tie(b.to, b.from); });
-    locals(transients);
+  }
+
+  // Only where they are, and how large.
+  void locals(const std::vector<uint64_t> &transients) {
+    size_t next = 0;
+    const auto add = [&](plan::BufferKind kind, const Step &of, uint64_t bytes) {
+      schedule_.locals.push_back(
+          {{"", kind, of.layer, bytes, static_cast<uint32_t>(of.miniBatch)}, transients[next++]});
+    };
+    for (const Step &step : steps_.steps) {
+      if (step.y != kNoBuffer && !step.inPlace)
+        add(plan::BufferKind::Activation, step, steps_.buffer(step.y).bytes);
+      if (step.workspaceBytes > 0)
+        add(plan::BufferKind::Workspace, step, step.workspaceBytes);
+    }
   }
 
 private:
@@ -248,21 +262,6 @@ private:
             addressOf(version), dirty};
   }
 
-  // Only where they are, and how large.
-  void locals(const std::vector<uint64_t> &transients) {
-    size_t next = 0;
-    const auto add = [&](plan::BufferKind kind, const Step &of, uint64_t bytes) {
-      schedule_.locals.push_back(
-          {{"", kind, of.layer, bytes, static_cast<uint32_t>(of.miniBatch)}, transients[next++]});
-    };
-    for (const Step &step : steps_.steps) {
-      if (step.y != kNoBuffer && !step.inPlace)
-        add(plan::BufferKind::Activation, step, steps_.buffer(step.y).bytes);
-      if (step.workspaceBytes > 0)
-        add(plan::BufferKind::Workspace, step, step.workspaceBytes);
-    }
-  }
-
   const Iterations &iterations_;
   const Places &places_;
   const PlacedCandidate &placed_;
@@ -274,35 +273,51 @@ private:
 
 } // namespace
 
+plan::Placement placementOf(const Iterations &iterations, const plan::Plan &plan, const PlacedCandidate &placed) {
+  return Places(iterations, plan, placed)
+      .placement(iterations.steps(placed.iterations.front().of.iterationClass),
+                 iterations.described(*placed.candidate));
+}
+
+PlacedSchedule scheduleOf(const Iterations &iterations, const plan::Plan &plan, const PlacedCandidate &placed,
+                          size_t iteration, uint32_t placement) {
+  const Places places(iterations, plan, placed);
+  const PlacedIteration &of = placed.iterations[iteration];
+  const cost::Bucket limits = Target::limits(iterations.buckets(of.of.iterationClass));
+  PlacedSchedule made;
+  plan::Schedule &schedule = made.schedule;
+  schedule.name = of.of.scheduleName(*placed.candidate);
+  schedule.placement = placement;
+  schedule.iterationClass = of.of.iterationClass;
+  schedule.maxTokens = limits.tokens;
+  schedule.maxSequences = limits.sequences;
+  schedule.maxContext = limits.context;
+  schedule.kvBlocks = of.of.kvBlocks;
+  schedule.phase = static_cast<uint32_t>(of.of.phase);
+  schedule.period = static_cast<uint32_t>(of.of.period);
+  ScheduleWriter written(iterations, places, placed, of, schedule);
+  written.run();
+  if (placed.isLaidOut())
+    written.locals(placed.arena.transients[iteration]);
+  made.sites = std::move(written.sites);
+  made.entry = std::move(written.entry);
+  made.exit = std::move(written.exit);
+  return made;
+}
+
 void addPlaced(PlanWriter &writer, Iterations &iterations, const PlacedCandidate &placed) {
   plan::Plan &plan = writer.plan();
-  const Places places(iterations, plan, placed);
-  plan.placements.push_back(places.placement(iterations.steps(placed.iterations.front().of.iterationClass),
-                                             iterations.described(*placed.candidate)));
+  plan.placements.push_back(placementOf(iterations, plan, placed));
   const auto placement = static_cast<uint32_t>(plan.placements.size() - 1);
   for (size_t i = 0; i < placed.iterations.size(); ++i) {
-    const PlacedIteration &iteration = placed.iterations[i];
-    const IterationOf &of = iteration.of;
-    const cost::Bucket limits = Target::limits(iterations.buckets(of.iterationClass));
-    plan::Schedule schedule;
-    schedule.name = of.scheduleName(*placed.candidate);
-    schedule.placement = placement;
-    schedule.iterationClass = of.iterationClass;
-    schedule.maxTokens = limits.tokens;
-    schedule.maxSequences = limits.sequences;
-    schedule.maxContext = limits.context;
-    schedule.kvBlocks = of.kvBlocks;
-    schedule.phase = static_cast<uint32_t>(of.phase);
-    schedule.period = static_cast<uint32_t>(of.period);
-    ScheduleWriter written(iterations, places, placed, iteration, schedule);
-    written.run(placed.arena.transients[i]);
-    schedule.entryState = writer.stateOf(placement, std::move(written.entry));
-    schedule.exitState = writer.stateOf(placement, std::move(written.exit));
-    plan.schedules.push_back(std::move(schedule));
+    PlacedSchedule made = scheduleOf(iterations, plan, placed, i, placement);
+    made.schedule.entryState = writer.stateOf(placement, std::move(made.entry));
+    made.schedule.exitState = writer.stateOf(placement, std::move(made.exit));
+    plan.schedules.push_back(std::move(made.schedule));
     const auto index = static_cast<uint32_t>(plan.schedules.size() - 1);
     const sim::Simulator simulator(plan.schedules.back());
-    for (const cost::Bucket &bucket : iterations.buckets(of.iterationClass))
-      plan.variants.push_back(iterations.variantOf(plan, index, written.sites, bucket, simulator));
+    for (const cost::Bucket &bucket : iterations.buckets(placed.iterations[i].of.iterationClass))
+      plan.variants.push_back(iterations.variantOf(plan, index, made.sites, bucket, simulator));
   }
 }
 

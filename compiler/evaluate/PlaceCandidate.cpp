@@ -107,8 +107,11 @@ Homes homesOf(const PlacedCandidate &placed, const Target &target, const Iterati
   return {placed.candidate, &target, of.iterationClass, of.kvBlocks == 0, placed.host->kv.mirror};
 }
 
-absl::StatusOr<PlacedCandidate> placeCandidate(const Iterations &iterations, const Candidate &candidate,
-                                               const HostLayout &host) {
+namespace {
+
+template <class Which>
+absl::StatusOr<PlacedCandidate> move(const Iterations &iterations, const Candidate &candidate, const HostLayout &host,
+                                     Which &&which) {
   if (const std::string contradiction = algorithms::contradictionIn(candidate.residency); !contradiction.empty())
     return absl::InvalidArgumentError(absl::StrCat("placement '", candidate.name, "': ", contradiction));
   PlacedCandidate placed;
@@ -117,6 +120,8 @@ absl::StatusOr<PlacedCandidate> placeCandidate(const Iterations &iterations, con
   // Where the circle is cut is decided apart for iterations that bring tails and for those that bring none.
   algorithms::Residency residency = candidate.residency, withoutTails = candidate.residency;
   for (const IterationOf &of : iterations.of(candidate)) {
+    if (!which(of))
+      continue;
     absl::StatusOr<PlacedIteration> next =
         placeIteration(iterations, placed, of, of.kvBlocks == 0 ? residency : withoutTails);
     if (!next.ok())
@@ -124,7 +129,29 @@ absl::StatusOr<PlacedCandidate> placeCandidate(const Iterations &iterations, con
                           absl::StrCat("placement '", candidate.name, "': ", next.status().message()));
     placed.iterations.push_back(*std::move(next));
   }
+  return placed;
+}
+
+} // namespace
+
+absl::StatusOr<PlacedCandidate> placeCandidate(const Iterations &iterations, const Candidate &candidate,
+                                               const HostLayout &host) {
+  ASSIGN_OR_RETURN(placed, move(iterations, candidate, host, [](const IterationOf &) { return true; }));
   layOut(iterations, placed);
+  return placed;
+}
+
+absl::StatusOr<PlacedCandidate> moveCandidate(const Iterations &iterations, const Candidate &candidate,
+                                              const HostLayout &host, plan::IterationClass iterationClass) {
+  // A cut that both classes have a say in is decided by both.
+  const bool both = candidate.residency.wrap.oneCut || candidate.residency.rotates();
+  ASSIGN_OR_RETURN(placed, move(iterations, candidate, host,
+                                [&](const IterationOf &of) { return both || of.iterationClass == iterationClass; }));
+  std::erase_if(placed.iterations, [&](const PlacedIteration &of) { return of.of.iterationClass != iterationClass; });
+  size_t slots = 0;
+  for (const PlacedIteration &iteration : placed.iterations)
+    slots = std::max(slots, iteration.moved.slots.slotBytes.size());
+  placed.arena.slots.resize(slots, 0);
   return placed;
 }
 

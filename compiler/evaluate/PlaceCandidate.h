@@ -47,12 +47,17 @@ struct PlacedCandidate {
   algorithms::ArenaLayout arena;     // as if there were no other placement
   std::vector<uint64_t> homeAddress; // of `homes`
   uint64_t arenaBytes() const { return homes.arenaBytes; }
+  bool isLaidOut() const { return !arena.transients.empty(); }
 };
 
 // As if there were no other placement. InvalidArgument where its residency cannot be played: a contradiction, a ring or
 // slots that are too small or too few for what it starts with.
 absl::StatusOr<PlacedCandidate> placeCandidate(const Iterations &iterations, const Candidate &candidate,
                                                const HostLayout &host);
+// The same without addresses, all of which are 0, and of the iterations only those of the class: what playing them
+// takes.
+absl::StatusOr<PlacedCandidate> moveCandidate(const Iterations &iterations, const Candidate &candidate,
+                                              const HostLayout &host, plan::IterationClass iterationClass);
 
 // The arena of all of them, homes in one place.
 uint64_t placeHomesTogether(const std::vector<PlacedCandidate *> &placements);

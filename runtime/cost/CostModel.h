@@ -28,6 +28,7 @@ struct Bucket {
   int64_t sequences = 1;
   int64_t context = 1; // tokens in the cache of each sequence once this iteration's are appended
   int64_t actRows = 0; // rows of activation blocks, at most: 0 where there are none
+  bool operator==(const Bucket &) const = default;
 };
 
 // What runs in an iteration, as far as the work of its ops depends on it.

@@ -133,8 +133,8 @@ TEST_F(SplitKv, HowAppendedRowsGetHomeIsAskedForOrChosen) {
   refused(arguments({"--kv-write-back", "often"}), 2,
           "command line: --kv-write-back = \"often\": expected auto, mirror, all or dirty");
   refused(arguments({"--kv-write-back", "all", "--policy", "accelerate"}), 2,
-          "--kv-write-back = \"all\" beside --policy = \"accelerate\": expected policy interval, pie, hybridserve or "
-          "headrace: the policy moves weights alone");
+          "--kv-write-back = \"all\" beside --policy = \"accelerate\": expected policy interval, pie, hybridserve, "
+          "headrace or joint: the policy moves weights alone");
 }
 
 TEST_F(SplitKv, HostMemoryForKvIsNamedAsOthersNameIt) {
@@ -222,7 +222,7 @@ TEST_F(SplitKv, OtherPoliciesKeepCachesOnTheDeviceAndSaySo) {
        {"none", "deepspeed", "accelerate", "vllm-prefetch", "flexgen", "flexgen-nobus", "select-n"}) {
     refused(arguments({"--kv-device-memory", "100KiB", "--policy", policy, "--tpot", "1s"}), 2,
             std::string("command line: --kv-device-memory = 102400 beside --policy = \"") + policy +
-                "\": expected policy interval, pie, hybridserve or headrace: the policy moves weights alone");
+                "\": expected policy interval, pie, hybridserve, headrace or joint: the policy moves weights alone");
     const Outcome o = headrace(arguments({"--device-memory", "600KiB", "--policy", policy, "--tpot", "1s"}));
     EXPECT_EQ(o.status, 1) << policy << o.out;
     EXPECT_THAT(o.err, HasSubstr("KV cache 693.00 KiB")) << policy;

@@ -22,7 +22,7 @@ const std::vector<const Policy *> &allPolicies() {
   static const std::vector<const Policy *> policies = {&kIntervalPolicy,     &kNonePolicy,         &kDeepSpeedPolicy,
                                                        &kAcceleratePolicy,   &kVllmPrefetchPolicy, &kFlexGenPolicy,
                                                        &kFlexGenNoBusPolicy, &kSelectNPolicy,      &kPiePolicy,
-                                                       &kHybridServePolicy,  &kHeadracePolicy};
+                                                       &kHybridServePolicy,  &kHeadracePolicy,     &kJointPolicy};
   return policies;
 }
 
@@ -68,6 +68,9 @@ absl::Status checkPolicy(const model::Policy &asked, const model::Goal &goal) {
                   "policy.name \"interval\" beside it, or no start_rule: policy ", own, " has a rule of its own");
   if (traits.onePlacement && asked.placements.value_or(1) > 1)
     return refuse("policy.placements", *asked.placements, "1: policy ", own, " has one setting for all iterations");
+  if (traits.searches && goal.hasSlo())
+    return refuse("policy.name", name,
+                  "no goal.ttft, goal.tpot or goal.slo_factor beside it: policy \"headrace\" chooses within them");
   return absl::OkStatus();
 }
 

@@ -42,5 +42,6 @@ extern const Policy kSelectNPolicy;
 extern const Policy kPiePolicy;
 extern const Policy kHybridServePolicy;
 extern const Policy kHeadracePolicy;
+extern const Policy kJointPolicy;
 
 } // namespace headrace::compiler

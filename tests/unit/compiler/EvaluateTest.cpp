@@ -3,6 +3,7 @@
 // What is evaluated of a choice is what compiling it gives: every address, the bytes of the device and of the host, and
 // the time of every bucket and transition.
 #include "compiler/evaluate/Evaluate.h"
+#include "compiler/evaluate/PlayChoice.h"
 
 #include <map>
 #include <random>
@@ -120,6 +121,38 @@ protected:
     return candidate;
   }
 
+  // Alone, with all blocks in use, an iteration takes what the plan says of its bucket; with fewer it brings no more.
+  static void expectPlayed(const Draft &draft, Iterations &iterations, const Candidate &candidate, int &buckets) {
+    if (candidate.residency.rotates() || draft.placements.size() > 1)
+      return;
+    std::vector<PlayPoint> all, few;
+    std::vector<uint64_t> expected;
+    for (const plan::Variant &variant : draft.variants) {
+      const plan::Schedule &schedule = draft.schedules[variant.schedule];
+      const auto dirty = std::count_if(schedule.steps.begin(), schedule.steps.end(),
+                                       [](const plan::Step &step) { return step.dirtyOnly; });
+      if (variant.placement != 0 || schedule.kvBlocks != 0 || dirty > 0 ||
+          variant.sequences != iterations.target().batch || variant.context != iterations.target().context)
+        continue;
+      for (const cost::Bucket &bucket : iterations.buckets(schedule.iterationClass))
+        if (bucket.tokens == variant.newTokens && bucket.sequences == variant.sequences &&
+            bucket.context == variant.context) {
+          all.push_back({schedule.iterationClass, bucket, bucket.context});
+          few.push_back({schedule.iterationClass, bucket, 1});
+        }
+      expected.push_back(variant.predictedNs);
+    }
+    ASSERT_EQ(all.size(), expected.size());
+    Player player(iterations);
+    const absl::StatusOr<std::vector<Played>> played = player.play(candidate, all), fewer = player.play(candidate, few);
+    ASSERT_TRUE(played.ok() && fewer.ok()) << played.status() << fewer.status();
+    for (size_t i = 0; i < all.size(); ++i) {
+      EXPECT_EQ((*played)[i].ns, expected[i]);
+      EXPECT_LE((*fewer)[i].h2dBytes, (*played)[i].h2dBytes);
+      ++buckets;
+    }
+  }
+
   // One placement, as its text says it.
   static absl::StatusOr<plan::Plan> compiled(CompileRequest r, const std::string &text) {
     std::string error;
@@ -140,7 +173,7 @@ protected:
 TEST_F(EvaluateTest, IsWhatCompilingGives) {
   const int wanted = longRun() ? 5000 : 500;
   Drawn drawn;
-  int compiled = 0;
+  int compiled = 0, played = 0;
   for (int draws = 0; compiled < wanted; ++draws) {
     ASSERT_LT(draws, 3 * wanted) << "only " << compiled << " of these were choices";
     CompileRequest r = request(anyModel());
@@ -194,6 +227,7 @@ TEST_F(EvaluateTest, IsWhatCompilingGives) {
     ASSERT_TRUE(plan.ok()) << plan.status();
     EXPECT_EQ(draft->arenaBytes, plan->arenaBytes);
     EXPECT_EQ(draft->hostBytes, plan->hostBytes);
+    expectPlayed(*draft, iterations, candidates.front(), played);
     ++compiled;
     const algorithms::Residency &first = candidates.front().residency;
     drawn.rotating += rotates;
@@ -212,6 +246,7 @@ TEST_F(EvaluateTest, IsWhatCompilingGives) {
     drawn.miniBatches += common.miniBatches > 1;
     drawn.transitions += !plan->transitions.empty();
   }
+  EXPECT_GT(played, wanted / 5); // buckets
   const std::map<std::string, int> all = {{"rotating", drawn.rotating},
                                           {"cycles", drawn.cycles},
                                           {"no tails", drawn.noTails},

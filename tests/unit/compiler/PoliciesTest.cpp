@@ -32,8 +32,8 @@ TEST(Policies, AnUnknownNameIsRefusedWithThoseThereAre) {
   asked.name = "pies";
   EXPECT_EQ(policyFor(asked, {}).status().message(),
             "policy.name = \"pies\": expected \"auto\", \"interval\", \"none\", \"deepspeed\", \"accelerate\", "
-            "\"vllm-prefetch\", \"flexgen\", \"flexgen-nobus\", \"select-n\", \"pie\", \"hybridserve\" or "
-            "\"headrace\"; did you "
+            "\"vllm-prefetch\", \"flexgen\", \"flexgen-nobus\", \"select-n\", \"pie\", \"hybridserve\", "
+            "\"headrace\" or \"joint\"; did you "
             "mean pie?");
 }
 

@@ -245,7 +245,7 @@ TEST(SplitCaches, PoliciesThatKeepCachesOnTheDeviceSaySo) {
     EXPECT_THAT(
         std::string(refused.status().message()),
         HasSubstr(std::string(" beside policy.name = \"") + name +
-                  "\": expected policy interval, pie, hybridserve or headrace: the policy moves weights alone"));
+                  "\": expected policy interval, pie, hybridserve, headrace or joint: the policy moves weights alone"));
   }
   r.policy.name = "interval";
   r.policy.startRule = model::StartRule::Paper;

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How long iterations of a choice take with as much of the caches in use as requests have: what a search compares
+// choices by. Nothing is packed, so a choice is played in a fraction of what laying it out takes; times are those of
+// the compiled plan all the same, as no time depends on an address.
+//
+//   caches of 100 blocks, 40 of them on the device, 2 sequences at a context of 320 tokens, 16 a block:
+//   in use 2 x 20 + 1 = 41 blocks, so that one of the 60 that are away is brought, not all of them
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "compiler/evaluate/AddPlaced.h"
+#include "runtime/core/InUse.h"
+
+namespace headrace::compiler {
+
+// An iteration of every mini-batch: its bucket, and how many tokens each sequence has.
+struct PlayPoint {
+  plan::IterationClass iterationClass = plan::IterationClass::Decode;
+  cost::Bucket bucket;
+  int64_t context = 0; // at most the bucket's
+  bool operator==(const PlayPoint &) const = default;
+};
+
+struct Played {
+  uint64_t ns = 0;        // of a cycle of iterations the mean
+  uint64_t computeNs = 0; // the lane alone
+  uint64_t linkNs = 0;    // the longer of both directions alone
+  uint64_t h2dBytes = 0, d2hBytes = 0;
+};
+
+class Player {
+public:
+  // All outlive it.
+  explicit Player(Iterations &iterations);
+
+  // By point. An error is a residency that cannot be played (placeCandidate).
+  absl::StatusOr<std::vector<Played>> play(const Candidate &candidate, const std::vector<PlayPoint> &points);
+
+  // What each mini-batch of an iteration has in use at a point; `written` blocks of decode are those that its rows go
+  // to.
+  core::InUse inUse(const PlayPoint &point) const;
+
+private:
+  Iterations &iterations_;
+  plan::Plan plan_; // buffers; placements and schedules of one candidate at a time
+  sim::Timeline timeline_;
+};
+
+} // namespace headrace::compiler

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a search makes small: the time of the iterations that requests will run, as one sum.
+//
+//   aim(choice) = sum over points of weight x time of an iteration there, in nanoseconds; weights add up to 1, or to
+//                 one request's iterations where its lengths are stated
+//
+//   lengths not stated   decode of the whole batch at contexts of 2^k tokens, evenly in k: 256, 512, ... to the longest
+//   stated               one full batch of such requests: the chunks of their prompts, each at the context that it ends
+//                        at, and one decode iteration for every token of the output
+//
+// A batch of 2 at contexts up to 1,024: decode of 2 at 256, 512 and 1,024, each with weight 1/3. With a prompt of 3,000
+// tokens, an output of 500 and chunks of 2,048: 2 x (2,048 at 2,048 and 952 at 3,000), and 500 decode iterations, which
+// are taken at eight contexts from 3,000 to 3,500 with weight 62.5 each.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "compiler/choice/Resolve.h"
+#include "compiler/evaluate/PlayChoice.h"
+
+namespace headrace::compiler {
+
+struct AimPoint {
+  PlayPoint at;
+  double weight = 1;
+  bool operator==(const AimPoint &) const = default;
+};
+
+struct Aim {
+  std::vector<AimPoint> points; // at least one
+  std::string what;             // "decode of 2 at contexts of 256 to 1024 tokens"
+
+  double of(const std::vector<Played> &played) const; // one for each point
+};
+
+// The points are of one mini-batch's buckets: a target of as many mini-batches has as many sequences at each all told.
+Aim aimOf(const model::Goal &goal, const Target &target);
+
+} // namespace headrace::compiler

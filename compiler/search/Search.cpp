@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/search/Search.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "runtime/model/ModelSpec.h"
+
+namespace headrace::compiler {
+namespace {
+
+constexpr size_t kBeginnings = 3; // of each generator, that a search goes on from
+constexpr int64_t kMostSlots = 8;
+
+// Coordinates one step away, in an order that does not change: those of the coordinate that matters most first.
+std::vector<Coordinates> stepsFrom(const Coordinates &at, int64_t step, const Space &space) {
+  const Space::Free &free = space.free();
+  const int64_t layers = space.request().model->layers;
+  std::vector<Coordinates> steps;
+  const auto add = [&](auto &&change) {
+    Coordinates other = at;
+    change(other);
+    if (!(other == at))
+      steps.push_back(other);
+  };
+  const auto along = [&](int64_t Coordinates::*of, int64_t by, int64_t least, int64_t most) {
+    add([&](Coordinates &c) { c.*of = std::clamp(c.*of + by, least, most); });
+    add([&](Coordinates &c) { c.*of = std::clamp(c.*of - by, least, most); });
+  };
+  if (free.layers)
+    along(&Coordinates::layers, step, 0, layers);
+  if (free.act) {
+    for (const int64_t by : {1, 4})
+      along(&Coordinates::actParts, by, 0, kActParts);
+    if (free.actAway && at.actParts > 0)
+      along(&Coordinates::actAway, step, 0, layers);
+  }
+  if (step > 1)
+    return steps;
+  if (free.embedding)
+    add([](Coordinates &c) { c.embedding = !c.embedding; });
+  if (free.head)
+    add([](Coordinates &c) { c.head = !c.head; });
+  if (free.slots && at.layers > 0)
+    along(&Coordinates::slots, 1, 1, kMostSlots);
+  if (free.kvSlots)
+    along(&Coordinates::kvSlots, 1, algorithms::kKvSlots, kMostSlots);
+  if (free.writeBack) {
+    add([](Coordinates &c) { c.decodeDirty = !c.decodeDirty; });
+    add([](Coordinates &c) { c.mixedDirty = !c.mixedDirty; });
+  }
+  if (free.miniBatches) {
+    add([](Coordinates &c) { c.miniBatches *= 2; });
+    add([](Coordinates &c) { c.miniBatches = std::max<int64_t>(1, c.miniBatches / 2); });
+  }
+  return steps;
+}
+
+// The first of these that is better; null: none is.
+const Scored *firstBetter(Space &space, const Scored &than, const std::vector<Coordinates> &steps,
+                          const Generator &within) {
+  for (const Coordinates &next : steps)
+    if (within.holds(next))
+      if (const Scored *const scored = space.score(next); scored != nullptr && isBetter(*scored, than))
+        return scored;
+  return nullptr;
+}
+
+// Two steps at once: what gives up memory along one coordinate takes it along another.
+const Scored *firstBetterPair(Space &space, const Scored &than, const Generator &within) {
+  for (const Coordinates &next : stepsFrom(than.at, 1, space))
+    if (const Scored *const scored = firstBetter(space, than, stepsFrom(next, 1, space), within))
+      return scored;
+  return nullptr;
+}
+
+const Scored *climb(Space &space, const Scored *from, const Generator &within) {
+  int64_t step = 1;
+  while (step * 4 < space.request().model->layers)
+    step *= 2;
+  for (; step > 0; step /= 2)
+    while (const Scored *const better = firstBetter(space, *from, stepsFrom(from->at, step, space), within))
+      from = better;
+  return from;
+}
+
+const Scored *bestOf(Space &space, const Generator &generator) {
+  std::vector<const Scored *> begin;
+  for (const Coordinates &seed : generator.seeds(space))
+    if (const Scored *const scored = space.score(seed))
+      begin.push_back(scored);
+  std::stable_sort(begin.begin(), begin.end(), [](const Scored *a, const Scored *b) { return isBetter(*a, *b); });
+  const Scored *best = nullptr;
+  for (size_t i = 0; i < begin.size() && i < kBeginnings; ++i)
+    if (const Scored *const found = climb(space, begin[i], generator); best == nullptr || isBetter(*found, *best))
+      best = found;
+  while (best != nullptr) {
+    const Scored *const better = firstBetterPair(space, *best, generator);
+    if (better == nullptr)
+      break;
+    best = climb(space, better, generator);
+  }
+  return best == nullptr || best->overBytes > 0 ? nullptr : best;
+}
+
+} // namespace
+
+const std::vector<const Generator *> &allGenerators() {
+  static const std::vector<const Generator *> generators = {&kCachesGenerator, &kWeightsGenerator, &kHybridGenerator};
+  return generators;
+}
+
+std::optional<Searched> search(Space &space, const std::vector<const Generator *> &generators) {
+  Searched searched;
+  const Scored *best = nullptr;
+  std::vector<const Scored *> found;
+  for (const Generator *generator : generators) {
+    const Scored *const of = bestOf(space, *generator);
+    searched.of.push_back({generator->name, of == nullptr ? std::nullopt : std::optional(*of)});
+    if (of != nullptr)
+      found.push_back(of);
+    if (of != nullptr && (best == nullptr || isBetter(*of, *best)))
+      best = of;
+  }
+  searched.evaluated = space.evaluated();
+  if (best == nullptr)
+    return std::nullopt;
+  searched.best = *best;
+  const Scored *runnerUp = nullptr;
+  for (const Scored *of : found)
+    if (!of->candidate.samePlacement(best->candidate) && (runnerUp == nullptr || isBetter(*of, *runnerUp)))
+      runnerUp = of;
+  if (runnerUp != nullptr)
+    searched.runnerUp = *runnerUp;
+  return searched;
+}
+
+} // namespace headrace::compiler

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Why a search chose what it did, in words: what the aim comes to, how far that is from any choice's least, what else
+// there was.
+#pragma once
+
+#include <string>
+
+#include "compiler/search/Search.h"
+
+namespace headrace::compiler {
+
+// No choice has a smaller aim: each iteration computes all that it computes, and brings what device memory cannot hold
+// of all that it uses.
+struct Bound {
+  double aimNs = 0;
+  double computeNs = 0; // nothing on the host
+  double linkNs = 0;    // the bytes that the device cannot hold, alone
+};
+Bound boundOf(Space &space, const Searched &searched);
+
+std::string why(Space &space, const Searched &searched);
+
+} // namespace headrace::compiler

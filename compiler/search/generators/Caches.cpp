@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Blocks of caches on the host, all weights on the device: iterations bring what is in use of them.
+#include "compiler/search/Generator.h"
+
+namespace headrace::compiler {
+
+const Generator kCachesGenerator = {
+    .name = "caches",
+    .what = "weights on the device, and on the host the KV blocks that then do not fit",
+    .seeds = [](const Space &of) { return std::vector{of.origin()}; },
+    .holds = [](const Coordinates &at) { return at.layers == 0 && at.actParts == 0; },
+};
+
+} // namespace headrace::compiler

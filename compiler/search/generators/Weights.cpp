@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Whole layers, evenly spread (Select-N's intervals among them): every second of the counts that there are, less where
+// a model has many layers.
+#include "compiler/search/Generator.h"
+#include "runtime/model/ModelSpec.h"
+
+namespace headrace::compiler {
+namespace {
+
+constexpr int64_t kCounts = 16;
+
+std::vector<Coordinates> seeds(const Space &of) {
+  std::vector<Coordinates> found;
+  if (!of.free().layers)
+    return found;
+  const int64_t layers = of.request().model->layers;
+  const int64_t step = std::max<int64_t>(1, layers / kCounts);
+  for (int64_t count = 0;; count = std::min(layers, count + step)) {
+    Coordinates at = of.origin();
+    at.layers = count;
+    at.embedding |= of.free().embedding && count > 0;
+    at.head |= of.free().head && count == layers;
+    found.push_back(at);
+    if (count == layers)
+      return found;
+  }
+}
+
+} // namespace
+
+const Generator kWeightsGenerator = {
+    .name = "weights",
+    .what = "whole layers of weights on the host, evenly spread, and of KV what then does not fit",
+    .seeds = seeds,
+    .holds = [](const Coordinates &at) { return at.actParts == 0; },
+};
+
+} // namespace headrace::compiler
