@@ -17,6 +17,7 @@
 #include "compiler/choose/policies/MechanismsInUse.h"
 #include "compiler/choose/policies/Policies.h"
 #include "compiler/emit/CompileDraft.h"
+#include "compiler/search/Minima.h"
 #include "compiler/search/Why.h"
 #include "passes/algorithms/PickLayers.h"
 #include "runtime/base/StatusMacros.h"
@@ -204,6 +205,37 @@ absl::StatusOr<Draft> compileWithBestMiniBatches(const CompileRequest &request, 
   return plan;
 }
 
+std::optional<uint64_t> leastHostOf(const CompileRequest &request, const cost::CostModel &costs) {
+  Space space(request, costs);
+  return leastHost(space);
+}
+
+// Of a space that memory holds nothing of: the least that would do, of the device, and of the host beside this device.
+absl::Status nothingFits(Space &space, const std::optional<LeastChoice> &least, const cost::CostModel &costs) {
+  const model::Hardware &hardware = space.request().hardware;
+  std::optional<uint64_t> hostBytes;
+  if (hardware.hostMemoryBytes > 0 || space.request().goal.kvHostMemory) {
+    CompileRequest anyHost = space.request();
+    anyHost.hardware.hostMemoryBytes = 0; // no limit
+    anyHost.goal.kvHostMemory.reset();
+    hostBytes = leastHostOf(anyHost, costs);
+    if (!hostBytes && !least) { // nor does this device memory do, whatever the host has
+      anyHost.goal.deviceMemory = uint64_t{1} << 62;
+      hostBytes = leastHostOf(anyHost, costs);
+    }
+  }
+  const std::string host =
+      hostBytes && *hostBytes > hardware.hostLimit() ? hostMemoryThatWouldDo(hardware, *hostBytes) : std::string();
+  if (!least)
+    return hostExhausted(space.request().model, hardware, hostBytes.value_or(0));
+  MemoryNeed need = space.need(least->at, least->candidate);
+  need.transients = need.transients + least->deviceBytes - need.bytes;
+  need.bytes = least->deviceBytes;
+  const absl::Status refused = deviceMemoryExhausted(space.request().model, space.target(least->at),
+                                                     space.request().policy, least->candidate, need, "");
+  return host.empty() ? refused : refusalWith(refused, absl::StrCat(", ", host));
+}
+
 // What the search finds, as a placement that was stated.
 absl::StatusOr<Draft> compileSearched(const CompileRequest &request) {
   RETURN_IF_ERROR(checkStated(request, askedChoice(request), /*rotates=*/true));
@@ -213,18 +245,24 @@ absl::StatusOr<Draft> compileSearched(const CompileRequest &request) {
       request.costs ? *request.costs : roofline.emplace(request.model, request.hardware, target.activation, target.kv);
   Space space(request, costs);
   const std::optional<Searched> searched = search(space, allGenerators());
-  if (!searched) { // what is refused says the least that would do; or it fits where nothing wraps around
-    CompileRequest plain = request;
-    plain.policy.name = std::string(kIntervalPolicy.name);
-    ASSIGN_OR_RETURN(draft, compileWithAnyShare(plain, askedChoice(plain)));
-    draft.policy.name = request.policy.name;
-    return draft;
-  }
   CompileRequest chosen = request;
-  ASSIGN_OR_RETURN(candidate, space.filled(searched->best));
-  chosen.placements = {std::move(candidate)};
-  ASSIGN_OR_RETURN(draft, compileStated(chosen, space.commonOf(searched->best.at)));
-  draft.reason = why(space, *searched);
+  chosen.placements.resize(1);
+  Coordinates at;
+  if (searched) {
+    at = searched->best.at;
+    ASSIGN_OR_RETURN(filled, space.filled(searched->best));
+    chosen.placements.front() = std::move(filled);
+  } else { // what takes the least is at the end of the space, which a search may not have come to
+    const std::optional<LeastChoice> least = leastDevice(space);
+    if (!least || least->deviceBytes > target.deviceMemory)
+      return nothingFits(space, least, costs);
+    at = least->at;
+    chosen.placements.front() = least->candidate;
+  }
+  ASSIGN_OR_RETURN(draft, compileStated(chosen, space.commonOf(at)));
+  draft.reason = searched ? why(space, *searched, chosen.placements.front())
+                          : absl::StrCat(describe(chosen.placements.front(), request.model), " of ",
+                                         request.model->name, ": what takes the least memory");
   draft.request.placements.clear();
   return draft;
 }
@@ -245,6 +283,9 @@ absl::StatusOr<plan::Plan> compile(const CompileRequest &asked) {
       request.goal.kvDeviceMemory = 0;
   }
   if (policy->traits.searches && request.placements.empty()) {
+    if (asked.policy.name == "auto" && !asked.policy.actShare &&
+        asked.policy.actHome == model::ActHome::Auto) // whoever runs it may want swap space, or hand over
+      request.policy.actShare = model::ActShare();
     ASSIGN_OR_RETURN(draft, compileSearched(request));
     return compileDraft(draft);
   }

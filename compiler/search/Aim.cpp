@@ -70,8 +70,10 @@ Aim aimOf(const model::Goal &goal, const Target &target) {
     contexts.push_back(target.context);
     for (const int64_t context : contexts)
       points.decode(context, 1 / static_cast<double>(contexts.size()));
-    aim.what = absl::StrCat("decode of ", target.sequences(), " at contexts of ", contexts.front(), " to ",
-                            contexts.back(), " tokens, evenly by octave");
+    aim.what = contexts.size() == 1
+                   ? absl::StrCat("decode of ", target.sequences(), " at a context of ", contexts.front(), " tokens")
+                   : absl::StrCat("decode of ", target.sequences(), " at contexts of ", contexts.front(), " to ",
+                                  contexts.back(), " tokens, evenly by octave");
   } else {
     const int64_t output = goal.outputLen.value_or(1), prompt = goal.promptLength(target.context);
     if (!target.mixed.empty()) {

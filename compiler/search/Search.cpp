@@ -43,6 +43,8 @@ std::vector<Coordinates> stepsFrom(const Coordinates &at, int64_t step, const Sp
     add([](Coordinates &c) { c.head = !c.head; });
   if (free.slots && at.layers > 0)
     along(&Coordinates::slots, 1, 1, kMostSlots);
+  if (at.layers > 0)
+    add([](Coordinates &c) { c.wraps = !c.wraps; });
   if (free.kvSlots)
     along(&Coordinates::kvSlots, 1, algorithms::kKvSlots, kMostSlots);
   if (free.writeBack) {
@@ -115,6 +117,8 @@ std::optional<Searched> search(Space &space, const std::vector<const Generator *
   const Scored *best = nullptr;
   std::vector<const Scored *> found;
   for (const Generator *generator : generators) {
+    if (generator->seeds(space).empty())
+      continue; // the space has nothing of it
     const Scored *const of = bestOf(space, *generator);
     searched.of.push_back({generator->name, of == nullptr ? std::nullopt : std::optional(*of)});
     if (of != nullptr)
@@ -125,6 +129,7 @@ std::optional<Searched> search(Space &space, const std::vector<const Generator *
   searched.evaluated = space.evaluated();
   if (best == nullptr)
     return std::nullopt;
+  best = space.plainest(*best);
   searched.best = *best;
   const Scored *runnerUp = nullptr;
   for (const Scored *of : found)

@@ -28,7 +28,7 @@ struct BestOf {
 struct Searched {
   Scored best;
   std::optional<Scored> runnerUp; // the best that moves other things
-  std::vector<BestOf> of;         // each generator alone
+  std::vector<BestOf> of;         // each generator alone, of those that the space has something of
   size_t evaluated = 0;           // choices that were played
 };
 

@@ -14,14 +14,20 @@ namespace headrace::compiler {
 using algorithms::WriteBack;
 
 struct Space::Alike {
-  Target target;
+  Target target; // with the buckets that decide
   Aim aim;
   std::optional<Iterations> iterations;
   std::optional<PlacementFamily> family;
   std::optional<Player> player;
-  uint64_t packed(const Candidate &candidate, const CompileRequest &request) const {
-    const HostLayout host = layOutHost({&candidate}, iterations->layout(), target, request.model, /*all=*/true);
-    const absl::StatusOr<PlacedCandidate> placed = placeCandidate(*iterations, candidate, host);
+  // With all buckets: where the circle is cut, and so what lies where, they have a say in.
+  Target all;
+  std::optional<Iterations> exact; // made where something is packed
+
+  uint64_t packed(const Candidate &candidate, const CompileRequest &request, Prices &prices) {
+    if (!exact)
+      exact.emplace(request, all, iterations->layout(), prices);
+    const HostLayout host = layOutHost({&candidate}, iterations->layout(), all, request.model, /*all=*/true);
+    const absl::StatusOr<PlacedCandidate> placed = placeCandidate(*exact, candidate, host);
     return placed.ok() ? placed->arenaBytes() : UINT64_MAX;
   }
 };
@@ -120,12 +126,13 @@ Space::Alike *Space::alikeOf(const Coordinates &at) {
   it->second = std::make_unique<Alike>();
   Alike &alike = *it->second;
   alike.target = *std::move(target);
+  alike.all = alike.target;
   alike.aim = aimOf(request_.goal, alike.target);
   keepDeciding(alike.aim, plan::IterationClass::Decode, alike.target.decode);
   keepDeciding(alike.aim, plan::IterationClass::Mixed, alike.target.mixed);
   alike.iterations.emplace(request_, alike.target, layout_, prices_);
   alike.family.emplace(request_.model, layout_, alike.target, alike.iterations->memoryUses(),
-                       [this, &alike](const Candidate &of) { return alike.packed(of, request_); });
+                       [this, &alike](const Candidate &of) { return alike.packed(of, request_, prices_); });
   alike.player.emplace(*alike.iterations);
   return &alike;
 }
@@ -158,7 +165,7 @@ Candidate Space::candidateOf(const Coordinates &at, const Choice &common) const 
   algorithms::Residency &residency = candidate.residency;
   residency.setWeightsAway(units);
   if (at.layers > 0 || at.head || (at.embedding && tied)) { // something moves
-    residency.wrap.around = true;
+    residency.wrap.around = at.wraps;
     residency.weights().setSlots(at.slots);
   }
   return alike(std::move(candidate), common);
@@ -166,7 +173,7 @@ Candidate Space::candidateOf(const Coordinates &at, const Choice &common) const 
 
 void Space::setTails(const Coordinates &at, int64_t resident, Candidate &candidate) const {
   algorithms::Residency &residency = candidate.residency;
-  residency.wrap.around = true;
+  residency.wrap.around = at.wraps;
   residency.setKvAway(request_.model->layers, resident);
   if (request_.policy.kvPlaces)
     residency.kv().setPlaces(*request_.policy.kvPlaces);
@@ -181,12 +188,14 @@ void Space::setTails(const Coordinates &at, int64_t resident, Candidate &candida
   residency.kv().mixedBack = back(at.mixedDirty);
 }
 
-bool Space::deviceHolds(Alike &alike, const Candidate &candidate, bool exactly) const {
+bool Space::deviceHolds(const Coordinates &at, const Candidate &candidate, bool exactly) {
+  const Alike &alike = *alikeOf(at);
   const uint64_t memory = alike.target.deviceMemory;
   return exactly ? alike.family->fits(candidate, memory) : alike.family->need(candidate).bytes <= memory;
 }
 
-uint64_t Space::beyondHost(Alike &alike, const Candidate &candidate) const {
+uint64_t Space::beyondHost(const Coordinates &at, const Candidate &candidate) {
+  const Alike &alike = *alikeOf(at);
   const auto beyond = [](uint64_t bytes, uint64_t limit) { return bytes - std::min(bytes, limit); };
   const uint64_t host = alike.family->hostBytes(candidate), over = beyond(host, request_.hardware.hostLimit());
   if (!request_.goal.kvHostMemory || !candidate.residency.firstKvBlockAway())
@@ -196,14 +205,15 @@ uint64_t Space::beyondHost(Alike &alike, const Candidate &candidate) const {
   return std::max(over, beyond(host - alike.family->hostBytes(weights), *request_.goal.kvHostMemory));
 }
 
-bool Space::fill(Alike &alike, Candidate &candidate, bool exactly) {
+bool Space::fill(const Coordinates &at, Candidate &candidate, bool exactly) {
+  const Alike &alike = *alikeOf(at);
   Candidate tried = candidate;
   // Exactly: from what arithmetic has found, which leaves what transients may share with slots.
   int64_t fit = exactly ? *candidate.residency.firstKvBlockAway() : -1, doesNot = alike.target.kvBlocks;
   while (doesNot - fit > 1) {
     const int64_t middle = fit + (doesNot - fit) / 2;
     tried.residency.setKvAway(request_.model->layers, middle);
-    (deviceHolds(alike, tried, exactly) ? fit : doesNot) = middle;
+    (deviceHolds(at, tried, exactly) ? fit : doesNot) = middle;
   }
   if (fit < 0)
     return false;
@@ -211,15 +221,16 @@ bool Space::fill(Alike &alike, Candidate &candidate, bool exactly) {
   return true;
 }
 
-uint64_t Space::hold(Alike &alike, const Coordinates &at, Candidate &candidate) {
+uint64_t Space::hold(const Coordinates &at, Candidate &candidate) {
+  const Alike &alike = *alikeOf(at);
   if (alike.target.kvResident)
     setTails(at, *alike.target.kvResident, candidate);
-  if (deviceHolds(alike, candidate, /*exactly=*/true))
-    return beyondHost(alike, candidate);
+  if (deviceHolds(at, candidate, /*exactly=*/true))
+    return beyondHost(at, candidate);
   if (!alike.target.kvResident && free_.kv && alike.target.kvBlocks > 1) {
     setTails(at, 0, candidate);
-    if (fill(alike, candidate, /*exactly=*/false))
-      return beyondHost(alike, candidate);
+    if (fill(at, candidate, /*exactly=*/false))
+      return beyondHost(at, candidate);
   }
   return std::max<uint64_t>(1, alike.family->need(candidate).bytes -
                                    std::min(alike.family->need(candidate).bytes, alike.target.deviceMemory));
@@ -233,7 +244,7 @@ const Scored *Space::score(const Coordinates &at) {
   if (alike == nullptr)
     return nullptr;
   Scored scored{.at = at, .candidate = candidateOf(at, commonOf(at))};
-  scored.overBytes = hold(*alike, at, scored.candidate);
+  scored.overBytes = hold(at, scored.candidate);
   scored.deviceBytes = alike->family->need(scored.candidate).bytes;
   scored.hostBytes = alike->family->hostBytes(scored.candidate);
   if (scored.overBytes > 0)
@@ -251,6 +262,39 @@ const Scored *Space::score(const Coordinates &at) {
     scored.movedBytes +=
         alike->aim.points[i].weight * static_cast<double>(scored.played[i].h2dBytes + scored.played[i].d2hBytes);
   return &it->second.emplace(std::move(scored));
+}
+
+bool Space::exists(const Coordinates &at) { return alikeOf(at) != nullptr; }
+const Target &Space::target(const Coordinates &at) { return alikeOf(at)->target; }
+
+Candidate Space::candidate(const Coordinates &at, int64_t resident) {
+  Candidate candidate = candidateOf(at, commonOf(at));
+  if (resident < alikeOf(at)->target.kvBlocks)
+    setTails(at, resident, candidate);
+  return candidate;
+}
+
+MemoryNeed Space::held(const Coordinates &at, const Candidate &candidate) {
+  return alikeOf(at)->family->held(candidate);
+}
+MemoryNeed Space::need(const Coordinates &at, const Candidate &candidate) {
+  return alikeOf(at)->family->need(candidate);
+}
+uint64_t Space::packed(const Coordinates &at, const Candidate &candidate) {
+  return alikeOf(at)->packed(candidate, request_, prices_);
+}
+uint64_t Space::hostBytes(const Coordinates &at, const Candidate &candidate) {
+  return alikeOf(at)->family->hostBytes(candidate);
+}
+
+const Scored *Space::plainest(const Scored &best) const {
+  const double most = best.aimNs * (1 + kTie);
+  const auto key = [](const Scored &of) { return std::tie(of.movedBytes, of.hostBytes, of.deviceBytes, of.aimNs); };
+  const Scored *found = nullptr;
+  for (const auto &[at, scored] : scored_)
+    if (scored && scored->overBytes == 0 && scored->aimNs <= most && (found == nullptr || key(*scored) < key(*found)))
+      found = &*scored;
+  return found;
 }
 
 std::vector<Played> Space::resident(const Coordinates &at) {
@@ -284,7 +328,7 @@ absl::StatusOr<Candidate> Space::filled(const Scored &scored) {
   Candidate candidate = scored.candidate;
   Alike &alike = *alikeOf(scored.at);
   if (candidate.residency.firstKvBlockAway() && !alike.target.kvResident)
-    (void)fill(alike, candidate, /*exactly=*/true);
+    (void)fill(scored.at, candidate, /*exactly=*/true);
   return candidate;
 }
 

@@ -28,6 +28,7 @@
 namespace headrace::compiler {
 
 inline constexpr int64_t kActParts = 16; // a share is so many of them
+inline constexpr double kTie = 1e-3;     // of the aim: a smaller difference is none
 
 struct Coordinates {
   int64_t miniBatches = 1;
@@ -38,9 +39,11 @@ struct Coordinates {
   int64_t slots = 2;                            // of weights
   int64_t kvSlots = 2;                          // of tails
   bool decodeDirty = false, mixedDirty = false; // rows of tails go home behind the step, not by it
+  bool wraps = true; // iterations copy for the next; else transients may use slots that are empty
 
   auto key() const {
-    return std::tie(miniBatches, actParts, actAway, layers, embedding, head, slots, kvSlots, decodeDirty, mixedDirty);
+    return std::tie(miniBatches, actParts, actAway, layers, embedding, head, slots, kvSlots, decodeDirty, mixedDirty,
+                    wraps);
   }
   bool operator==(const Coordinates &other) const { return key() == other.key(); }
   bool operator<(const Coordinates &other) const { return key() < other.key(); }
@@ -56,7 +59,7 @@ struct Scored {
   uint64_t deviceBytes = 0, hostBytes = 0;
   uint64_t overBytes = 0; // beyond what memory has: it was not played
 };
-// What memory holds, and of the rest what is the least beyond it; by the aim; ties by the fewest bytes moved, then the
+// What memory holds, and of the rest what is the least beyond it; by the aim, then the fewest bytes moved, then the
 // least memory.
 bool isBetter(const Scored &a, const Scored &b);
 
@@ -87,6 +90,21 @@ public:
   std::vector<Played> resident(const Coordinates &at);
   // What bringing takes, alone, of all that an iteration uses at a point and the device has no room for.
   uint64_t leastLinkNs(const Coordinates &at, const PlayPoint &point);
+  // Of all that were scored and are as good, to a thousandth: what moves the fewest bytes, then what has the least on
+  // the host, then on the device.
+  const Scored *plainest(const Scored &best) const;
+
+  // Of a choice by its coordinates; all but `exists` only of one that there is.
+  bool exists(const Coordinates &at);
+  const Target &target(const Coordinates &at); // its buckets those that a search looks at
+  // So many blocks of each cache on the device; all where it is as many as there are.
+  Candidate candidate(const Coordinates &at, int64_t resident);
+  MemoryNeed held(const Coordinates &at, const Candidate &candidate); // by sums, transients left out
+  MemoryNeed need(const Coordinates &at, const Candidate &candidate); // by sums, transients apart from all else
+  uint64_t packed(const Coordinates &at, const Candidate &candidate); // of the device; the largest number: of none
+  uint64_t hostBytes(const Coordinates &at, const Candidate &candidate);
+  bool deviceHolds(const Coordinates &at, const Candidate &candidate, bool exactly); // packed where sums do not tell
+  uint64_t beyondHost(const Coordinates &at, const Candidate &candidate);            // bytes
   // The candidate with its KV blocks filled to the last that packing has room for.
   absl::StatusOr<Candidate> filled(const Scored &scored);
   Choice commonOf(const Coordinates &at) const; // what of it all placements have alike
@@ -97,11 +115,9 @@ private:
   Alike *alikeOf(const Coordinates &at);
   Candidate candidateOf(const Coordinates &at, const Choice &common) const;
   // As many blocks as the device has room for; false: not even none.
-  bool fill(Alike &alike, Candidate &candidate, bool exactly);
-  bool deviceHolds(Alike &alike, const Candidate &candidate, bool exactly) const;
-  uint64_t beyondHost(Alike &alike, const Candidate &candidate) const; // bytes
+  bool fill(const Coordinates &at, Candidate &candidate, bool exactly);
   // Splits caches where they have to be. Bytes that memory lacks.
-  uint64_t hold(Alike &alike, const Coordinates &at, Candidate &candidate);
+  uint64_t hold(const Coordinates &at, Candidate &candidate);
   void setTails(const Coordinates &at, int64_t resident, Candidate &candidate) const;
 
   const CompileRequest &request_;

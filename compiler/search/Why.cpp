@@ -13,7 +13,7 @@ namespace {
 std::string ms(double ns) { return msText(static_cast<uint64_t>(ns)); }
 
 // "1.23 times"
-std::string times(double a, double b) { return absl::StrFormat("%.3g times", a / b); }
+std::string times(double a, double b) { return absl::StrFormat("%.2f times", a / b); }
 
 double weighted(const Aim &aim, const std::vector<Played> &played, uint64_t Played::*of) {
   double sum = 0;
@@ -39,10 +39,14 @@ Bound boundOf(Space &space, const Searched &searched) {
   return bound;
 }
 
-std::string why(Space &space, const Searched &searched) {
+std::string why(Space &space, const Searched &searched, const Candidate &chosen) {
   const Scored &best = searched.best;
   const Aim &aim = space.aim(best.at);
   const model::ModelSpec &spec = space.request().model;
+  if (chosen.offloadsNothing() && !chosen.residency.movesBack() && !chosen.act.any())
+    return absl::StrCat("offload nothing of ", spec.name, ": everything fits; takes ", best.deviceBytes, " of ",
+                        space.target(best.at).deviceMemory, " bytes; ", aim.what, ": ", ms(best.aimNs),
+                        aim.points.size() == 1 ? "" : " in the mean");
   const Bound bound = boundOf(space, searched);
   const double compute = weighted(aim, best.played, &Played::computeNs),
                link = weighted(aim, best.played, &Played::linkNs);
@@ -51,7 +55,7 @@ std::string why(Space &space, const Searched &searched) {
           ? absl::StrCat(", activations in ", model::actShareText(best.candidate.act), " of blocks")
           : "";
   std::string text = absl::StrCat(
-      describe(best.candidate, spec), acts, " of ", spec.name, ": the least time of ", searched.evaluated,
+      describe(chosen, spec), acts, " of ", spec.name, ": the least time of ", searched.evaluated,
       " choices that were played, by the aim of ", aim.what, ": ", ms(best.aimNs), "; compute alone ", ms(compute),
       ", link alone ", ms(link), ". No choice takes less than ", ms(bound.aimNs), " (compute ", ms(bound.computeNs),
       ", bringing what the device cannot hold ", ms(bound.linkNs), "): this one ", times(best.aimNs, bound.aimNs),

@@ -19,6 +19,7 @@ struct Bound {
 };
 Bound boundOf(Space &space, const Searched &searched);
 
-std::string why(Space &space, const Searched &searched);
+// `chosen`: the best, as it is compiled.
+std::string why(Space &space, const Searched &searched, const Candidate &chosen);
 
 } // namespace headrace::compiler

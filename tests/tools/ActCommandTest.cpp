@@ -84,7 +84,7 @@ TEST_F(ActBlocks, TokensAreTheSame) {
 }
 
 TEST_F(ActBlocks, AutoSaysWhatAlgorithm1AndThePlansSay) {
-  const Outcome o = headrace(compiled(kOpt, {"--act-ratio", "auto", "--dry-run"}));
+  const Outcome o = headrace(compiled(kOpt, {"--policy", "interval", "--act-ratio", "auto", "--dry-run"}));
   ASSERT_EQ(o.status, 0) << o.err;
   // All fits on the device: nothing is saved that anybody waits for.
   EXPECT_THAT(o.out, HasSubstr("Activation blocks: the share of 0 takes the least of those tried (0 "));

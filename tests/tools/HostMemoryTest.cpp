@@ -58,7 +58,7 @@ TEST_F(HostMemory, ARefusalNamesTheMinimum) {
   };
   const Outcome refused = with("1GiB");
   EXPECT_EQ(refused.status, 1);
-  const std::string before = "the minimum is ";
+  const std::string before = "a host memory of ";
   const uint64_t least = std::stoull(refused.err.substr(refused.err.find(before) + before.size()));
   EXPECT_EQ(with(std::to_string(least) + "B").status, 0);
   EXPECT_EQ(with(std::to_string(least - 1) + "B").status, 1);

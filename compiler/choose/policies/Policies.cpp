@@ -16,6 +16,18 @@ constexpr std::string_view kAuto = "auto";
 
 std::string quoted(std::string_view text) { return absl::StrCat("\"", std::string(text), "\""); }
 
+// What a search over all mechanisms does not vary is `interval`'s: a placement that is stated, several of them, a start
+// rule, and KV by what it takes of the device.
+const Policy *autoPolicy(const model::Policy &asked, const model::Goal &goal) {
+  if (asked.statesPlacement())
+    return &kIntervalPolicy;
+  if (goal.hasSlo())
+    return &kHeadracePolicy;
+  const bool varied = asked.placements.value_or(1) == 1 && !asked.startRuleStated &&
+                      asked.startRule == model::StartRule::Eager && !asked.kvPlaces && !goal.expansion;
+  return varied ? &kJointPolicy : &kIntervalPolicy;
+}
+
 } // namespace
 
 const std::vector<const Policy *> &allPolicies() {
@@ -41,7 +53,7 @@ std::vector<Candidate> candidatesOf(const Policy &policy, const PolicyInputs &in
 
 absl::StatusOr<const Policy *> policyFor(const model::Policy &asked, const model::Goal &goal) {
   if (asked.name == kAuto)
-    return goal.hasSlo() && !asked.statesPlacement() ? &kHeadracePolicy : &kIntervalPolicy;
+    return autoPolicy(asked, goal);
   if (const Policy *policy = findPolicy(asked.name))
     return policy;
   std::vector<std::string> names;

@@ -188,7 +188,7 @@ TEST(ChoosePlacement, AnObjectiveAloneMeansHeadrace) {
   r.goal.tpot = std::chrono::nanoseconds(1'000'000'000);
   EXPECT_EQ(compile(r)->policy.name, "headrace");
   r.goal.tpot.reset();
-  EXPECT_EQ(compile(r)->policy.name, "interval");
+  EXPECT_EQ(compile(r)->policy.name, "joint");
   EXPECT_TRUE(compile(r)->choices.empty());
 }
 

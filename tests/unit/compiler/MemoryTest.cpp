@@ -26,6 +26,7 @@ uint64_t largestLive(const plan::Plan &plan) {
 
 TEST(Budget, TheFewestLayersThatFitAreOffloaded) {
   CompileRequest r = request(tinyLlama(8));
+  r.policy.name = "interval";
   r.policy.offloadHead = r.policy.offloadEmbedding = model::AutoOnOff::Off;
   r.policy.slots = 1;
   const auto resident = compile(r);
@@ -44,6 +45,7 @@ TEST(Budget, TheFewestLayersThatFitAreOffloaded) {
 
 TEST(Budget, TheEmbeddingGoesFirst) {
   CompileRequest r = request(tinyLlama(4));
+  r.policy.name = "interval";
   const auto resident = compile(r);
   ASSERT_TRUE(resident.ok()) << resident.status();
   r.goal.deviceMemory = resident->arenaBytes - 256;
@@ -80,6 +82,7 @@ TEST(Minimum, IsWithinThreePercentOfWhatIsLiveAtOnce) {
   for (const MinimumCase &c : minimumCases())
     for (const model::StartRule rule : {model::StartRule::Eager, model::StartRule::Paper}) {
       CompileRequest r = c.request;
+      r.policy.name = "interval";
       r.policy.startRule = rule;
       const auto least = leastMemory(r);
       ASSERT_TRUE(least.ok()) << c.name << ": " << least.status();

@@ -40,7 +40,16 @@ TEST(Policies, AnUnknownNameIsRefusedWithThoseThereAre) {
 TEST(Policies, AnObjectiveDecidesWhatAutoIs) {
   model::Goal goal;
   model::Policy asked;
+  EXPECT_EQ((*policyFor(asked, goal))->name, "joint");
+  asked.placements = 4; // of which it varies none
   EXPECT_EQ((*policyFor(asked, goal))->name, "interval");
+  asked = {};
+  goal.expansion = 1.5;
+  EXPECT_EQ((*policyFor(asked, goal))->name, "interval");
+  goal = {};
+  asked.startRuleStated = true;
+  EXPECT_EQ((*policyFor(asked, goal))->name, "interval");
+  asked = {};
   goal.tpot = std::chrono::nanoseconds(1);
   EXPECT_EQ((*policyFor(asked, goal))->name, "headrace");
   asked.interval = 4; // stated: nothing to choose

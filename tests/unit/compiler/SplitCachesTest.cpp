@@ -28,6 +28,7 @@ CompileRequest longContexts() {
   CompileRequest r = request(tinyLlama(kLayers));
   r.goal.context = 512;
   r.buckets = {.newTokens = {1, 2, 8}, .sequences = {2}, .contexts = {512}};
+  r.policy.name = "interval";
   return r;
 }
 

@@ -99,6 +99,54 @@ TEST_F(Search, WithoutRoomForAnythingTheLeastThatWouldDoIsSaid) {
   EXPECT_THAT(std::string(compile(r).status().message()), HasSubstr("policy \"headrace\" chooses within them"));
 }
 
+// At the least memory that a refusal names it compiles, and with one granule less it is refused: of the device, and of
+// the host beside a device that is too small for all.
+TEST_F(Search, MinimaAreMinimal) {
+  const int wanted = longRun() ? 1000 : 100;
+  const auto least = [](const absl::Status &refused, const std::string &before) {
+    const std::string text(refused.message());
+    const size_t at = text.find(before);
+    return at == std::string::npos ? 0 : std::stoull(text.substr(at + before.size()));
+  };
+  for (int problem = 0; problem < wanted; ++problem) {
+    const int64_t layers = 1 + below(6);
+    const model::ModelSpec specs[] = {tinyLlama(layers), tinyOpt(layers), tinyQwen(layers, below(2) == 0)};
+    CompileRequest r = request(specs[below(3)]);
+    r.goal.batch = int64_t{1} << below(4);
+    r.goal.context = 32 << below(4);
+    if (below(4) == 0)
+      r.policy.slots = 1 + below(static_cast<int>(std::min<int64_t>(layers, 3)));
+    if (below(4) == 0)
+      r.policy.offloadHead = model::AutoOnOff::Off;
+    if (below(4) == 0)
+      r.goal.kvDeviceMemory = 0;
+    const absl::StatusOr<plan::Plan> all = compile(r);
+    ASSERT_TRUE(all.ok()) << all.status();
+    const bool ofHost = below(3) == 0;
+    SCOPED_TRACE(absl::StrCat(r.model->name, ", batch ", *r.goal.batch, ", context ", *r.goal.context, ", slots ",
+                              r.policy.slots.value_or(0), r.goal.kvDeviceMemory ? ", no KV on the device" : "",
+                              ofHost ? ", of the host" : ""));
+    r.goal.deviceMemory = ofHost ? all->arenaBytes * 9 / 10 : 4096;
+    if (ofHost) {
+      if (!compile(r).ok())
+        continue; // no host would do
+      r.hardware.hostMemoryBytes = 1;
+    }
+    const absl::Status refused = compile(r).status();
+    if (ofHost && refused.ok())
+      continue; // the plan was larger than it has to be
+    ASSERT_EQ(refused.code(), absl::StatusCode::kResourceExhausted) << refused;
+    const uint64_t bytes = least(refused, ofHost ? "a host memory of " : "What would do: a device memory of ");
+    ASSERT_GT(bytes, 0u) << refused;
+    const auto with = [&](uint64_t memory) {
+      (ofHost ? r.hardware.hostMemoryBytes : r.goal.deviceMemory.emplace()) = memory;
+      return compile(r).status();
+    };
+    EXPECT_TRUE(with(bytes).ok()) << with(bytes);
+    EXPECT_EQ(with(bytes - 1).code(), absl::StatusCode::kResourceExhausted) << bytes;
+  }
+}
+
 // All choices of a small model, shares in quarters: the search's is within a hundredth of the best.
 TEST_F(Search, IsAsGoodAsTryingAll) {
   const int wanted = longRun() ? 300 : 20;

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/search/Minima.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "runtime/model/ModelSpec.h"
+
+namespace headrace::compiler {
+namespace {
+
+// What takes the least is at one end or the other of each coordinate. `everyCount`: and all numbers of layers between,
+// where it is the host that decides how many.
+std::vector<Coordinates> corners(const Space &space, bool everyCount) {
+  const Space::Free &free = space.free();
+  const int64_t layers = space.request().model->layers;
+  std::vector<Coordinates> corners = {space.origin()};
+  const auto either = [&](bool may, auto &&change) {
+    const size_t before = corners.size();
+    for (size_t i = 0; may && i < before; ++i) {
+      Coordinates other = corners[i];
+      change(other);
+      corners.push_back(other);
+    }
+  };
+  either(free.layers, [&](Coordinates &c) { c.layers = layers; });
+  either(free.embedding, [](Coordinates &c) { c.embedding = true; });
+  either(free.head, [](Coordinates &c) { c.head = true; });
+  either(free.slots, [](Coordinates &c) { c.slots = 1; });
+  either(true, [](Coordinates &c) { c.wraps = false; });
+  either(free.act, [](Coordinates &c) { c.actParts = kActParts; });
+  either(free.act && free.actAway, [&](Coordinates &c) { c.actAway = c.actParts > 0 ? layers : 0; });
+  for (size_t i = 0, n = everyCount && free.layers ? corners.size() : 0; i < n; ++i)
+    if (const Coordinates corner = corners[i];
+        corner.layers == layers && !corner.wraps && corner.actParts == 0 && (corner.slots == 1 || !free.slots))
+      for (int64_t count = 1; count < layers; ++count) {
+        corners.push_back(corner);
+        corners.back().layers = count;
+      }
+  return corners;
+}
+
+// The largest number in [0, beyond) that holds, where smaller ones do; none: not even 0.
+template <class Holds> std::optional<int64_t> mostThat(int64_t beyond, Holds &&holds) {
+  int64_t fit = -1;
+  while (beyond - fit > 1) {
+    const int64_t middle = fit + (beyond - fit) / 2;
+    (holds(middle) ? fit : beyond) = middle;
+  }
+  return fit < 0 ? std::nullopt : std::optional(fit);
+}
+
+// With that many blocks of each cache on the device or, if the host has no room for the others, with more.
+Candidate withHostsRoom(Space &space, const Coordinates &at, int64_t resident) {
+  const int64_t all = space.target(at).kvBlocks;
+  const auto beyond = [&](int64_t blocks) { return space.beyondHost(at, space.candidate(at, blocks)); };
+  if (space.target(at).kvResident || beyond(resident) == 0)
+    return space.candidate(at, resident);
+  const std::optional<int64_t> tooFew = mostThat(all, [&](int64_t blocks) { return beyond(blocks) > 0; });
+  return space.candidate(at, std::max(resident, tooFew.value_or(-1) + 1));
+}
+
+} // namespace
+
+std::optional<LeastChoice> leastDevice(Space &space) {
+  const model::Hardware &hardware = space.request().hardware;
+  const auto layers = static_cast<uint64_t>(space.request().model->layers);
+  const bool hostDecides =
+      space.request().goal.kvHostMemory ||
+      hardware.hostLimit() < space.layout().totalBytes() + space.target(space.origin()).kvBytes * layers;
+  std::optional<LeastChoice> found;
+  const auto consider = [&](const Coordinates &at, const Candidate &candidate) {
+    if (space.beyondHost(at, candidate) > 0 || (found && space.held(at, candidate).bytes >= found->deviceBytes))
+      return;
+    const uint64_t bytes = space.packed(at, candidate);
+    if (bytes != UINT64_MAX && (!found || bytes < found->deviceBytes))
+      found = LeastChoice{at, candidate, bytes, space.hostBytes(at, candidate)};
+  };
+  for (const Coordinates &at : corners(space, hostDecides)) {
+    if (!space.exists(at))
+      continue;
+    const Target &target = space.target(at);
+    if (space.free().kv && target.kvBlocks > 1)
+      consider(at, withHostsRoom(space, at, 0));
+    consider(at, space.candidate(at, target.kvResident.value_or(target.kvBlocks)));
+  }
+  if (!found || !space.free().writeBack || !found->candidate.residency.firstKvBlockAway())
+    return found;
+  // How tails are written back takes no memory, but has a say in where the circle is cut, and so in what shares memory.
+  const LeastChoice best = *found;
+  for (const bool wraps : {false, true})
+    for (int ways = 0; ways < 4; ++ways) {
+      Coordinates at = best.at;
+      at.wraps = wraps;
+      at.decodeDirty = ways % 2 == 1;
+      at.mixedDirty = ways / 2 == 1;
+      consider(at, space.candidate(at, *best.candidate.residency.firstKvBlockAway()));
+    }
+  return found;
+}
+
+std::optional<uint64_t> leastHost(Space &space) {
+  std::optional<uint64_t> least;
+  for (const Coordinates &at : corners(space, /*everyCount=*/true)) {
+    if (!space.exists(at))
+      continue;
+    const Target &target = space.target(at);
+    const auto consider = [&](const Candidate &candidate) {
+      least = std::min(least.value_or(UINT64_MAX), space.hostBytes(at, candidate));
+    };
+    const Candidate whole = space.candidate(at, target.kvResident.value_or(target.kvBlocks));
+    if (least && space.hostBytes(at, whole) >= *least)
+      continue;
+    if (space.deviceHolds(at, whole, /*exactly=*/true)) {
+      consider(whole);
+      continue;
+    }
+    if (!space.free().kv || target.kvBlocks < 2)
+      continue;
+    // At best, as if transients took nothing; then exactly.
+    const std::optional<int64_t> most = mostThat(target.kvBlocks, [&](int64_t blocks) {
+      return space.held(at, space.candidate(at, blocks)).bytes <= target.deviceMemory;
+    });
+    if (!most || (least && space.hostBytes(at, space.candidate(at, *most)) >= *least))
+      continue;
+    if (const std::optional<int64_t> fit = mostThat(*most + 1, [&](int64_t blocks) {
+          return space.deviceHolds(at, space.candidate(at, blocks), /*exactly=*/true);
+        }))
+      consider(space.candidate(at, *fit));
+  }
+  return least;
+}
+
+} // namespace headrace::compiler

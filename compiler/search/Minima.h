@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What would do where memory holds nothing of a space.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "compiler/search/Space.h"
+
+namespace headrace::compiler {
+
+struct LeastChoice {
+  Coordinates at;
+  Candidate candidate;
+  uint64_t deviceBytes = 0, hostBytes = 0;
+};
+
+// Of all choices the one that takes the least device memory, laid out, with as few KV blocks on the device as the host
+// allows; whatever device memory there is. None: the host holds none.
+std::optional<LeastChoice> leastDevice(Space &space);
+
+// The least host memory with which this device memory does, whatever the host has; none: none does.
+std::optional<uint64_t> leastHost(Space &space);
+
+} // namespace headrace::compiler
