@@ -233,6 +233,15 @@ TEST_F(OutputFiles, AFileThatMayNotGrowIsAFailedWrite) {
   EXPECT_TRUE(files().empty());
 }
 
+// Where who looks for the model finds it, too.
+TEST_F(OutputFiles, APlanMayStandInItsModelsFolder) {
+  const std::string copy = copyModel(kModel);
+  for (int times = 0; times < 2; ++times) // the second replaces it
+    succeeds(compile(copy, copy + "/m.plan"));
+  succeeds({"run", copy + "/m.plan", "--prompt-ids", "1", "--max-new-tokens", "1"});
+  refused(compile(copy, copy + "/config.json"), 2, "a file of the model's folder: expected another name");
+}
+
 TEST_F(OutputFiles, LogitsAmongTheWeightsWouldBeWeights) {
   const std::string copy = copyModel(kModel);
   neverWritten({"run", copy, "--hardware", "host", "--prompt-ids", "1", "--max-new-tokens", "1", "--logits",
