@@ -194,6 +194,10 @@ absl::Status compileCommand(const CompileOptions &options) {
     RETURN_IF_ERROR(checkHasWeights(*job.model));
   Outputs outputs(options.overwrite);
   if (!options.dryRun)
+    const bool compiles = options.dryRun || options.dumpEachPass || options.verifyWeights || options.overwrite ||
+                          !options.output.empty() || !options.dumpIr.empty();
+    if (compiles)
+      return badUsage("--beside: expected no other flag than --json beside it: nothing is compiled");
     outputs.add("--output", options.output, OutputKind::Plan);
   outputs.addFolder("--dump-ir", options.dumpIr);
   outputs.addInputs(job.files);
