@@ -74,6 +74,20 @@ TEST_F(Threads, WhatIsNoNumberOfThreadsIsRefused) {
   EXPECT_THAT(many.err, HasSubstr("HEADRACE_THREADS=1000: this process may use "));
 }
 
+// The core of the last is that of the others for which there is none.
+TEST_F(Threads, ThatHaveNoCoreOfTheirOwnArePinnedInWords) {
+  std::string words;
+  for (const std::string &word : with(run, {"--pin", "--threads", "2"}))
+    words += " '" + word + "'";
+  const Outcome o = shell("first=$(taskset -cp $$ | sed 's/.*: //; s/[-,].*//'); taskset -c $first $HEADRACE" + words);
+  ASSERT_EQ(o.status, 0) << o.err;
+  EXPECT_THAT(o.err, HasSubstr("warning: --pin: this process may use 1 core: 3 of 3 threads (2 of compute, 1 of "
+                               "copies) share core "));
+  const Outcome simulated = headrace(with(run, {"--pin", "--device", "sim"}));
+  EXPECT_EQ(simulated.status, 0) << simulated.err;
+  EXPECT_THAT(simulated.err, HasSubstr("warning: --pin: is for the host device, whose lanes are threads; this is sim"));
+}
+
 TEST_F(Threads, AreTheHostDevicesAlone) {
   refused(
       {"compile", "opt-6.7b", "--hardware", "a10", "--batch", "1", "--context", "64", "--threads", "2", "--dry-run"}, 2,
