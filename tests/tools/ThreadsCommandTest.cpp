@@ -74,6 +74,19 @@ TEST_F(Threads, WhatIsNoNumberOfThreadsIsRefused) {
   EXPECT_THAT(many.err, HasSubstr("HEADRACE_THREADS=1000: this process may use "));
 }
 
+TEST_F(Threads, OfTheEnvironmentArePlannedByNobody) {
+  const auto said = [&](const std::string &threads, const std::string &flags) {
+    const Outcome o = shell("HEADRACE_THREADS=" + threads + " $HEADRACE compile " + golden(kModel) +
+                            " --hardware host --batch 2 --context 32 --dry-run" + flags);
+    EXPECT_EQ(o.status, 0) << o.err;
+    return o.err;
+  };
+  EXPECT_THAT(said("3", ""), HasSubstr("HEADRACE_THREADS=3 is for what runs: this plan is priced for 1 thread; "
+                                       "--threads 3 prices it for 3\n"));
+  for (const auto &[threads, flags] : {std::pair("1", ""), {"3", " --threads 2"}})
+    EXPECT_THAT(said(threads, flags), Not(HasSubstr("HEADRACE_THREADS")));
+}
+
 // The core of the last is that of the others for which there is none.
 TEST_F(Threads, ThatHaveNoCoreOfTheirOwnArePinnedInWords) {
   std::string words;
