@@ -153,6 +153,8 @@ TEST_F(Threads, AProfileOfTheProcessorHasARowANumber) {
     for (const char *rate : {"read_bytes_per_second", "linear_one_row_bytes_per_second",
                              "linear_192_rows_flops_per_second", "attention_bytes_per_second"})
       EXPECT_GT(figures[i][rate], 1e6) << rate;
+    for (const char *part : {"linear_one_row_bytes_per_second", "attention_bytes_per_second"})
+      EXPECT_LE(figures[i][part], figures[i]["read_bytes_per_second"]) << part;
   }
   refused({"profile", "tinyllama-1.1b", "--cpu"}, 2, "--cpu: expected no model");
   refused({"profile", "--cpu", "--device", "sim"}, 2, "--cpu beside --device: expected it alone");
