@@ -99,6 +99,15 @@ TEST_F(InputErrors, UsageIsSaidInTheSameWords) {
   EXPECT_EQ(error(run({"--seed", "1", "--seed", "2"})), "command line: --seed: given more than once: expected it once");
 }
 
+TEST_F(InputErrors, AFlagHasNoValue) {
+  for (const auto &[word, said] : {std::pair("--pin=3", "--pin = \"3\""),
+                                   {"--pin=yes", "--pin = \"yes\""},
+                                   {"--json=foo", "--json = \"foo\""},
+                                   {"--json=", "--json = \"\""}})
+    EXPECT_EQ(error(run({word})),
+              std::string("command line: ") + said + ": expected no value: this flag is there, or is not");
+}
+
 TEST_F(InputErrors, TheFlagThatWasTypedIsNamed) {
   const auto compile = [&](const std::vector<std::string> &flags) {
     std::vector<std::string> words = {"compile", "opt-6.7b", "--hardware", "a10", "--dry-run"};
