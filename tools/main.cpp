@@ -65,6 +65,21 @@ TypedFlags typedFlags(const CLI::App &command, const std::vector<std::string> &w
   return typed;
 }
 
+// --pin=3: CLI11 takes a number or a word such as "yes" for true or false.
+absl::Status checkFlagValues(const CLI::App &command, const std::vector<std::string> &words) {
+  for (const std::string &word : words) {
+    if (word == "--")
+      break;
+    const size_t at = word.find('=');
+    if (!word.starts_with("--") || at == std::string::npos)
+      continue;
+    const CLI::Option *option = command.get_option_no_throw(word.substr(0, at));
+    if (option != nullptr && option->get_items_expected_max() == 0)
+      return badFlag(word.substr(0, at), word.substr(at + 1), "no value: this flag is there, or is not");
+  }
+  return absl::OkStatus();
+}
+
 // The application with its subcommands, and what each of them was asked for.
 class Headrace {
 public:
@@ -200,6 +215,8 @@ int run(int argc, char **argv) {
     return reportError(known, asJson);
   const CLI::App &command = headrace.commandOf(words);
   const TypedFlags typed = typedFlags(command, words);
+  if (const absl::Status valued = checkFlagValues(command, words); !valued.ok())
+    return reportError(valued, asJson);
   try {
     std::vector<std::string> arguments;
     std::transform(words.rbegin(), words.rend(), std::back_inserter(arguments),

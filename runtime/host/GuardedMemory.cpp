@@ -65,8 +65,11 @@ absl::StatusOr<GuardedMemory> GuardedMemory::take(uint64_t bytes, uint64_t align
   if (inner != 0)
     (void)madvise(usable, inner, MADV_HUGEPAGE);
 #ifdef MADV_POPULATE_WRITE
-  if (populate && inner != 0 && madvise(usable, inner, MADV_POPULATE_WRITE) != 0 && errno != EINVAL)
-    return absl::ResourceExhaustedError(absl::StrCat(name, ": taking ", bytes, " bytes: ", std::strerror(errno)));
+  // In parts, between which signals come in: the whole of it may take seconds.
+  constexpr uint64_t kPart = uint64_t{64} << 20;
+  for (uint64_t at = 0; populate && at < inner; at += kPart)
+    if (madvise(usable + at, std::min(kPart, inner - at), MADV_POPULATE_WRITE) != 0 && errno != EINVAL)
+      return absl::ResourceExhaustedError(absl::StrCat(name, ": taking ", bytes, " bytes: ", std::strerror(errno)));
 #else
   (void)populate;
 #endif

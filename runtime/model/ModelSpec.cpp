@@ -60,7 +60,7 @@ void checkRope(const Rope &rope, int64_t headDim, Checks &checks) {
   checks.size("rope_scaling.original_max_positions", rope.originalMaxPositions);
 }
 
-// Bytes of all matrices; the factors are at most 2^31 each and there are at most 10,000 layers: below 2^80.
+// Bytes of all matrices; the factors are at most 2^31 each and there are at most 2,000 layers: below 2^80.
 unsigned __int128 matrixBytes(const ModelSpec &spec) {
   using Wide = unsigned __int128;
   const auto wide = [](int64_t n) { return static_cast<Wide>(n); };

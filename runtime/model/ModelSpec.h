@@ -84,7 +84,7 @@ struct ModelSpec {
 // Bounds that every validated spec keeps, so that code behind the readers may multiply: a dimension (also qkvRows() and
 // upRows()) fits 31 bits, a product of two 62, all weights together 53 bits of bytes (exact in a double).
 inline constexpr int64_t kMaxDimension = (int64_t{1} << 31) - 1;
-inline constexpr int64_t kMaxLayers = 10000;
+inline constexpr int64_t kMaxLayers = 2000; // a plan of so many compiles in seconds, and takes most of a GB
 inline constexpr uint64_t kMaxWeightBytes = uint64_t{1} << 53;
 
 // What longestContext() is, for messages: "the 2048 positions of opt-6.7b", or the window of so many tokens.

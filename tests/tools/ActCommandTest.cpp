@@ -173,6 +173,12 @@ TEST_F(ActBlocks, WhatDoesNotStandBesideThemIsListed) {
   EXPECT_EQ(rows.size() + 1, static_cast<size_t>(std::count(o.out.begin(), o.out.end(), '\n')));
   EXPECT_EQ(headrace({"compile", "opt-6.7b", "--beside"}).status, 2);
   EXPECT_EQ(headrace({"compile", "--beside", "--batch", "2"}).status, 2);
+  for (const std::vector<std::string> &flags : std::vector<std::vector<std::string>>{
+           {"--dry-run"}, {"--overwrite"}, {"--verify-weights"}, {"-o", path("a.plan")}, {"--dump-ir", path("ir")}}) {
+    std::vector<std::string> words = {"compile", "--beside"};
+    words.insert(words.end(), flags.begin(), flags.end());
+    refused(words, 2, "--beside: expected no other flag than --json beside it");
+  }
 }
 
 // Host memory that activation blocks on the host do not fit: the minimum, and exit status 1.

@@ -131,6 +131,8 @@ TEST_F(BadModel, ShapesThatMakeNoSense) {
 }
 
 TEST_F(BadModel, OverflowingProductsOfDimensionsAreRefused) {
+  refused({"compile", "tinyllama-1.1b", "--layers", "10000", "--hardware", "a10", "--dry-run"}, 2,
+          "--layers = 10000: expected an integer from 1 to 2000");
   refused({"compile", "--family", "llama", "--layers", "100000", "--hidden", "2147483647", "--heads", "1",
            "--intermediate", "2147483647", "--vocab", "2147483647", "--max-positions", "1024", "--dry-run"},
           2, "expected");

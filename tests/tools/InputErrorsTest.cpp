@@ -8,6 +8,7 @@
 #include <gmock/gmock.h>
 
 #include "tests/support/Process.h"
+#include "tests/support/SourceDir.h"
 
 namespace headrace::tools {
 namespace {
@@ -97,6 +98,32 @@ TEST_F(InputErrors, UsageIsSaidInTheSameWords) {
             "command line: --no-such-flag: expected a flag or an argument of headrace run (headrace run --help)");
   EXPECT_EQ(error(run({"--seed"})), "command line: --seed: no value: expected one behind it (headrace run --help)");
   EXPECT_EQ(error(run({"--seed", "1", "--seed", "2"})), "command line: --seed: given more than once: expected it once");
+}
+
+TEST_F(InputErrors, AFlagHasNoValue) {
+  for (const auto &[word, said] : {std::pair("--pin=3", "--pin = \"3\""),
+                                   {"--pin=yes", "--pin = \"yes\""},
+                                   {"--json=foo", "--json = \"foo\""},
+                                   {"--json=", "--json = \"\""}})
+    EXPECT_EQ(error(run({word})),
+              std::string("command line: ") + said + ": expected no value: this flag is there, or is not");
+}
+
+// A file's; what a flag says is meant.
+TEST_F(InputErrors, ALinkThatIsSlowerThanAnyIsSaid) {
+  std::string text = readFile(sourceDir() + "/examples/hardware/a10.toml");
+  for (const char *key : {"h2d_bandwidth", "d2h_bandwidth", "duplex_bandwidth"}) {
+    const size_t at = text.find(key);
+    ASSERT_NE(at, std::string::npos);
+    text.replace(at, text.find('\n', at) - at, std::string(key) + " = \"24MB/s\"");
+  }
+  writeText(path("slow.toml"), text);
+  const std::vector<std::string> words = {"compile", "opt-6.7b", "--hardware", path("slow.toml"), "--dry-run"};
+  const std::string said = "h2d_bandwidth = 24MB/s: slower than one lane of PCIe 1.0, 250 MB/s";
+  EXPECT_THAT(headrace(words).err, HasSubstr(said));
+  std::vector<std::string> meant = words;
+  meant.insert(meant.end(), {"--h2d-bandwidth", "24MB/s"});
+  EXPECT_THAT(headrace(meant).err, testing::Not(HasSubstr("slower than")));
 }
 
 TEST_F(InputErrors, TheFlagThatWasTypedIsNamed) {

@@ -145,15 +145,15 @@ TEST_F(OutputFiles, ARecordIsReplacedByOverwriteOrForceByWhatItIs) {
 
 TEST_F(OutputFiles, TwoOutputsAreTwoFiles) {
   succeeds(compile(golden(kModel), path("a.plan")));
-  fs::create_symlink(path("t.svg"), path("same.svg"));
+  fs::create_symlink(path("t.txt"), path("same.txt"));
   const auto run = [&](const std::string &logits, const std::string &timeline) {
     return std::vector<std::string>{"run",      path("a.plan"), "--prompt-ids", "1",
                                     "--logits", logits,         "--timeline",   timeline};
   };
-  neverWritten(run(path("t.svg"), path("t.svg")), "the same file as --logits: expected another name");
-  neverWritten(run(path("./t.svg"), path("t.svg")), "the same file as --logits: expected another name");
-  writeText(path("t.svg"), "");
-  neverWritten(run(path("same.svg"), path("t.svg")), "the same file as --logits: expected another name");
+  neverWritten(run(path("t.txt"), path("t.txt")), "the same file as --logits: expected another name");
+  neverWritten(run(path("./t.txt"), path("t.txt")), "the same file as --logits: expected another name");
+  writeText(path("t.txt"), "");
+  neverWritten(run(path("same.txt"), path("t.txt")), "the same file as --logits: expected another name");
   neverWritten({"bench", golden(kModel), "--hardware", "host", "--svg", path("b"), "-o", path("b")},
                "the same file as --svg");
   fs::create_directory(path("ir"));
@@ -183,6 +183,12 @@ TEST_F(OutputFiles, StandardOutputAndDevices) {
   neverWritten(compile(golden(kModel), path("p.png")), "what is written is a plan: expected another name");
   neverWritten({"run", path("a.plan"), "--prompt-ids", "1", "--trace", path("t.svg")},
                "what is written is JSON: expected a name such as trace.json, or --timeline");
+  neverWritten({"run", path("a.plan"), "--prompt-ids", "1", "--trace", path("t.pdf")},
+               "what is written is JSON: expected a name such as trace.json, or --timeline");
+  neverWritten({"profile", "opt-6.7b", "--hardware", "a10", "--device", "sim", "-o", path("r.svg")},
+               "what is written is a record: expected another name");
+  neverWritten({"bench", golden(kModel), "--hardware", "host", "-o", path("b.svg")},
+               "what is written is JSON: expected another name");
   neverWritten({"timeline", path("a.plan"), "-o", path("a.plan") + "/x"},
                "a.plan is a file: expected a file in a folder");
   const Outcome drawn = headrace({"timeline", path("a.plan"), "--width", "80"});
@@ -225,6 +231,15 @@ TEST_F(OutputFiles, AFileThatMayNotGrowIsAFailedWrite) {
   EXPECT_EQ(o.status, 1);
   EXPECT_THAT(o.out, HasSubstr(path("a.plan") + ": cannot write: File too large"));
   EXPECT_TRUE(files().empty());
+}
+
+// Where who looks for the model finds it, too.
+TEST_F(OutputFiles, APlanMayStandInItsModelsFolder) {
+  const std::string copy = copyModel(kModel);
+  for (int times = 0; times < 2; ++times) // the second replaces it
+    succeeds(compile(copy, copy + "/m.plan"));
+  succeeds({"run", copy + "/m.plan", "--prompt-ids", "1", "--max-new-tokens", "1"});
+  refused(compile(copy, copy + "/config.json"), 2, "a file of the model's folder: expected another name");
 }
 
 TEST_F(OutputFiles, LogitsAmongTheWeightsWouldBeWeights) {

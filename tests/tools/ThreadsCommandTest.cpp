@@ -74,6 +74,33 @@ TEST_F(Threads, WhatIsNoNumberOfThreadsIsRefused) {
   EXPECT_THAT(many.err, HasSubstr("HEADRACE_THREADS=1000: this process may use "));
 }
 
+TEST_F(Threads, OfTheEnvironmentArePlannedByNobody) {
+  const auto said = [&](const std::string &threads, const std::string &flags) {
+    const Outcome o = shell("HEADRACE_THREADS=" + threads + " $HEADRACE compile " + golden(kModel) +
+                            " --hardware host --batch 2 --context 32 --dry-run" + flags);
+    EXPECT_EQ(o.status, 0) << o.err;
+    return o.err;
+  };
+  EXPECT_THAT(said("3", ""), HasSubstr("HEADRACE_THREADS=3 is for what runs: this plan is priced for 1 thread; "
+                                       "--threads 3 prices it for 3\n"));
+  for (const auto &[threads, flags] : {std::pair("1", ""), {"3", " --threads 2"}})
+    EXPECT_THAT(said(threads, flags), Not(HasSubstr("HEADRACE_THREADS")));
+}
+
+// The core of the last is that of the others for which there is none.
+TEST_F(Threads, ThatHaveNoCoreOfTheirOwnArePinnedInWords) {
+  std::string words;
+  for (const std::string &word : with(run, {"--pin", "--threads", "2"}))
+    words += " '" + word + "'";
+  const Outcome o = shell("first=$(taskset -cp $$ | sed 's/.*: //; s/[-,].*//'); taskset -c $first $HEADRACE" + words);
+  ASSERT_EQ(o.status, 0) << o.err;
+  EXPECT_THAT(o.err, HasSubstr("warning: --pin: this process may use 1 core: 3 of 3 threads (2 of compute, 1 of "
+                               "copies) share core "));
+  const Outcome simulated = headrace(with(run, {"--pin", "--device", "sim"}));
+  EXPECT_EQ(simulated.status, 0) << simulated.err;
+  EXPECT_THAT(simulated.err, HasSubstr("warning: --pin: is for the host device, whose lanes are threads; this is sim"));
+}
+
 TEST_F(Threads, AreTheHostDevicesAlone) {
   refused(
       {"compile", "opt-6.7b", "--hardware", "a10", "--batch", "1", "--context", "64", "--threads", "2", "--dry-run"}, 2,
@@ -126,6 +153,8 @@ TEST_F(Threads, AProfileOfTheProcessorHasARowANumber) {
     for (const char *rate : {"read_bytes_per_second", "linear_one_row_bytes_per_second",
                              "linear_192_rows_flops_per_second", "attention_bytes_per_second"})
       EXPECT_GT(figures[i][rate], 1e6) << rate;
+    for (const char *part : {"linear_one_row_bytes_per_second", "attention_bytes_per_second"})
+      EXPECT_LE(figures[i][part], figures[i]["read_bytes_per_second"]) << part;
   }
   refused({"profile", "tinyllama-1.1b", "--cpu"}, 2, "--cpu: expected no model");
   refused({"profile", "--cpu", "--device", "sim"}, 2, "--cpu beside --device: expected it alone");

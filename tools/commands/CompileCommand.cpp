@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdio>
+#include <cstdlib>
 #include <map>
 #include <tuple>
 
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
 #include "runtime/base/FileIo.h"
 #include "runtime/base/ReplaceFile.h"
@@ -163,6 +165,17 @@ absl::Status checkFlags(const CompileOptions &options) {
   return absl::OkStatus();
 }
 
+// What says how many threads compute is not what plans are made by: they would be others in another shell.
+void tellThreads(const JobInput &input, const model::Hardware &hardware) {
+  const char *const variable = std::getenv("HEADRACE_THREADS");
+  int threads = 0;
+  if (variable == nullptr || hardware.kind != model::DeviceKind::Host || input.flags.contains("--threads") ||
+      !absl::SimpleAtoi(variable, &threads) || threads == hardware.threads)
+    return;
+  say(model::cat("HEADRACE_THREADS=", threads, " is for what runs: this plan is priced for ", hardware.threads,
+                 hardware.threads == 1 ? " thread" : " threads", "; --threads ", threads, " prices it for ", threads));
+}
+
 // The table of capabilities: what stands side by side is not in it.
 void printBeside(bool json) {
   Json rows = Json::array();
@@ -181,6 +194,10 @@ absl::Status compileCommand(const CompileOptions &options) {
   if (options.beside) {
     if (options.job.any() || !options.job.source.empty())
       return badUsage("--beside: expected no model and no key of a job beside it: it prints what is so of all");
+    const bool compiles = options.dryRun || options.dumpEachPass || options.verifyWeights || options.overwrite ||
+                          !options.output.empty() || !options.dumpIr.empty();
+    if (compiles)
+      return badUsage("--beside: expected no other flag than --json beside it: nothing is compiled");
     printBeside(options.json);
     return absl::OkStatus();
   }
@@ -188,6 +205,7 @@ absl::Status compileCommand(const CompileOptions &options) {
   ASSIGN_OR_RETURN(assembled, assembleJob(options.job));
   say(assembled.notes);
   const model::Job &job = assembled.job;
+  tellThreads(options.job, *job.hardware);
   for (const std::string &note : job.model->notes)
     warnOnce(note);
   if (options.verifyWeights)

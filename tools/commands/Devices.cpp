@@ -55,6 +55,10 @@ MadeDevice makeCuda(const std::string &name, const DeviceFlags &flags) {
 
 void pinLanes(host::HostOptions &options) {
   const std::vector<int> cores = host::usableCores();
+  if (const size_t threads = static_cast<size_t>(options.threads) + 1; threads > cores.size())
+    warnOnce(model::cat("--pin: this process may use ", cores.size(), cores.size() == 1 ? " core" : " cores", ": ",
+                        threads - cores.size() + 1, " of ", threads, " threads (", options.threads,
+                        " of compute, 1 of copies) share core ", cores.back()));
   const auto core = [&](int thread) { return cores[std::min(static_cast<size_t>(thread), cores.size() - 1)]; };
   options.computeCore = core(0);
   for (int helper = 1; helper < options.threads; ++helper)
@@ -117,6 +121,9 @@ absl::StatusOr<std::unique_ptr<core::Device>> makeDevice(const std::string &name
   if (flags.lowLatency && factory->kind != "host")
     return badUsage(
         model::cat("--low-latency: expected the host device, whose lanes are threads; this is ", factory->kind));
+  if (flags.pin && factory->kind != "host")
+    warnOnce(model::cat("--pin: is for the host device, whose lanes are threads; this is ", factory->kind,
+                        ", and nothing is pinned"));
   if (!flags.threads.empty() && factory->kind == "cuda")
     return badUsage("--threads: expected the host device, or its hardware simulated; this is cuda");
   return factory->make(name, flags);

@@ -7,6 +7,7 @@
 #include "runtime/base/FileIo.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
+#include "runtime/base/Units.h"
 #include "runtime/job/JobSections.h"
 #include "runtime/model/ModelSpec.h"
 #include "runtime/model/Shape.h"
@@ -121,6 +122,19 @@ absl::Status findHardware(const std::string &device, AssembledJob &out) {
   return absl::OkStatus();
 }
 
+// A file's link that is slower than any that is built: a unit was meant otherwise. What a flag says is meant.
+void noteSlowLink(const JobInput &input, AssembledJob &out) {
+  constexpr double kSlowest = 250e6; // bytes/s: one lane of PCIe 1.0
+  const model::Hardware &hardware = *out.job.hardware;
+  const bool up = hardware.h2dBandwidth < kSlowest;
+  const double slow = up ? hardware.h2dBandwidth : hardware.d2hBandwidth;
+  const std::string key = up ? "h2d_bandwidth" : "d2h_bandwidth";
+  if (slow >= kSlowest || input.flags.contains(up ? "--h2d-bandwidth" : "--d2h-bandwidth"))
+    return;
+  out.notes.push_back(cat("warning: hardware ", hardware.name, ": ", key, " = ", model::bandwidthText(slow),
+                          ": slower than one lane of PCIe 1.0, 250 MB/s"));
+}
+
 absl::Status applyHardware(const JobInput &input, AssembledJob &out) {
   model::Job &job = out.job;
   if (!input.hardwareFlag.empty()) {
@@ -132,6 +146,7 @@ absl::Status applyHardware(const JobInput &input, AssembledJob &out) {
   } else if (!job.hardware) {
     RETURN_IF_ERROR(findHardware(input.device, out));
   }
+  noteSlowLink(input, out);
   ASSIGN_OR_RETURN(values, flagTable(input.flags, "hardware"));
   if (values.keys.empty())
     return absl::OkStatus();

@@ -145,12 +145,19 @@ absl::Status Outputs::checkOne(const Output &output) const {
   if (output.path == "-")
     return badFlag(output.flag, output.path, "standard output is for the report",
                    "a file's name (./- is one of that name)");
-  for (const char *other : {".png", ".jpg", ".jpeg", ".gif", ".webp", ".pdf"})
-    if (output.path.ends_with(other))
-      return output.kind == OutputKind::Timeline || output.flag == "--svg"
-                 ? badFlag(output.flag, output.path, "what is drawn is SVG", "a name such as picture.svg")
-                 : badFlag(output.flag, output.path, cat("what is written is a ", kindName(output.kind)),
-                           "another name");
+  const bool trace = output.flag == "--trace";
+  const bool drawn = output.flag == "--svg" || (output.kind == OutputKind::Timeline && !trace);
+  for (const char *other : {".png", ".jpg", ".jpeg", ".gif", ".webp", ".pdf", ".svg"})
+    if (output.path.ends_with(other) && !(drawn && output.path.ends_with(".svg"))) {
+      if (drawn)
+        return badFlag(output.flag, output.path, "what is drawn is SVG", "a name such as picture.svg");
+      if (trace)
+        return badFlag(output.flag, output.path, "what is written is JSON", "a name such as trace.json, or --timeline");
+      return badFlag(output.flag, output.path,
+                     output.kind == OutputKind::Bench ? std::string("what is written is JSON")
+                                                      : cat("what is written is a ", kindName(output.kind)),
+                     "another name");
+    }
   const std::string folder = model::folderOf(output.path);
   if (struct stat info = {}; !folder.empty() && ::stat(folder.c_str(), &info) == 0 && !S_ISDIR(info.st_mode))
     return badFlag(output.flag, output.path, cat(folder, " is ", model::fileTypeAt(folder)),

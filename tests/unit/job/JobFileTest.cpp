@@ -217,18 +217,17 @@ TEST(JobFile, RefusesBadGoals) {
 }
 
 TEST(JobFile, RefusesBadPolicies) {
-  const std::string interval = ": expected an integer from 1 to 10000 (at most the model's layers), or \"none\"";
+  const std::string interval = ": expected an integer from 1 to 2000 (at most the model's layers), or \"none\"";
   expectRefused("[policy]\ninterval = 0\n", "2: policy.interval = 0" + interval);
   expectRefused("[policy]\ninterval = -2\n", "2: policy.interval = -2" + interval);
   expectRefused("[policy]\ninterval = 2.5\n", "2: policy.interval = 2.5" + interval);
   expectRefused("[policy]\ninterval = \"all\"\n", "2: policy.interval = \"all\"" + interval);
-  expectRefused("[policy]\noffload_layers = -1\n",
-                "2: policy.offload_layers = -1: expected an integer from 0 to 10000");
+  expectRefused("[policy]\noffload_layers = -1\n", "2: policy.offload_layers = -1: expected an integer from 0 to 2000");
   expectRefused("[policy]\nstart_rule = \"lazy\"\n",
                 "2: policy.start_rule = \"lazy\": expected \"paper\" or \"eager\"");
   expectRefused("[policy]\nslots = 0\n", "2: policy.slots = 0: expected an integer from 1 to 65536");
   expectRefused("[policy]\nresiduals = \"disk\"\n", "2: policy.residuals = \"disk\": expected device or host");
-  expectRefused("[policy]\nkv_places = 1\n", "2: policy.kv_places = 1: expected an integer from 2 to 10000");
+  expectRefused("[policy]\nkv_places = 1\n", "2: policy.kv_places = 1: expected an integer from 2 to 2000");
   expectRefused("[policy]\noffload_head = \"maybe\"\n", "2: policy.offload_head = \"maybe\": expected auto, on or off");
   expectRefused("[policy]\nkv_write_back = \"never\"\n",
                 "2: policy.kv_write_back = \"never\": expected auto, mirror, all or dirty");

@@ -544,7 +544,7 @@ TEST(HfConfig, RefusesSizesThatAreNone) {
                   std::string(key) + " = 18446744073709551615" + expected);
   }
   expectRefused(with(llama31(), {{"num_hidden_layers", 100000}}),
-                "num_hidden_layers = 100000: expected an integer from 1 to 10000");
+                "num_hidden_layers = 100000: expected an integer from 1 to 2000");
   expectRefused(with(llama31(), {{"rms_norm_eps", 0}}), "rms_norm_eps = 0: expected a number above 0 and below 1");
   expectRefused(with(llama31(), {{"tie_word_embeddings", "no"}}),
                 "tie_word_embeddings = \"no\": expected true or false");

@@ -48,8 +48,8 @@ struct Refusal {
 TEST(Validate, RefusesEachImpossibleValueByKey) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const Refusal refusals[] = {
-      {[](ModelSpec &s) { s.layers = 0; }, "f: layers = 0: expected an integer from 1 to 10000"},
-      {[](ModelSpec &s) { s.layers = 10001; }, "f: layers = 10001: expected an integer from 1 to 10000"},
+      {[](ModelSpec &s) { s.layers = 0; }, "f: layers = 0: expected an integer from 1 to 2000"},
+      {[](ModelSpec &s) { s.layers = 2001; }, "f: layers = 2001: expected an integer from 1 to 2000"},
       {[](ModelSpec &s) { s.hidden = -1; }, "f: hidden = -1: expected an integer from 1 to 2147483647"},
       {[](ModelSpec &s) { s.heads = 0; }, "f: heads = 0: expected an integer from 1 to 2147483647"},
       {[](ModelSpec &s) { s.kvHeads = 0; }, "f: kv_heads = 0: expected an integer from 1 to 2147483647"},

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <map>
 #include <optional>
 
 #include "tests/unit/plan/Oracle.h"
@@ -8,19 +9,23 @@
 namespace headrace::plan::test {
 
 std::vector<StepSet> ancestors(const Schedule &s, size_t without) {
-  std::vector<StepSet> before(s.steps.size());
-  for (size_t to = 0; to < s.steps.size(); ++to) {
-    for (size_t from = 0; from < to; ++from)
-      if (s.steps[from].lane == s.steps[to].lane)
-        before[to].set(from);
-    for (size_t e = 0; e < s.edges.size(); ++e)
-      if (e != without && s.edges[e].to == to)
-        before[to].set(s.edges[e].from);
-    const StepSet direct = before[to];
-    for (size_t from = 0; from < to; ++from)
-      if (direct[from])
-        before[to] |= before[from];
+  std::vector<std::vector<uint32_t>> into(s.steps.size());
+  std::map<Lane, uint32_t> last;
+  for (uint32_t i = 0; i < s.steps.size(); ++i) {
+    if (const auto at = last.find(s.steps[i].lane); at != last.end())
+      into[i].push_back(at->second);
+    last[s.steps[i].lane] = i;
   }
+  for (size_t e = 0; e < s.edges.size(); ++e)
+    if (e != without)
+      into[s.edges[e].to].push_back(s.edges[e].from);
+  std::vector<StepSet> before(s.steps.size());
+  for (uint32_t to = 0; to < s.steps.size(); ++to)
+    for (const uint32_t from : into[to]) {
+      before[to].set(from);
+      if (from < to)
+        before[to] |= before[from];
+    }
   return before;
 }
 
@@ -75,35 +80,40 @@ uint64_t liveBytesByBruteForce(const Plan &plan, uint32_t index) {
   for (uint32_t i = 0; i < s.steps.size(); ++i)
     if (s.steps[i].lane == Lane::Compute)
       points.push_back(i);
+  // From which of these points on something holds bytes, and up to which.
+  struct Span {
+    size_t first = 0, last = 0;
+    uint64_t bytes = 0;
+  };
+  std::vector<Span> spans;
+  for (const Held &h : held) {
+    Span span{.bytes = h.content.bytes};
+    for (size_t p = 0; p < points.size(); ++p) {
+      // The copy may have begun once no compute step that it waits for is left.
+      if (h.writer && before[*h.writer][points[p]])
+        span.first = p + 1;
+      // A copy that writes it back is through as soon as the steps that it waits for are.
+      for (const uint32_t reader : h.readers)
+        if (reader == points[p] || before[reader][points[p]])
+          span.last = p;
+    }
+    span.last = h.atExit ? points.size() : std::max(span.first, span.last); // it takes its place in any case
+    spans.push_back(span);
+  }
+  for (uint32_t l = 0; l < s.locals.size(); ++l) {
+    std::optional<Span> span;
+    for (size_t p = 0; p < points.size(); ++p)
+      for (uint32_t k = s.steps[points[p]].firstOperand;
+           k < s.steps[points[p]].firstOperand + s.steps[points[p]].operandCount; ++k)
+        if (s.operands[k].buffer == plan.buffers.size() + l)
+          span = Span{span ? span->first : p, p, s.locals[l].buffer.bytes};
+    if (span)
+      spans.push_back(*span);
+  }
   for (size_t p = 0; p <= points.size(); ++p) {
     uint64_t sum = homes;
-    for (const Held &h : held) {
-      // The copy may have begun: all the compute steps that it waits for come before this one.
-      const auto begunAt = [&](size_t position) {
-        bool begun = true;
-        for (size_t q = position; q < points.size(); ++q)
-          begun &= !h.writer || !before[*h.writer][points[q]];
-        return begun;
-      };
-      // A copy that writes it back is through as soon as the steps that it waits for are.
-      bool wanted = h.atExit;
-      for (const uint32_t reader : h.readers)
-        for (size_t q = p; q < points.size(); ++q)
-          wanted |= reader == points[q] || before[reader][points[q]];
-      const bool first = begunAt(p) && (p == 0 || !begunAt(p - 1)); // it takes its place in any case
-      sum += first || (begunAt(p) && wanted) ? h.content.bytes : 0;
-    }
-    for (uint32_t l = 0; l < s.locals.size(); ++l) {
-      bool from = false, to = false;
-      for (size_t q = 0; q < points.size(); ++q)
-        for (uint32_t k = s.steps[points[q]].firstOperand;
-             k < s.steps[points[q]].firstOperand + s.steps[points[q]].operandCount; ++k)
-          if (s.operands[k].buffer == plan.buffers.size() + l) {
-            from |= q <= p;
-            to |= q >= p;
-          }
-      sum += from && to ? s.locals[l].buffer.bytes : 0;
-    }
+    for (const Span &span : spans)
+      sum += span.first <= p && p <= span.last ? span.bytes : 0;
     largest = std::max(largest, sum);
   }
   return largest;

@@ -57,12 +57,12 @@ public:
 
 private:
   void places() {
-    std::vector<bool> home(memory_.size()), blocks(memory_.size()); // blocks: homes of interleaved caches
+    std::vector<char> home(memory_.size()), blocks(memory_.size()); // blocks: homes of interleaved caches
     for (const Extent &e : placement_.extents)
       if (e.space == Space::Device)
         forEachGranule(plan_, e, e.interleaved, [&](uint64_t granule, const What &) {
-          home[granule] = true;
-          blocks[granule] = blocks[granule] || e.interleaved;
+          home[granule] = 1;
+          blocks[granule] |= static_cast<char>(e.interleaved);
         });
     const auto apartFromCaches = [&](const auto &range) { // among the blocks of caches
       for (Granules g(range.address, range.bytes); g.first < g.last; ++g.first)
@@ -292,18 +292,19 @@ private:
   }
   void access(uint32_t number, const Operand &o, bool writes) {
     const Step &step = s_.steps[number];
+    const bool copies = hasCopies(o.buffer);
     granules(o, o.space, o.interleaved, [&](uint64_t i, const What &what) {
       if (accesses_.empty() || accesses_.back().second != StepAccess{number, writes} ||
           accesses_.back().first.last != i)
         accesses_.push_back({Granules(i * kGranule, 0), {number, writes}});
       ++accesses_.back().first.last;
       if (!writes) {
-        find(o, i, what);
+        find(o, i, what, copies);
         return;
       }
-      writtenHere_[i] = true;
+      writtenHere_[i] = 1;
       uint32_t version = 0;
-      if (hasCopies(o.buffer) && step.kind == StepKind::Copy) {
+      if (copies && step.kind == StepKind::Copy) {
         version = readVersion_[what.granule];
         const bool home = o.space == Space::Host;
         // What this schedule has not written is left as it is, where it is at all.
@@ -312,7 +313,7 @@ private:
           return;
         if (home)
           behind_.erase({o.buffer, what.granule});
-      } else if (hasCopies(o.buffer)) {
+      } else if (copies) {
         version = number + 1;
         latest_[o.buffer][what.granule] = version;
       }
@@ -321,10 +322,10 @@ private:
     if (writes)
       writtenLocals_.insert(o.buffer);
   }
-  // What a read meets.
-  void find(const Operand &o, uint64_t i, const What &what) {
+  // What a read meets. copies: of a buffer that has them.
+  void find(const Operand &o, uint64_t i, const What &what, bool copies) {
     const bool there = memory_[i].what == what;
-    if (hasCopies(o.buffer)) {
+    if (copies) {
       const uint32_t latest = latest_[o.buffer][what.granule];
       readVersion_[what.granule] = there ? memory_[i].version : latest; // what was not there is said once
       if (there && memory_[i].version != latest)
@@ -447,7 +448,7 @@ private:
   std::map<uint64_t, uint32_t> readVersion_;  // by granule: what the step's source had
   // By buffer and granule: homes that what was written before this schedule has not reached.
   std::set<std::pair<uint32_t, uint64_t>> behind_;
-  std::vector<bool> writtenHere_;
+  std::vector<char> writtenHere_;
   std::set<uint32_t> writtenLocals_;
   using StepAccess = std::pair<uint32_t, bool>; // step, writes
   std::vector<std::pair<Granules, StepAccess>> accesses_;
