@@ -144,7 +144,7 @@ TEST(RecordFile, RefusesBadValuesByKey) {
       {"phase = \"prefill\"", "phase = \"both\"", "cell.phase = \"both\": expected \"prefill\" or \"decode\""},
       {"batch = [1, 2]", "batch = [1, 3]", "grid.batch: expected powers of two"},
       {"batch = [1, 2]", "batch = [2]", "prefill batch 1 sequence 2: not on the record's grid"},
-      {"layers = 2", "layers = 0", "identity.layers = 0: expected an integer from 1 to 10000"},
+      {"layers = 2", "layers = 0", "identity.layers = 0: expected an integer from 1 to 2000"},
       {"kv = \"f16\"", "kv = \"int4\"", "identity.kv = \"int4\": expected \"f32\", \"f16\" or \"bf16\""},
       {"bytes = 1000\n", "bytes = 0\n", "transfer.bytes = 0: expected an integer from 1"},
       {"h2d_bandwidth = \"10B/s\"", "h2d_bandwidth = nan", "hardware.h2d_bandwidth = nan: expected a finite number"},

@@ -180,7 +180,7 @@ TEST(RecordChecks, RefuseEachFault) {
        "both = [5, 6, 7]: expected median"},
       {[](Record &r) { r.transfers[0].h2d = {}; }, "h2d: expected times above 0"},
       {[](Record &r) { r.transfers[0].repetitions = 0; }, "repetitions = 0"},
-      {[](Record &r) { r.identity.layers = 0; }, "identity.layers = 0: expected from 1 to 10000"},
+      {[](Record &r) { r.identity.layers = 0; }, "identity.layers = 0: expected from 1 to 2000"},
       {[](Record &r) { r.identity.layerBytes = 0; }, "identity.layer_bytes = 0"},
       {[](Record &r) { r.identity.layerBytes += 256; }, "bytes: expected those of [model], 2 layers of"},
       {[](Record &r) { r.model->layers = 3; }, "2 layers of 18944 bytes: expected those of [model], 3 layers of"},

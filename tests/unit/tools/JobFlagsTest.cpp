@@ -30,7 +30,7 @@ constexpr const char *kShape =
 constexpr const char *kHardware =
     "name = \"small\"\nkind = \"host\"\nmemory = \"1000B\"\nhost_memory = \"100000B\"\n"
     "flops_f32 = \"1FLOP/s\"\nflops_f16 = \"1FLOP/s\"\n"
-    "memory_bandwidth = \"1B/s\"\nh2d_bandwidth = \"1B/s\"\nd2h_bandwidth = \"1B/s\"\nduplex_bandwidth = \"2B/s\"\n"
+    "memory_bandwidth = \"1B/s\"\nh2d_bandwidth = \"1GB/s\"\nd2h_bandwidth = \"1GB/s\"\nduplex_bandwidth = \"2GB/s\"\n"
     "copy_latency = \"0s\"\n"
     "launch_overhead = \"0s\"\nflops_efficiency = 1\nmemory_efficiency = 1\n";
 
@@ -250,7 +250,7 @@ TEST_F(JobFlags, ShapeAndHardwareKeysLieOverTheirFiles) {
   EXPECT_EQ(j.hardware->name, "small");
 }
 
-TEST_F(JobFlags, ALinkIsScaledByItsFirstDirection) { // the profile: 1 B/s each way, 2 together
+TEST_F(JobFlags, ALinkIsScaledByItsFirstDirection) { // the profile: 1 GB/s each way, 2 together
   input.flags = {{"--h2d-bandwidth", "48GB/s"}};
   EXPECT_EQ(job().hardware->d2hBandwidth, 48e9);
   EXPECT_EQ(job().hardware->duplexBandwidth, 96e9);
