@@ -42,6 +42,11 @@ HEADRACE_DEVICE unsigned char *sharedMemory() {
 HEADRACE_DEVICE int countBits(uint32_t bits) { return __popc(bits); }
 HEADRACE_DEVICE int firstBit(uint32_t bits) { return __ffs(static_cast<int>(bits)) - 1; }
 
+// ---- global memory: of accesses made so the emulator counts bytes and threads
+
+template <typename T> HEADRACE_DEVICE T loadGlobal(const T *p) { return *p; }
+template <typename T> HEADRACE_DEVICE void storeGlobal(T *p, const T &value) { *p = value; }
+
 // ---- memory order between blocks, and with the host
 
 HEADRACE_DEVICE void fenceDevice() { __threadfence(); }

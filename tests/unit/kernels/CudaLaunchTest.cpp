@@ -106,10 +106,13 @@ TEST(CudaLaunch, RefusalsSayWhatIsSupported) {
   EXPECT_EQ(why(Op::Sample, sample), "sample takes vocabularies of 1 to 262144 tokens");
   RopeAppendArgs rope{};
   rope.headDim = 12290, rope.heads = rope.kvHeads = 1;
-  EXPECT_EQ(why(Op::RopeAppend, rope), "rope_append takes head sizes from 1 to 12288");
+  const std::string kHeadSizes = "rope_append takes head sizes from 1 to 12288, with norms to 12287";
+  EXPECT_EQ(why(Op::RopeAppend, rope), kHeadSizes);
+  rope.headDim = 0;
+  EXPECT_EQ(why(Op::RopeAppend, rope), kHeadSizes);
   const float weight = 1;
-  rope.headDim = 12282, rope.headNorms = &weight;
-  EXPECT_EQ(why(Op::RopeAppend, rope), "rope_append with norms takes head sizes from 1 to 12280");
+  rope.headDim = 12288, rope.headNorms = &weight;
+  EXPECT_EQ(why(Op::RopeAppend, rope), kHeadSizes);
   rope.headNorms = nullptr;
   BiasActivateArgs bias{};
   bias.result = static_cast<Elem>(9);
@@ -132,15 +135,23 @@ TEST(CudaLaunch, RowsAndElementsAreTakenInTurnBeyondAFullDevice) {
   EXPECT_EQ(gridOf(cudaLaunch(Op::Activate, &activate, {100000, 16, 512}, nullptr)), (Grid{8192, 1, 1}));
   RopeAppendArgs rope{};
   rope.heads = 32, rope.kvHeads = 8, rope.headDim = 128, rope.activation = rope.kvElem = Elem::BF16;
+  const float weights[256] = {};
+  rope.inverseFrequencies = weights;
   const CudaLaunch launch = cudaLaunch(Op::RopeAppend, &rope, {16, 16, 512}, nullptr);
   EXPECT_STREQ(launch.kernel, "rope_append_bf16_bf16");
-  EXPECT_EQ(gridOf(launch), (Grid{16, 6, 1})); // 48 heads of q, k and v, 8 a block
-  EXPECT_EQ(launch.sharedBytes, 128u * 4);     // 64 cosines and 64 sines
-  const float weights[256] = {};
+  EXPECT_EQ(gridOf(launch), (Grid{16, 2, 1})); // 48 heads of q, k and v, of 8 threads each: 384, 192 a block
+  EXPECT_EQ(launch.block[0], 192u);
+  EXPECT_EQ(launch.sharedBytes, 128u * 4); // 64 cosines and 64 sines
   rope.headNorms = weights;
   const CudaLaunch normed = cudaLaunch(Op::RopeAppend, &rope, {16, 16, 512}, nullptr);
-  EXPECT_EQ(gridOf(normed), (Grid{16, 6, 1}));
-  EXPECT_EQ(normed.sharedBytes, (128u + 8) * 4); // and a factor for each of a block's heads
+  EXPECT_EQ(gridOf(normed), (Grid{16, 2, 1}));
+  EXPECT_EQ(normed.sharedBytes, (128u + 24) * 4); // and a factor for each of a block's heads
+  rope.headNorms = rope.inverseFrequencies = nullptr;
+  EXPECT_EQ(gridOf(cudaLaunch(Op::RopeAppend, &rope, {100000, 8, 512}, nullptr)), (Grid{4096, 1, 1})); // k and v alone
+  rope.heads = 1 << 20, rope.inverseFrequencies = weights;
+  EXPECT_EQ(gridOf(cudaLaunch(Op::RopeAppend, &rope, {1, 1, 512}, nullptr)), (Grid{1, 32769, 1}));
+  rope.kvHeads = 1 << 21;
+  EXPECT_EQ(gridOf(cudaLaunch(Op::RopeAppend, &rope, {1, 1, 512}, nullptr)), (Grid{1, 65535, 1}));
 }
 
 TEST(CudaLaunch, SampleAndPublishHaveABlockASequenceAndOne) {

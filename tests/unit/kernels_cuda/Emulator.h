@@ -54,6 +54,14 @@ struct Grid {
 // orders 0 and 1, mixed for others.
 void runGrids(const std::vector<Grid> &grids, uint64_t order);
 
+// What loadGlobal and storeGlobal were asked for since it was last set to nothing.
+struct Counts {
+  uint64_t bytesLoaded = 0, bytesStored = 0;
+  uint64_t threads = 0, active = 0; // launched; of these, that loaded or stored
+};
+inline Counts counts;
+inline std::vector<char> touched; // by each thread of the block that runs
+
 // For a running thread.
 unsigned char *shared();
 void meetBlock();
@@ -97,6 +105,19 @@ HEADRACE_DEVICE uint32_t ballot(bool value) {
 HEADRACE_DEVICE int countBits(uint32_t bits) { return __builtin_popcount(bits); }
 HEADRACE_DEVICE int firstBit(uint32_t bits) { return __builtin_ffs(static_cast<int>(bits)) - 1; }
 HEADRACE_DEVICE unsigned char *sharedMemory() { return emulator::shared(); }
+
+template <typename T> HEADRACE_DEVICE T loadGlobal(const T *p) {
+  emulator::requireAligned(p, sizeof(T));
+  emulator::counts.bytesLoaded += sizeof(T);
+  emulator::touched[threadIdx.x] = 1;
+  return *p;
+}
+template <typename T> HEADRACE_DEVICE void storeGlobal(T *p, const T &value) {
+  emulator::requireAligned(p, sizeof(T));
+  emulator::counts.bytesStored += sizeof(T);
+  emulator::touched[threadIdx.x] = 1;
+  *p = value;
+}
 
 HEADRACE_DEVICE void fenceDevice() {}
 HEADRACE_DEVICE void fenceSystem() {}
