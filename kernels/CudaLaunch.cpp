@@ -222,8 +222,7 @@ CudaLaunch cudaLaunch(Op op, const void *args, const CudaShape &shape, const cha
       return refuse(why, "sample takes vocabularies of 1 to 262144 tokens");
     if (shape.sequences > kMostGridX)
       return refuse(why, "sample takes at most 2147483647 sequences");
-    return launch("sample", atLeastOne(shape.sequences), 1, 1, kSampleThreads,
-                  3 * (kSampleThreads / 32) * static_cast<int64_t>(sizeof(uint64_t)));
+    return launch("sample", atLeastOne(shape.sequences), 1, 1, kSampleThreads, sizeof(SampleShared));
   }
   case Op::ActAppend: {
     const auto &a = *static_cast<const ActAppendArgs *>(args);

@@ -53,7 +53,10 @@ HEADRACE_DEVICE void fenceDevice() { __threadfence(); }
 HEADRACE_DEVICE void fenceSystem() { __threadfence_system(); }
 // Adds one; at `last` it goes back to zero. Returns what was there.
 HEADRACE_DEVICE uint32_t atomicCountTo(uint32_t *counter, uint32_t last) { return atomicInc(counter, last); }
-HEADRACE_DEVICE void atomicAddTo(uint32_t *word, uint32_t value) { atomicAdd(word, value); }
+// Returns what was there.
+HEADRACE_DEVICE uint32_t atomicAddTo(uint32_t *word, uint32_t value) { return atomicAdd(word, value); }
+HEADRACE_DEVICE void atomicMinTo(uint32_t *word, uint32_t value) { atomicMin(word, value); }
+HEADRACE_DEVICE void atomicMaxTo(uint32_t *word, uint32_t value) { atomicMax(word, value); }
 HEADRACE_DEVICE void atomicOrTo(uint32_t *word, uint32_t value) { atomicOr(word, value); }
 // From L2: what another block wrote.
 HEADRACE_DEVICE float loadShared(const float *p) { return __ldcg(p); }

@@ -126,7 +126,13 @@ HEADRACE_DEVICE uint32_t atomicCountTo(uint32_t *counter, uint32_t last) {
   *counter = old >= last ? 0 : old + 1;
   return old;
 }
-HEADRACE_DEVICE void atomicAddTo(uint32_t *word, uint32_t value) { *word += value; }
+HEADRACE_DEVICE uint32_t atomicAddTo(uint32_t *word, uint32_t value) {
+  const uint32_t old = *word;
+  *word += value;
+  return old;
+}
+HEADRACE_DEVICE void atomicMinTo(uint32_t *word, uint32_t value) { *word = value < *word ? value : *word; }
+HEADRACE_DEVICE void atomicMaxTo(uint32_t *word, uint32_t value) { *word = value > *word ? value : *word; }
 HEADRACE_DEVICE void atomicOrTo(uint32_t *word, uint32_t value) { *word |= value; }
 template <typename T> HEADRACE_DEVICE T loadShared(const T *p) { return *p; }
 HEADRACE_DEVICE void storeVolatile(uint64_t *p, uint64_t value) { *p = value; }
