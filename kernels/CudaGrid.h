@@ -18,13 +18,15 @@ struct SampleSpan {
   uint32_t low, high; // both are a token's
   uint32_t tokensAbove, tokens;
   uint64_t unitsAbove, units; // weight
+
+  HEADRACE_HD bool has(uint32_t key) const { return key >= low && key <= high; }
 };
 
 // A block's shared memory of sampling.
 struct SampleShared {
   static constexpr int kBins = 32 * 65, kListed = 5632; // bins: as many parts of 128 ids, too
   uint64_t scratch[3 * kSampleThreads / 32], found[2][3];
-  SampleSpan spans[2];
+  SampleSpan spans[3];
   uint32_t low[kBins], high[kBins], count[kBins]; // weight, in units; tokens
   uint32_t keys[kListed];
 

@@ -142,15 +142,17 @@ struct SampleBins {
       atomicAddTo(&shared.high[bin], high);
     atomicAddTo(&shared.count[bin], tokens);
   }
+  HEADRACE_DEVICE void reachTo(uint32_t bin, uint32_t key) {
+    if (key < lowestKeys()[bin])
+      atomicMinTo(&lowestKeys()[bin], key);
+    if (key > highestKeys()[bin])
+      atomicMaxTo(&highestKeys()[bin], key);
+  }
   // A token of each lane that has one. Lanes of one bin add up first: equal logits would queue for its words.
   HEADRACE_DEVICE void tally(bool has, uint32_t bin, uint32_t key, uint64_t units) {
     constexpr int kTogether = 4;
-    if (has && listed < 0) {
-      if (key < lowestKeys()[bin])
-        atomicMinTo(&lowestKeys()[bin], key);
-      if (key > highestKeys()[bin])
-        atomicMaxTo(&highestKeys()[bin], key);
-    }
+    if (has && listed < 0)
+      reachTo(bin, key);
     uint32_t left = ballot(has);
     HEADRACE_LOOP_BY(1)
     for (int round = 0; round < 2 && left != 0; ++round) {

@@ -92,7 +92,7 @@ struct SampleBlock : SampleSearch {
   }
 
   // What a token of the s-th row is drawn from.
-  HEADRACE_DEVICE Cut candidates(const IterationMeta &meta, int64_t s) {
+  HEADRACE_DEVICE Cut candidates(const IterationMeta &meta, int32_t s) {
     const int32_t topK = meta.array<int32_t>(meta.topK)[s];
     return candidatesOf(meta.array<float>(meta.minP)[s], topK > 0 && topK < vocab ? topK : 0,
                         meta.array<float>(meta.topP)[s]);
@@ -128,10 +128,11 @@ struct SampleBlock : SampleSearch {
     // A lane takes so many parts, an odd number: the lanes' words are in different banks.
     const int32_t each = ((parts + 31) / 32) | 1, first = laneIndex() * each;
     const int32_t end = first + each < parts ? first + each : parts;
-    uint64_t sure = 0, ties = 0;
+    uint64_t sure = 0;
+    uint32_t ties = 0;
     for (int32_t part = first; part < end; ++part)
       sure += shared.units(static_cast<uint32_t>(part)), ties += shared.count[part];
-    uint64_t tiesBefore = sumBefore(ties);
+    uint32_t tiesBefore = sumBefore(ties);
     const uint64_t mine = sure + tiesIn(ties, tiesBefore, cut) * tieUnits;
     uint64_t sum = sumBefore(mine);
     const uint64_t all = shuffle(sum + mine, 31);
@@ -154,21 +155,21 @@ struct SampleBlock : SampleSearch {
 
 private:
   // Of so many tokens at the cut with `before` of lower ids, those that are candidates.
-  HEADRACE_DEVICE static uint64_t tiesIn(uint64_t ties, uint64_t before, const Cut &cut) {
-    const uint64_t left = cut.ties > before ? cut.ties - before : 0;
+  HEADRACE_DEVICE static uint64_t tiesIn(uint32_t ties, uint32_t before, const Cut &cut) {
+    const uint32_t left = cut.ties > before ? cut.ties - before : 0;
     return ties < left ? ties : left;
   }
 
   // 128 ids from `begin` on, 32 at a time; `sum` and `tiesBefore` are those of lower ids.
   HEADRACE_DEVICE int32_t walk(int32_t begin, const Cut &cut, uint64_t tieUnits, uint64_t limit, uint64_t sum,
-                               uint64_t tiesBefore) const {
+                               uint32_t tiesBefore) const {
     for (int32_t step = 0; step < 4; ++step, begin += 32) {
       const int32_t i = begin + laneIndex();
       const bool here = i >= 0 && i < vocab;
       const float logit = here ? loadGlobal(logits + i) : 0.0f;
       const uint32_t key = rankingKey(logit), ties = ballot(here && key == cut.key);
       uint64_t running = here && key > cut.key ? unitsOf(weightOf(logit)) : 0;
-      const uint64_t rank = tiesBefore + static_cast<uint64_t>(countBits(ties & ((1u << laneIndex()) - 1u)));
+      const uint32_t rank = tiesBefore + static_cast<uint32_t>(countBits(ties & ((1u << laneIndex()) - 1u)));
       if (here && key == cut.key && rank < cut.ties)
         running = tieUnits;
       running += sumBefore(running);
@@ -176,7 +177,7 @@ private:
       if (past != 0)
         return begin + firstBit(past);
       sum += shuffle(running, 31);
-      tiesBefore += static_cast<uint64_t>(countBits(ties));
+      tiesBefore += static_cast<uint32_t>(countBits(ties));
     }
     return 0; // not reached: the sum passes the limit inside the part
   }
@@ -184,7 +185,7 @@ private:
 
 __global__ void __launch_bounds__(kSampleThreads) sampleKernel(const SampleArgs args) {
   const IterationMeta &meta = *args.meta;
-  const int64_t s = blockIdx.x;
+  const auto s = static_cast<int32_t>(blockIdx.x);
   if (s >= meta.numSampled)
     return;
   SampleBlock block{{{*reinterpret_cast<SampleShared *>(sharedMemory()), static_cast<int32_t>(args.vocab)}},

@@ -19,7 +19,7 @@ struct SampleSearch : SampleBins {
   // A prefix of the ranking: tokens with a key above `key`, and of those with this key the first `ties` ids.
   struct Cut {
     uint32_t key = 0;
-    uint64_t ties = UINT64_MAX;
+    uint32_t ties = UINT32_MAX;
   };
   HEADRACE_DEVICE static Cut shorter(const Cut &a, const Cut &b) {
     if (a.key != b.key)
@@ -47,7 +47,7 @@ struct SampleSearch : SampleBins {
   // Most tokens are in the last bin: each thread counts its own.
   HEADRACE_DEVICE uint32_t measure(float least, bool all, bool weighed) {
     clear();
-    uint32_t lowest = UINT32_MAX, tokens = 0, lowestFar = UINT32_MAX, highestFar = 0;
+    uint32_t lowest = UINT32_MAX, tokens = 0;
     uint64_t unitsFar = 0;
     each([&](float logit, bool here) {
       const uint32_t key = rankingKey(logit), bin = binOf(logit);
@@ -58,21 +58,16 @@ struct SampleSearch : SampleBins {
       const bool has = here && (all || (weighed && units > 0)), far = bin == kBins - 1;
       if (has && far) {
         ++tokens, unitsFar += units;
-        lowestFar = key < lowestFar ? key : lowestFar;
-        highestFar = key > highestFar ? key : highestFar;
+        reachTo(bin, key);
       }
       tally(has && !far, bin, key, units);
     });
     tokens = overWarp(tokens, [](uint32_t a, uint32_t b) { return a + b; });
     unitsFar = overWarp(unitsFar, [](uint64_t a, uint64_t b) { return a + b; });
-    lowestFar = overWarp(lowestFar, smaller);
-    highestFar = ~overWarp(~highestFar, smaller);
     lowest = overWarp(lowest, smaller);
     if (laneIndex() == 0) {
       shared.scratch[warpIndex()] = lowest;
       add(kBins - 1, unitsFar, tokens);
-      atomicMinTo(&lowestKeys()[kBins - 1], lowestFar);
-      atomicMaxTo(&highestKeys()[kBins - 1], highestFar);
     }
     syncBlock();
     lowest = overWarp(static_cast<uint32_t>(shared.scratch[laneIndex()]), smaller);
@@ -80,22 +75,23 @@ struct SampleSearch : SampleBins {
     return lowest;
   }
 
-  // Has the list stand for the row: the tokens that measure() counted in bins [first, last] and in `other`.
-  HEADRACE_DEVICE void list(uint32_t first, uint32_t last, uint32_t other, bool all) {
+  // Has the list stand for the row: the tokens that measure() counted in spans[0], spans[1] or both, a bit each.
+  HEADRACE_DEVICE void list(uint32_t which, bool all) {
     uint32_t *end = shared.low; // the bins' sums have been read
     if (threadIdx.x == 0)
       *end = 0;
     syncBlock();
     each([&](float logit, bool here) {
-      const uint32_t bin = binOf(logit);
-      here = here && ((bin >= first && bin <= last) || bin == other) && (all || unitsOf(weightOf(logit)) > 0);
+      const uint32_t key = rankingKey(logit);
+      here = here && (((which & 1) != 0 && shared.spans[0].has(key)) || ((which & 2) != 0 && shared.spans[1].has(key)));
+      here = here && (all || unitsOf(weightOf(logit)) > 0);
       const uint32_t those = ballot(here);
       if (those == 0)
         return;
       uint32_t at = laneIndex() == 0 ? atomicAddTo(end, static_cast<uint32_t>(countBits(those))) : 0;
       at = shuffle(at, 0) + static_cast<uint32_t>(countBits(those & ((1u << laneIndex()) - 1u)));
       if (here)
-        shared.keys[at] = rankingKey(logit);
+        shared.keys[at] = key;
     });
     syncBlock();
     listed = static_cast<int32_t>(*end);
@@ -114,53 +110,64 @@ struct SampleSearch : SampleBins {
             last.units + shared.units(last.bin) - first.units};
   }
 
-  // The shortest prefix whose units, or tokens, reach `target`; its last token is in this span.
-  HEADRACE_DEVICE Cut cutIn(const SampleSpan &span, double target, bool weighed) {
-    uint32_t low = span.low, high = span.high, tokens = span.tokens;
-    uint64_t above = weighed ? span.unitsAbove : span.tokensAbove, amount = weighed ? span.units : span.tokens;
+  // The shortest prefix whose units, or tokens, reach `target`; its last token is in this span. What is left of it, one
+  // key, is spans[kLeft] then. (In shared memory: registers are what the kernel has least of.)
+  static constexpr int kLeft = 2;
+  HEADRACE_DEVICE Cut cutIn(int which, double target, bool weighed) {
+    const SampleSpan &span = shared.spans[kLeft];
+    if (threadIdx.x == 0)
+      shared.spans[kLeft] = shared.spans[which];
+    syncBlock();
     HEADRACE_LOOP_BY(1)
-    while (low < high) {
+    while (span.low < span.high) {
       int bits = 0; // of the keys of a bin
-      while ((high - low) >> bits >= kBins)
+      while ((span.high - span.low) >> bits >= kBins)
         ++bits;
       clear();
       each([&](float logit, bool here) {
         const uint32_t key = rankingKey(logit);
-        here = here && key >= low && key <= high;
-        tally(here, here ? (high - key) >> bits : 0, key, here && weighed ? unitsOf(weightOf(logit)) : 0);
+        here = here && span.has(key);
+        tally(here, here ? (span.high - key) >> bits : 0, key, here ? unitsOf(weightOf(logit)) : 0);
       });
       syncBlock();
-      find<1>([=](int, uint32_t, uint64_t units, uint32_t upTo) {
-        return static_cast<double>(above + (weighed ? units : upTo)) >= target;
+      find<1>([&](int, uint32_t, uint64_t units, uint32_t tokens) {
+        return static_cast<double>(weighed ? span.unitsAbove + units : span.tokensAbove + tokens) >= target;
       });
       const Found border = found(0);
       if (border.bin >= kBins)
         return {}; // nothing weighs anything
-      tokens = shared.count[border.bin];
-      above += weighed ? border.units : border.tokens;
-      amount = weighed ? shared.units(border.bin) : tokens;
-      high -= border.bin << bits;
-      low = high - low < 1u << bits ? low : high - (1u << bits) + 1;
-      if (listed < 0) // most often one key
-        low = lowestKeys()[border.bin], high = highestKeys()[border.bin];
+      if (threadIdx.x == 0) {
+        SampleSpan left = {span.low,
+                           span.high - (border.bin << bits),
+                           span.tokensAbove + border.tokens,
+                           shared.count[border.bin],
+                           span.unitsAbove + border.units,
+                           shared.units(border.bin)};
+        if (left.high - left.low >= 1u << bits)
+          left.low = left.high - (1u << bits) + 1;
+        if (listed < 0) // most often one key
+          left.low = lowestKeys()[border.bin], left.high = highestKeys()[border.bin];
+        shared.spans[kLeft] = left;
+      }
       syncBlock();
     }
-    Cut cut{low, tokens};
-    const uint64_t one = tokens > 0 ? amount / tokens : 0;
+    const uint64_t above = weighed ? span.unitsAbove : span.tokensAbove;
+    Cut cut{span.low, span.tokens};
+    const uint64_t one = span.tokens > 0 ? (weighed ? span.units : span.tokens) / span.tokens : 0;
     if (one > 0) {
       uint64_t ties = static_cast<uint64_t>((target - static_cast<double>(above)) / static_cast<double>(one));
       ties = ties > 0 ? ties - 1 : 0; // the quotient may be off by one either way
-      while (ties < tokens && static_cast<double>(above + ties * one) < target)
+      while (ties < span.tokens && static_cast<double>(above + ties * one) < target)
         ++ties;
-      cut.ties = ties > 0 ? ties : 1;
+      cut.ties = ties > 0 ? static_cast<uint32_t>(ties) : 1;
     }
     return cut;
   }
 
-  // The weight of a prefix whose last token is in this span.
+  // The weight of a prefix whose last token is in this span; of all of it where that is no cut.
   HEADRACE_DEVICE uint64_t weightUpTo(const Cut &cut, const SampleSpan &span) {
     uint64_t sums[3] = {0, span.tokens, span.units}; // above the key; tokens with the key, and their weight
-    if (span.low < span.high) {
+    if (cut.key > 0 && span.low < span.high) {
       sums[1] = sums[2] = 0;
       each([&](float logit, bool here) {
         const uint32_t key = rankingKey(logit);
@@ -190,7 +197,7 @@ struct SampleSearch : SampleBins {
     setBins(counts ? fmaxf(16.0f * temperature, 16.0f) : 16.0f * temperature);
     const uint32_t lowest = measure(least ? minP : INFINITY, counts, weighed);
     if (least)
-      cut = {lowest, UINT64_MAX};
+      cut = {lowest, UINT32_MAX};
     if (!counts && !weighed)
       return cut;
     // The bin with the border of min-p or of top-k, whichever comes first; without both the last one.
@@ -202,12 +209,11 @@ struct SampleSearch : SampleBins {
     const uint64_t upTo = border.units + shared.units(border.bin);
     const bool some = counts || least;
     const bool searched = counts && border.tokens + shared.count[border.bin] >= static_cast<uint32_t>(topK);
-    uint32_t tokens = 0; // to be listed
-    uint32_t other = kBins, from = 1, to = 0;
+    uint32_t tokens = 0, lists = 0; // of which spans, and how many
     if (threadIdx.x == 0)
       shared.spans[0] = spanOf(border, border);
     if ((searched || (some && weighed)) && lowestKeys()[border.bin] < highestKeys()[border.bin])
-      other = border.bin, tokens = shared.count[other];
+      lists = 1, tokens = shared.count[border.bin];
     syncBlock();
     if (weighed) { // top-p's is between those that it would have were all, or none, of that bin left
       find<2>([=](int search, uint32_t, uint64_t units, uint32_t) {
@@ -217,18 +223,22 @@ struct SampleSearch : SampleBins {
         return cut; // nothing weighs anything
       const SampleSpan span = spanOf(found(0), found(1));
       if (span.low < span.high)
-        from = found(0).bin, to = found(1).bin, tokens += span.tokens;
+        lists |= 2, tokens += span.tokens;
       if (threadIdx.x == 0)
         shared.spans[1] = span;
       syncBlock();
     }
     if (tokens > 0 && tokens <= SampleShared::kListed)
-      list(from, to, other, counts);
+      list(lists, counts);
     HEADRACE_LOOP_BY(1)
     for (int filter = searched ? 0 : 1; filter < (weighed ? 2 : 1); ++filter) {
-      const double target =
-          filter == 0 ? static_cast<double>(topK) : targetOf(some ? weightUpTo(cut, shared.spans[0]) : upTo, topP);
-      cut = shorter(cut, cutIn(shared.spans[filter], target, filter == 1));
+      double target = static_cast<double>(topK);
+      if (filter == 1) {
+        const bool left = searched && cut.key == shared.spans[kLeft].low;
+        target = targetOf(weightUpTo(cut, shared.spans[left ? kLeft : 0]), topP);
+        syncBlock();
+      }
+      cut = shorter(cut, cutIn(filter, target, filter == 1));
     }
     listed = -1;
     return cut;
