@@ -22,14 +22,14 @@ template <Elem kElem, int kDim> struct AttentionDecode {
 
   const AttentionArgs &args;
   const float scaleLog2;
-  int64_t row, firstHead; // firstHead: of all query heads
+  int32_t row, firstHead; // firstHead: of all query heads
   int heads;              // of this block
 
   HEADRACE_DEVICE explicit AttentionDecode(const AttentionArgs &a) : args(a), scaleLog2(a.scale * kLog2E) {}
 
   HEADRACE_DEVICE void run() {
     const IterationMeta &meta = *args.meta;
-    row = blockIdx.z;
+    row = static_cast<int32_t>(blockIdx.z);
     if (row >= meta.numTokens)
       return;
     const int64_t reach = int64_t{meta.array<int32_t>(meta.positions)[row]} + 1;
@@ -38,7 +38,7 @@ template <Elem kElem, int kDim> struct AttentionDecode {
       return;
     const int64_t group = args.heads / args.kvHeads, tiles = headTiles(group);
     const int64_t kvHead = blockIdx.y / tiles, firstOfGroup = blockIdx.y % tiles * kTileHeads;
-    firstHead = kvHead * group + firstOfGroup;
+    firstHead = static_cast<int32_t>(kvHead * group + firstOfGroup);
     heads = static_cast<int>(group - firstOfGroup < kTileHeads ? group - firstOfGroup : kTileHeads);
 
     const int64_t sequence = meta.array<int32_t>(meta.tokenSequence)[row];
@@ -214,7 +214,7 @@ private:
     fenceDevice(); // this thread's sums are visible before the block counts as arrived
     syncBlock();
     if (threadIdx.x == 0) {
-      const int64_t counter = row * gridDim.y + blockIdx.y;
+      const uint32_t counter = blockIdx.z * gridDim.y + blockIdx.y; // the row is z
       *last = atomicCountTo(args.arrivals + counter, static_cast<uint32_t>(splits - 1)) == splits - 1 ? 1u : 0u;
       fenceDevice();
     }

@@ -20,7 +20,7 @@ namespace headrace::kernels {
 template <Elem kElem, int kDim, int kRowTiles> struct AttentionPrefill {
   static constexpr int kWarps = PrefillTiles::kWarps, kThreads = kWarps * 32, kTokens = PrefillTiles::kTokens;
   static constexpr int kQueries = PrefillTiles::queries(kRowTiles), kScoreTiles = kTokens / 8;
-  static constexpr int kUnroll = kRowTiles == 1 ? 2 : 1; // of copies
+  static constexpr int kUnroll = kRowTiles > 1 && kTightRegisters ? 1 : 2; // of copies
   static constexpr int64_t kRowBytes = paddedRowBytes(kDim);
 
   const AttentionArgs &args;

@@ -132,12 +132,12 @@ template <int kDim> struct CacheRows {
   }
 
   // Starts the copies of 16 rows, `offset` units after each lane's keyOf(first, end); zeroes past the end. Unrolling
-  // holds addresses in registers that the sums may need.
+  // further than by two holds addresses in registers that the sums need.
   template <int kUnroll>
   HEADRACE_DEVICE void copy(unsigned char *to, uint32_t key, uint32_t offset, int32_t first, int32_t end) const {
     constexpr int kVectors = kDim / 8; // 16 bytes each, of a row
     const int32_t valid = end - first;
-    HEADRACE_LOOP_BY(2)                      // more would hold addresses in registers that the sums need
+    HEADRACE_LOOP_BY(kUnroll)
     for (int i = 0; i < kVectors / 2; ++i) { // 16 * kVectors of them by 32 lanes
       const int v = i * 32 + laneIndex(), r = v / kVectors, column = v % kVectors;
       const int64_t from = int64_t{shuffle(key, r) + (r < valid ? offset : 0)} * (kCacheUnit * 2);

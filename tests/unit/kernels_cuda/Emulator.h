@@ -84,6 +84,8 @@ inline void requireAligned(const void *p, uint64_t alignment) {
 
 } // namespace emulator
 
+inline constexpr bool kTightRegisters = false;
+
 HEADRACE_DEVICE int laneIndex() { return static_cast<int>(threadIdx.x % 32); }
 HEADRACE_DEVICE int warpIndex() { return static_cast<int>(threadIdx.x / 32); }
 
