@@ -43,7 +43,7 @@ template <Elem kElem, int kDim> struct AttentionDecode {
 
     const int64_t sequence = meta.array<int32_t>(meta.tokenSequence)[row];
     const CacheRows<kDim> cache{static_cast<const unsigned char *>(args.kv),
-                                meta.array<int32_t>(meta.blockTable) + sequence * meta.maxBlocksPerSequence,
+                                meta.array<int32_t>(meta.blockTable) + sequence * meta.tableStride,
                                 static_cast<uint32_t>(kvHead),
                                 {args.segments, args.kvHeads, args.blockTokens, kDim}};
     Rows rows;

@@ -50,8 +50,7 @@ template <Elem kElem, int kDim, int kRowTiles> struct AttentionPrefill {
     firstRow = queryStart[tile.sequence];
     const int32_t end = positions[rowOf(tile.count - 1)] + 1; // tokens that the tile's last query attends to
     const CacheRows<kDim> cache{static_cast<const unsigned char *>(args.kv),
-                                meta.array<int32_t>(meta.blockTable) +
-                                    int64_t{tile.sequence} * meta.maxBlocksPerSequence,
+                                meta.array<int32_t>(meta.blockTable) + int64_t{tile.sequence} * meta.tableStride,
                                 kvHead,
                                 {args.segments, args.kvHeads, args.blockTokens, kDim}};
     const uint32_t toValues = cache.units.valuesAfter();
