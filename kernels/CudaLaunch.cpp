@@ -155,9 +155,18 @@ CudaLaunch attention(const AttentionArgs &args, const CudaShape &shape, const ch
     const int rowTiles = large ? 2 : 1;
     const int64_t tiles =
         queryTiles(tokens, atLeastOne(shape.sequences), group, int64_t{PrefillTiles::queries(rowTiles)});
-    if (tiles <= kMostGridX)
-      return launch(kPrefillNames[elem][size][rowTiles - 1], tiles, args.kvHeads, 1, PrefillTiles::kWarps * 32,
-                    PrefillTiles::sharedBytes(args.headDim, rowTiles));
+    if (tiles <= kMostGridX) {
+      // Planes of blocks for sequences of one row, where there are words to count their arrivals in.
+      const int64_t sequences = atLeastOne(shape.sequences), headBlocks = headTiles(group);
+      const int64_t context = shape.context > 0 ? least(shape.context, args.maxContext) : args.maxContext;
+      const int64_t planes = divideUp(sequences * headBlocks * atLeastOne(CudaWorkspace::splits(context)), tiles);
+      const bool split = sequences * args.kvHeads * headBlocks <= CudaWorkspace::kArrivals && planes < kMostGridYz;
+      const int64_t prompts = PrefillTiles::sharedBytes(args.headDim, rowTiles),
+                    rows = DecodeTiles::sharedBytes(args.headDim);
+      static_assert(PrefillTiles::kWarps == DecodeTiles::kWarps);
+      return launch(kPrefillNames[elem][size][rowTiles - 1], tiles, args.kvHeads, split ? 1 + planes : 1,
+                    PrefillTiles::kWarps * 32, split && rows > prompts ? rows : prompts);
+    }
   }
   if (args.heads > kMostGridYz)
     return refuse(why, "attention takes at most 65535 heads");

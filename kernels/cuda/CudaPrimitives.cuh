@@ -23,11 +23,12 @@
 
 namespace headrace::kernels {
 
-// sm_100's compiler keeps more of a loop in registers than the others: what fills them is unrolled less there.
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 1000
-inline constexpr bool kTightRegisters = true;
+// Where all 255 registers are taken, nvcc 13 spills a pointer that is kept in one on some architectures, and on others
+// what it makes of one that is kept in shared memory (scripts/check-spills).
+#if defined(__CUDA_ARCH__) && (__CUDA_ARCH__ == 800 || __CUDA_ARCH__ == 1200)
+inline constexpr bool kPointersInShared = true;
 #else
-inline constexpr bool kTightRegisters = false;
+inline constexpr bool kPointersInShared = false;
 #endif
 
 HEADRACE_DEVICE int laneIndex() { return static_cast<int>(threadIdx.x % 32); }

@@ -41,12 +41,14 @@ TEST(CudaLaunch, MixedIterationsHaveTilesOfQueries) {
   const AttentionArgs args = attentionArgs(32, 8, 128, Elem::F16);
   const CudaLaunch small = cudaLaunch(Op::Attention, &args, {256, 8, 4096}, nullptr);
   EXPECT_STREQ(small.kernel, "attention_prefill_f16_128_m64");
-  EXPECT_EQ(gridOf(small), (Grid{24, 8, 1}));
-  EXPECT_EQ(small.sharedBytes, (64u + 2 * 64) * 272);
+  // Behind them 8 sequences x 8 splits of 4096 tokens, should each have one row: 64 blocks are three planes of 24.
+  EXPECT_EQ(gridOf(small), (Grid{24, 8, 4}));
+  EXPECT_EQ(small.sharedBytes, 4u * 2 * 32 * 272); // which need more than (64 + 2 x 64) x 272
+  EXPECT_EQ(gridOf(cudaLaunch(Op::Attention, &args, {256, 8, 512}, nullptr)), (Grid{24, 8, 2})); // one split
   // 4096 x 4 / 128 + 8 = 136 tiles of 128.
   const CudaLaunch large = cudaLaunch(Op::Attention, &args, {4096, 8, 4096}, nullptr);
   EXPECT_STREQ(large.kernel, "attention_prefill_f16_128_m128");
-  EXPECT_EQ(gridOf(large), (Grid{136, 8, 1}));
+  EXPECT_EQ(gridOf(large), (Grid{136, 8, 2}));
   EXPECT_EQ(large.sharedBytes, (128u + 2 * 64) * 272);
   const AttentionArgs odd = attentionArgs(32, 32, 80, Elem::BF16);
   EXPECT_STREQ(cudaLaunch(Op::Attention, &odd, {4096, 8, 4096}, nullptr).kernel, "attention_prefill_bf16_80_m64");
@@ -68,7 +70,9 @@ TEST(CudaLaunch, EverythingElseTakesThePlainAttention) {
 TEST(CudaLaunch, MoreDecodingHeadsThanArrivalWordsGoThePrefillWay) {
   const AttentionArgs args = attentionArgs(128, 128, 64, Elem::F16);
   EXPECT_STREQ(cudaLaunch(Op::Attention, &args, {512, 512, 64}, nullptr).kernel, "attention_decode_f16_64");
-  EXPECT_STREQ(cudaLaunch(Op::Attention, &args, {513, 513, 64}, nullptr).kernel, "attention_prefill_f16_64_m128");
+  const CudaLaunch more = cudaLaunch(Op::Attention, &args, {513, 513, 64}, nullptr);
+  EXPECT_STREQ(more.kernel, "attention_prefill_f16_64_m128");
+  EXPECT_EQ(more.grid[2], 1u);
 }
 
 TEST(CudaLaunch, RefusalsSayWhatIsSupported) {

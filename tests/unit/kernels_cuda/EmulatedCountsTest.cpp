@@ -3,7 +3,7 @@
 // How much of a launch works, and what it reads: counted by the emulator.
 #include "tests/unit/kernels_cuda/Emulator.h"
 
-#include "tests/unit/kernels_cuda/TestDevice.h"
+#include "tests/unit/kernels_cuda/PagedText.h"
 
 namespace headrace::kernels {
 namespace {
@@ -57,6 +57,16 @@ TEST(EmulatedCounts, RopeAppendReadsAndWritesWhatItChanges) {
   EXPECT_EQ(rotated.bytesStored, (40 + 16) * vector); // q and k in place, k and v to the cache
   const emulator::Counts normed = ropeAppendCounts(32, 8, 128, true, true);
   EXPECT_EQ(normed.bytesLoaded, (40 + 48) * vector); // the sums of squares first
+}
+
+// A prompt's 64 rows beside one that decodes at 4,096 tokens: what the longest block brings is a split's keys and
+// values, not the context's, 4,096 x 2 x 256 bytes.
+TEST(EmulatedCounts, NoBlockWalksTheContextOfARowThatDecodes) {
+  const AttentionCase c{4, 1, 128, 16, Elem::BF16, Elem::BF16};
+  const PagedText prompt(c, 64, 1), text(c, 4096, 2);
+  emulator::counts = {};
+  runAttention(c, {{&prompt, 0, 64}, {&text, 4095, 1}}, {128, 2, 4096});
+  EXPECT_EQ(emulator::counts.mostCopied, 512u * 2 * 256);
 }
 
 } // namespace

@@ -153,6 +153,7 @@ void runBlock(size_t threads, uint64_t order, std::mt19937_64 &random) {
   for (size_t i = 0; i < threads; ++i)
     prepare(*fibers[i]);
   touched.assign(threads, 0);
+  counts.blockCopied = 0;
   std::vector<size_t> turns(threads / 32);
   for (size_t i = 0; i < turns.size(); ++i)
     turns[i] = order == 1 ? turns.size() - 1 - i : i;
@@ -166,6 +167,7 @@ void runBlock(size_t threads, uint64_t order, std::mt19937_64 &random) {
       done += fibers[i]->state == State::Done ? 1 : 0;
     if (done == threads) {
       counts.threads += threads;
+      counts.mostCopied = std::max(counts.mostCopied, counts.blockCopied);
       counts.active += static_cast<uint64_t>(std::count(touched.begin(), touched.end(), 1));
       return;
     }
@@ -213,6 +215,7 @@ void copyLater(void *to, const void *from, uint64_t bytes) {
   if (static_cast<unsigned char *>(to) < shared() || static_cast<unsigned char *>(to) + bytes > shared() + sharedBytes)
     fail("an asynchronous copy leaves shared memory");
   std::memset(to, 0xff, bytes);
+  counts.blockCopied += from != nullptr ? bytes : 0;
   running->open.push_back({to, from, bytes});
 }
 

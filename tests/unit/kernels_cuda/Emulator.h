@@ -57,7 +57,8 @@ void runGrids(const std::vector<Grid> &grids, uint64_t order);
 // What loadGlobal and storeGlobal were asked for since it was last set to nothing.
 struct Counts {
   uint64_t bytesLoaded = 0, bytesStored = 0;
-  uint64_t threads = 0, active = 0; // launched; of these, that loaded or stored
+  uint64_t threads = 0, active = 0;         // launched; of these, that loaded or stored
+  uint64_t blockCopied = 0, mostCopied = 0; // bytes to shared memory by the block that runs, and by the one with most
 };
 inline Counts counts;
 inline std::vector<char> touched; // by each thread of the block that runs
@@ -84,7 +85,7 @@ inline void requireAligned(const void *p, uint64_t alignment) {
 
 } // namespace emulator
 
-inline constexpr bool kTightRegisters = false;
+inline constexpr bool kPointersInShared = true;
 
 HEADRACE_DEVICE int laneIndex() { return static_cast<int>(threadIdx.x % 32); }
 HEADRACE_DEVICE int warpIndex() { return static_cast<int>(threadIdx.x / 32); }
