@@ -62,6 +62,9 @@ CudaLaunch norm(const NormArgs &args, const CudaShape &shape, const char **why) 
   return rows(pick(args.activation, "norm_f32", "norm_f16", "norm_bf16"), shape.tokens, threads, 32 * sizeof(float));
 }
 
+constexpr int64_t kRopeThreads = 256; // at most
+constexpr const char *kHeadSizes = "rope_append takes head sizes from 1 to 12288, with norms to 12287";
+
 CudaLaunch ropeAppend(const RopeAppendArgs &args, const CudaShape &shape, const char **why) {
   static constexpr const char *kNames[3][3] = {
       {"rope_append_f32_f32", "rope_append_f32_f16", "rope_append_f32_bf16"},
@@ -69,16 +72,20 @@ CudaLaunch ropeAppend(const RopeAppendArgs &args, const CudaShape &shape, const 
       {"rope_append_bf16_f32", "rope_append_bf16_f16", "rope_append_bf16_bf16"}};
   if (!valid(args.activation) || !valid(args.kvElem))
     return refuse(why, kElems);
-  const int64_t factors = args.headNorms != nullptr ? kRopePlanes : 0; // one a vector of a block
-  const int64_t sharedBytes = (args.headDim / 2 * 2 + factors) * static_cast<int64_t>(sizeof(float));
-  if (args.headDim < 1 || sharedBytes > 48 * 1024)
-    return refuse(why, factors == 0 ? "rope_append takes head sizes from 1 to 12288"
-                                    : "rope_append with norms takes head sizes from 1 to 12280");
-  const int64_t planes = divideUp(args.heads + 2 * args.kvHeads, kRopePlanes);
-  if (planes > kMostGridYz)
-    return refuse(why, "rope_append takes at most 524280 heads of q, k and v");
+  if (args.headDim < 1)
+    return refuse(why, kHeadSizes);
+  // Sixteen elements a thread, or a pair of them; as few blocks a row as have a thread for each, evenly filled.
+  const int64_t half = args.headDim / 2, parts = half > 0 && half % 8 == 0 ? half / 8 : args.headDim - half;
+  const RopePlanes planes = ropePlanes(args);
+  const int64_t blocks =
+      atLeastOne(least(divideUp(planes.count * parts, kRopeThreads), least(planes.count, kMostGridYz)));
+  const int64_t mine = planes.perBlock(blocks), threads = least(divideUp(mine * parts, 32) * 32, kRopeThreads);
+  const int64_t factors = args.headNorms != nullptr ? mine : 0; // one a vector of a block
+  const int64_t sharedBytes = (half * 2 + factors) * static_cast<int64_t>(sizeof(float));
+  if (sharedBytes > 48 * 1024)
+    return refuse(why, kHeadSizes);
   return launch(kNames[static_cast<int>(args.activation)][static_cast<int>(args.kvElem)],
-                least(atLeastOne(shape.tokens), kMostRowBlocks), planes, 1, 256, sharedBytes);
+                least(atLeastOne(shape.tokens), kMostRowBlocks), blocks, 1, threads, sharedBytes);
 }
 
 // 0 .. 3: the head sizes with tensor-core kernels; -1: none.
@@ -148,9 +155,18 @@ CudaLaunch attention(const AttentionArgs &args, const CudaShape &shape, const ch
     const int rowTiles = large ? 2 : 1;
     const int64_t tiles =
         queryTiles(tokens, atLeastOne(shape.sequences), group, int64_t{PrefillTiles::queries(rowTiles)});
-    if (tiles <= kMostGridX)
-      return launch(kPrefillNames[elem][size][rowTiles - 1], tiles, args.kvHeads, 1, PrefillTiles::kWarps * 32,
-                    PrefillTiles::sharedBytes(args.headDim, rowTiles));
+    if (tiles <= kMostGridX) {
+      // Planes of blocks for sequences of one row, where there are words to count their arrivals in.
+      const int64_t sequences = atLeastOne(shape.sequences), headBlocks = headTiles(group);
+      const int64_t context = shape.context > 0 ? least(shape.context, args.maxContext) : args.maxContext;
+      const int64_t planes = divideUp(sequences * headBlocks * atLeastOne(CudaWorkspace::splits(context)), tiles);
+      const bool split = sequences * args.kvHeads * headBlocks <= CudaWorkspace::kArrivals && planes < kMostGridYz;
+      const int64_t prompts = PrefillTiles::sharedBytes(args.headDim, rowTiles),
+                    rows = DecodeTiles::sharedBytes(args.headDim);
+      static_assert(PrefillTiles::kWarps == DecodeTiles::kWarps);
+      return launch(kPrefillNames[elem][size][rowTiles - 1], tiles, args.kvHeads, split ? 1 + planes : 1,
+                    PrefillTiles::kWarps * 32, split && rows > prompts ? rows : prompts);
+    }
   }
   if (args.heads > kMostGridYz)
     return refuse(why, "attention takes at most 65535 heads");
@@ -215,8 +231,7 @@ CudaLaunch cudaLaunch(Op op, const void *args, const CudaShape &shape, const cha
       return refuse(why, "sample takes vocabularies of 1 to 262144 tokens");
     if (shape.sequences > kMostGridX)
       return refuse(why, "sample takes at most 2147483647 sequences");
-    return launch("sample", atLeastOne(shape.sequences), 1, 1, kSampleThreads,
-                  3 * (kSampleThreads / 32) * static_cast<int64_t>(sizeof(uint64_t)));
+    return launch("sample", atLeastOne(shape.sequences), 1, 1, kSampleThreads, sizeof(SampleShared));
   }
   case Op::ActAppend: {
     const auto &a = *static_cast<const ActAppendArgs *>(args);

@@ -44,13 +44,12 @@ uint64_t metaBytes(const MetaLayout &layout) {
 }
 
 uint64_t metaBytesInUse(const IterationMeta &meta) {
-  return meta.blockTable +
-         static_cast<uint64_t>(meta.numSequences) * static_cast<uint64_t>(meta.maxBlocksPerSequence) * 4;
+  return meta.blockTable + static_cast<uint64_t>(meta.numSequences) * static_cast<uint64_t>(meta.tableStride) * 4;
 }
 
 void initMeta(const MetaLayout &layout, IterationMeta *meta) {
   std::memset(static_cast<void *>(meta), 0, sizeof *meta);
-  meta->maxBlocksPerSequence = static_cast<int32_t>(layout.maxBlocksPerSequence);
+  meta->tableStride = static_cast<int32_t>(layout.maxBlocksPerSequence);
   walkArrays(layout, [meta](uint32_t IterationMeta::*member, uint64_t offset) {
     meta->*member = static_cast<uint32_t>(offset);
   });

@@ -4,8 +4,8 @@
 //
 // The host writes it (core/MetaWriter.h), one copy brings it to the device before the launch, kernels read it there.
 // Its arrays lie behind the header at byte offsets that depend only on the plan's limits (MetaLayout), never on the
-// variant, so that every graph of a plan reads the same addresses. Block tables, the most of it, are last: what an
-// iteration uses is a prefix, and that is what is copied.
+// variant, so that every graph of a plan reads the same addresses. Block tables, the most of it, are last, their rows
+// one behind the other at the stride in use: what an iteration uses is a prefix, and that is what is copied.
 //
 // Rows (tokens) of one sequence follow each other; sequence s owns rows [queryStart[s], queryStart[s + 1]).
 //
@@ -22,11 +22,11 @@
 namespace headrace::kernels {
 
 struct IterationMeta {
-  int32_t numTokens;            // rows in use, <= the variant's new-token bucket
-  int32_t numSequences;         // sequences with rows in this iteration, <= the variant's sequence bucket
-  int32_t numSampled;           // rows whose logits are wanted, <= the sequence bucket
-  int32_t maxBlocksPerSequence; // row length of blockTable
-  uint64_t iteration;           // counts from 1; published with the tokens
+  int32_t numTokens;    // rows in use, <= the variant's new-token bucket
+  int32_t numSequences; // sequences with rows in this iteration, <= the variant's sequence bucket
+  int32_t numSampled;   // rows whose logits are wanted, <= the sequence bucket
+  int32_t tableStride;  // row length of blockTable: what the longest sequence of the iteration needs, or more
+  uint64_t iteration;   // counts from 1; published with the tokens
   // Byte offsets of the arrays from the start of this struct.
   uint32_t tokenIds;       // int32 [T]; below zero: see EmbedArgs
   uint32_t positions;      // int32 [T]
@@ -34,7 +34,7 @@ struct IterationMeta {
   uint32_t kvSlot;         // int32 [T]: block * blockTokens + row in block, where k and v of this row are written
   uint32_t queryStart;     // int32 [S + 1]
   uint32_t contextLength;  // int32 [S]: tokens in the cache once this iteration's are appended
-  uint32_t blockTable;     // int32 [S, maxBlocksPerSequence]
+  uint32_t blockTable;     // int32 [S, tableStride]
   uint32_t sampleRow;      // int32 [S]: row of x for the s-th sampled token
   uint32_t requestSlot;    // int32 [S]: where `sampled` keeps the s-th sampled token
   uint32_t samplePosition; // int32 [S]: position of the token being sampled; so many are before it
@@ -78,7 +78,7 @@ inline constexpr uint32_t kMostMiniBatches = 64;
 uint64_t metaBytes(const MetaLayout &layout);
 // Bytes that an iteration uses: all arrays, and of the block tables its sequences'.
 uint64_t metaBytesInUse(const IterationMeta &meta);
-// Fills in the header's offsets and maxBlocksPerSequence; counts are zero.
+// Fills in the header's offsets and the plan's longest stride; counts are zero.
 void initMeta(const MetaLayout &layout, IterationMeta *meta);
 // Of so many mini-batches, the first one's at `meta`.
 void initMetas(const MetaLayout &layout, uint32_t miniBatches, IterationMeta *meta);

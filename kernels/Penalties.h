@@ -49,7 +49,7 @@ struct History {
 HEADRACE_HD static inline History historyOf(const IterationMeta &meta, const int32_t *ids, int64_t blockTokens,
                                             int64_t s) {
   const int64_t sequence = meta.array<int32_t>(meta.tokenSequence)[meta.array<int32_t>(meta.sampleRow)[s]];
-  return {ids, meta.array<int32_t>(meta.blockTable) + sequence * meta.maxBlocksPerSequence, blockTokens,
+  return {ids, meta.array<int32_t>(meta.blockTable) + sequence * meta.tableStride, blockTokens,
           meta.array<int32_t>(meta.samplePosition)[s], meta.array<int32_t>(meta.promptTokens)[s]};
 }
 HEADRACE_HD static inline int32_t idAt(const History &history, int64_t position) {

@@ -30,7 +30,7 @@ template <Elem kElem, Elem kKvElem> __global__ void attentionAnyKernel(const Att
     return;
   const int64_t kvHead = head / (args.heads / args.kvHeads);
   const int64_t sequence = meta.array<int32_t>(meta.tokenSequence)[row];
-  const int32_t *blocks = meta.array<int32_t>(meta.blockTable) + sequence * meta.maxBlocksPerSequence;
+  const int32_t *blocks = meta.array<int32_t>(meta.blockTable) + sequence * meta.tableStride;
   const int64_t reach = int64_t{meta.array<int32_t>(meta.positions)[row]} + 1;
   const int thread = static_cast<int>(threadIdx.x);
   for (int64_t d = thread; d < headDim; d += kThreads)

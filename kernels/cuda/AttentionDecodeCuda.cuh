@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Op::Attention on CUDA where every sequence has one row: split along the context at multiples of kSplitTokens.
+// Op::Attention on CUDA for rows of sequences that have no other: split along the context at multiples of kSplitTokens.
+// All rows of a decode bucket; of a mixed iteration those that decode, by blocks of the same launch as its prompts'.
 //
 // Block (split, tile of query heads, row) reads k and v of its key head and its split once, for up to 16 query heads.
 // Its four warps stream chunks of 16 tokens each through buffers of their own (chunk c belongs to warp c % 4), and join
@@ -13,7 +14,39 @@
 
 namespace headrace::kernels {
 
-template <Elem kElem, int kDim> struct AttentionDecode {
+// What a block of a decode bucket works on: (split, key head and tile of its heads, row).
+struct DecodeBlock {
+  HEADRACE_DEVICE static int32_t row() { return static_cast<int32_t>(blockIdx.z); }
+  HEADRACE_DEVICE static bool works(const IterationMeta &meta) { return row() < meta.numTokens; }
+  HEADRACE_DEVICE static uint32_t split() { return blockIdx.x; }
+  HEADRACE_DEVICE static uint32_t heads() { return blockIdx.y; }
+  // Where its partial results and its arrivals are kept: index of so many.
+  HEADRACE_DEVICE static uint32_t index() { return blockIdx.z; }
+  HEADRACE_DEVICE static uint32_t indices(const IterationMeta &) { return gridDim.z; }
+};
+
+// Of a mixed iteration: the planes of the grid behind the prompts', taken as a list of (split, tile of heads,
+// sequence), sequences first; the key head is y. A block whose sequence has several rows, or whose split begins behind
+// its context, has no work.
+struct MixedBlock {
+  const AttentionArgs &args; // all else is found anew when it is asked for: registers are all taken
+
+  HEADRACE_DEVICE static uint32_t number() { return (blockIdx.z - 1) * gridDim.x + blockIdx.x; }
+  HEADRACE_DEVICE uint32_t sequences() const { return static_cast<uint32_t>(args.meta->numSequences); }
+  HEADRACE_DEVICE uint32_t tiles() const { return static_cast<uint32_t>(headTiles(args.heads / args.kvHeads)); }
+  HEADRACE_DEVICE const int32_t *starts() const { return args.meta->array<int32_t>(args.meta->queryStart); }
+
+  HEADRACE_DEVICE bool works(const IterationMeta &) const {
+    return sequences() > 0 && starts()[index() + 1] == starts()[index()] + 1;
+  }
+  HEADRACE_DEVICE int32_t row() const { return starts()[index()]; }
+  HEADRACE_DEVICE uint32_t split() const { return number() / sequences() / tiles(); }
+  HEADRACE_DEVICE uint32_t heads() const { return blockIdx.y * tiles() + number() / sequences() % tiles(); }
+  HEADRACE_DEVICE uint32_t index() const { return number() % sequences(); }
+  HEADRACE_DEVICE uint32_t indices(const IterationMeta &) const { return sequences(); }
+};
+
+template <Elem kElem, int kDim, typename Block> struct AttentionDecode {
   static constexpr int kWarps = DecodeTiles::kWarps, kChunk = DecodeTiles::kChunk;
   static constexpr int kThreads = kWarps * 32;
   static constexpr int64_t kRowBytes = paddedRowBytes(kDim);
@@ -21,33 +54,34 @@ template <Elem kElem, int kDim> struct AttentionDecode {
   using Rows = QueryRows<kDim>;
 
   const AttentionArgs &args;
+  const Block block;
   const float scaleLog2;
-  int64_t row, firstHead; // firstHead: of all query heads
+  int32_t row, firstHead; // firstHead: of all query heads
   int heads;              // of this block
 
-  HEADRACE_DEVICE explicit AttentionDecode(const AttentionArgs &a) : args(a), scaleLog2(a.scale * kLog2E) {}
+  HEADRACE_DEVICE AttentionDecode(const AttentionArgs &a, const Block &b)
+      : args(a), block(b), scaleLog2(a.scale * kLog2E) {}
 
   HEADRACE_DEVICE void run() {
     const IterationMeta &meta = *args.meta;
-    row = blockIdx.z;
-    if (row >= meta.numTokens)
+    if (!block.works(meta))
       return;
+    row = block.row();
     const int64_t reach = int64_t{meta.array<int32_t>(meta.positions)[row]} + 1;
-    const TokenRange range = splitRange(blockIdx.x, reach);
+    const TokenRange range = splitRange(block.split(), reach);
     if (range.begin >= range.end)
       return;
     const int64_t group = args.heads / args.kvHeads, tiles = headTiles(group);
-    const int64_t kvHead = blockIdx.y / tiles, firstOfGroup = blockIdx.y % tiles * kTileHeads;
-    firstHead = kvHead * group + firstOfGroup;
+    const int64_t kvHead = block.heads() / tiles, firstOfGroup = block.heads() % tiles * kTileHeads;
+    firstHead = static_cast<int32_t>(kvHead * group + firstOfGroup);
     heads = static_cast<int>(group - firstOfGroup < kTileHeads ? group - firstOfGroup : kTileHeads);
 
     const int64_t sequence = meta.array<int32_t>(meta.tokenSequence)[row];
     const CacheRows<kDim> cache{static_cast<const unsigned char *>(args.kv),
-                                meta.array<int32_t>(meta.blockTable) + sequence * meta.maxBlocksPerSequence,
                                 static_cast<uint32_t>(kvHead),
                                 {args.segments, args.kvHeads, args.blockTokens, kDim}};
     Rows rows;
-    stream(cache, range, rows);
+    stream(cache, meta.array<int32_t>(meta.blockTable) + sequence * meta.tableStride, range, rows);
     joinWarps(rows);
     const int64_t splits = CudaWorkspace::splits(reach);
     float *results = reinterpret_cast<float *>(sharedMemory());
@@ -66,7 +100,8 @@ template <Elem kElem, int kDim> struct AttentionDecode {
 private:
   // ---- a warp and its chunks
 
-  HEADRACE_DEVICE void stream(const CacheRows<kDim> &cache, const TokenRange &range, Rows &rows) const {
+  HEADRACE_DEVICE void stream(const CacheRows<kDim> &cache, const int32_t *blocks, const TokenRange &range,
+                              Rows &rows) const {
     uint32_t query[kDim / 16][4];
     loadQuery(query);
     rows.clear();
@@ -76,19 +111,20 @@ private:
     const uint32_t toValues = cache.units.valuesAfter();
     auto load = [&](int32_t first, uint32_t cacheKey, int stage) {
       unsigned char *to = stages + stage * (2 * kChunk * kRowBytes);
-      cache.template copy<2>(to, cacheKey, 0, first, end);
-      cache.template copy<2>(to + kChunk * kRowBytes, cacheKey, toValues, first, end);
+      cache.copy(to, cacheKey, 0, first, end);
+      cache.copy(to + kChunk * kRowBytes, cacheKey, toValues, first, end);
     };
     int32_t first = static_cast<int32_t>(range.begin) + warpIndex() * kChunk;
     if (first < end)
-      load(first, cache.keyOf(first, end), 0);
+      load(first, cache.keyOf(blocks, first, end), 0);
     commitCopies();
-    uint32_t cacheKey = cache.keyOf(first + kStep, end); // of the next chunk: read from the block table a chunk ahead
+    uint32_t cacheKey =
+        cache.keyOf(blocks, first + kStep, end); // of the next chunk: read from the block table a chunk ahead
     for (int stage = 0; first < end; first += kStep, stage ^= 1) {
       if (first + kStep < end)
         load(first + kStep, cacheKey, stage ^ 1);
       commitCopies();
-      cacheKey = cache.keyOf(first + 2 * kStep, end);
+      cacheKey = cache.keyOf(blocks, first + 2 * kStep, end);
       waitCopies<1>(); // this chunk's; the next one's may be under way
       syncWarp();
       attend(query, stages + stage * (2 * kChunk * kRowBytes), end - first, rows);
@@ -194,15 +230,15 @@ private:
   // ---- several splits
 
   HEADRACE_DEVICE SplitScratch scratch() const {
-    return {gridDim.z, args.heads, CudaWorkspace::splits(args.maxContext), kDim};
+    return {block.indices(*args.meta), args.heads, CudaWorkspace::splits(args.maxContext), kDim};
   }
 
   HEADRACE_DEVICE void storePartial(const float *results, int head, int d, float sum, float total) const {
     float *workspace = static_cast<float *>(args.workspace);
     const SplitScratch at = scratch();
-    workspace[at.sums(row, firstHead + head, blockIdx.x) + d] = sum;
+    workspace[at.sums(block.index(), firstHead + head, block.split()) + d] = sum;
     if (d == 0) {
-      float *totals = workspace + at.totals(row, firstHead + head, blockIdx.x);
+      float *totals = workspace + at.totals(block.index(), firstHead + head, block.split());
       totals[0] = largestOf(results, head);
       totals[1] = total;
     }
@@ -214,7 +250,8 @@ private:
     fenceDevice(); // this thread's sums are visible before the block counts as arrived
     syncBlock();
     if (threadIdx.x == 0) {
-      const int64_t counter = row * gridDim.y + blockIdx.y;
+      const auto blocks = static_cast<uint32_t>(args.kvHeads * headTiles(args.heads / args.kvHeads)); // of a row
+      const uint32_t counter = block.index() * blocks + block.heads();
       *last = atomicCountTo(args.arrivals + counter, static_cast<uint32_t>(splits - 1)) == splits - 1 ? 1u : 0u;
       fenceDevice();
     }
@@ -225,7 +262,7 @@ private:
     const float *workspace = static_cast<const float *>(args.workspace);
     const SplitScratch at = scratch();
     for (int h = warpIndex(); h < heads; h += kWarps) { // a warp a head; sums over lanes in a fixed tree
-      const float *parts = workspace + at.totals(row, firstHead + h, 0);
+      const float *parts = workspace + at.totals(block.index(), firstHead + h, 0);
       float most = -__builtin_inff(), sum = 0.0f;
       for (int64_t i = laneIndex(); i < splits; i += 32)
         most = fmaxf(most, loadShared(parts + 2 * i));
@@ -241,8 +278,8 @@ private:
     syncBlock();
     for (int i = static_cast<int>(threadIdx.x); i < heads * (kDim / 4); i += kThreads) {
       const int h = i / (kDim / 4), d = i % (kDim / 4) * 4;
-      const float *parts = workspace + at.totals(row, firstHead + h, 0);
-      const float4 *sums = reinterpret_cast<const float4 *>(workspace + at.sums(row, firstHead + h, 0) + d);
+      const float *parts = workspace + at.totals(block.index(), firstHead + h, 0);
+      const float4 *sums = reinterpret_cast<const float4 *>(workspace + at.sums(block.index(), firstHead + h, 0) + d);
       float4 sum{0.0f, 0.0f, 0.0f, 0.0f};
       HEADRACE_LOOP_BY(4)
       for (int64_t s = 0; s < splits; ++s) {
@@ -261,7 +298,7 @@ private:
 template <Elem kElem, int kDim>
 __global__ void __launch_bounds__(DecodeTiles::kWarps * 32, kDim == 64 ? 4 : 3)
     attentionDecodeKernel(const AttentionArgs args) {
-  AttentionDecode<kElem, kDim>(args).run();
+  AttentionDecode<kElem, kDim, DecodeBlock>(args, {}).run();
 }
 
 } // namespace headrace::kernels

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Op::Attention on CUDA for iterations in which sequences have several rows: tiles of packed queries (AttentionTiles.h)
-// against the paged cache, 64 tokens at a time, causal by position. Rows of decoding sequences in a mixed iteration go
-// the same way.
+// against the paged cache, 64 tokens at a time, causal by position. Sequences of one row are left to the blocks of the
+// grid's further planes, which work as in a decode bucket (AttentionDecodeCuda.cuh); without such planes, to these.
 //
 // Block (tile, key head): four warps of 16 x kRowTiles queries each. The copy of a step's values runs under the product
 // with its keys, the copy of the next step's keys under the softmax and the product with the values.
@@ -13,29 +13,36 @@
 // a NaN, which the host's kernel avoids.)
 #pragma once
 
-#include "kernels/cuda/AttentionWarpCuda.cuh"
+#include "kernels/cuda/AttentionDecodeCuda.cuh"
 
 namespace headrace::kernels {
 
 template <Elem kElem, int kDim, int kRowTiles> struct AttentionPrefill {
   static constexpr int kWarps = PrefillTiles::kWarps, kThreads = kWarps * 32, kTokens = PrefillTiles::kTokens;
   static constexpr int kQueries = PrefillTiles::queries(kRowTiles), kScoreTiles = kTokens / 8;
-  static constexpr int kUnroll = kRowTiles == 1 ? 2 : 1; // of copies
+  static constexpr bool kTableInShared = kRowTiles > 1 && kPointersInShared;
   static constexpr int64_t kRowBytes = paddedRowBytes(kDim);
+
+  // What is seldom asked for lies behind each warp's first query, where rows in shared memory are padded: registers are
+  // all taken.
+  struct Notes {
+    int32_t first, count; // the tile's, of its sequence's queries
+    int32_t firstRow;     // of the sequence
+    int32_t leastReach;   // what the warp's first query attends to: the least of its queries
+  };
+  static_assert(sizeof(Notes) <= kRowBytes - kDim * 2);
 
   const AttentionArgs &args;
   uint32_t group, kvHead; // query heads of a key head; the block's key head
-  int32_t firstRow;       // of the tile's sequence
-  QueryTile tile;
 
   HEADRACE_DEVICE explicit AttentionPrefill(const AttentionArgs &a) : args(a) {}
 
   // Row and query head of query i of the tile.
-  HEADRACE_DEVICE int32_t rowOf(int i) const {
-    return firstRow + static_cast<int32_t>(static_cast<uint32_t>(tile.first + i) / group);
+  HEADRACE_DEVICE int32_t rowOf(const Notes &tile, int i) const {
+    return tile.firstRow + static_cast<int32_t>(static_cast<uint32_t>(tile.first + i) / group);
   }
-  HEADRACE_DEVICE uint32_t headOf(int i) const {
-    return kvHead * group + static_cast<uint32_t>(tile.first + i) % group;
+  HEADRACE_DEVICE uint32_t headOf(const Notes &tile, int i) const {
+    return blockIdx.y * group + static_cast<uint32_t>(tile.first + i) % group;
   }
 
   HEADRACE_DEVICE void run() {
@@ -44,16 +51,16 @@ template <Elem kElem, int kDim, int kRowTiles> struct AttentionPrefill {
     group = static_cast<uint32_t>(args.heads / args.kvHeads);
     kvHead = blockIdx.y;
     // Later tiles of a sequence have more tokens: they start first.
-    tile = queryTile(queryStart, meta.numSequences, group, kQueries, gridDim.x - 1 - blockIdx.x);
-    if (tile.sequence < 0)
+    const QueryTile own = queryTile(queryStart, meta.numSequences, group, kQueries, gridDim.x - 1 - blockIdx.x);
+    if (own.sequence < 0)
       return;
-    firstRow = queryStart[tile.sequence];
-    const int32_t end = positions[rowOf(tile.count - 1)] + 1; // tokens that the tile's last query attends to
-    const CacheRows<kDim> cache{static_cast<const unsigned char *>(args.kv),
-                                meta.array<int32_t>(meta.blockTable) +
-                                    int64_t{tile.sequence} * meta.maxBlocksPerSequence,
-                                kvHead,
-                                {args.segments, args.kvHeads, args.blockTokens, kDim}};
+    const Notes tile{own.first, own.count, queryStart[own.sequence], 0};
+    if (gridDim.z > 1 && queryStart[own.sequence + 1] == tile.firstRow + 1)
+      return;
+    const int32_t end = positions[rowOf(tile, tile.count - 1)] + 1; // tokens that the tile's last query attends to
+    const CacheRows<kDim> cache{
+        static_cast<const unsigned char *>(args.kv), kvHead, {args.segments, args.kvHeads, args.blockTokens, kDim}};
+    const int32_t *table = meta.array<int32_t>(meta.blockTable) + int64_t{own.sequence} * meta.tableStride;
     const uint32_t toValues = cache.units.valuesAfter();
     unsigned char *queries = sharedMemory(), *keys = queries + kQueries * kRowBytes,
                   *values = keys + kTokens * kRowBytes;
@@ -61,11 +68,19 @@ template <Elem kElem, int kDim, int kRowTiles> struct AttentionPrefill {
 
     const int firstQuery = warpIndex() * 16 * kRowTiles; // of the warp, in the tile
     const bool active = firstQuery < tile.count;
-    const int32_t leastReach = active ? positions[rowOf(firstQuery)] + 1 : 0; // positions rise along a tile
+    Notes &notes = *reinterpret_cast<Notes *>(queries + firstQuery * kRowBytes + kDim * 2);
+    // The sequence's row of the block table, behind the next query.
+    const int32_t *&blocks = *reinterpret_cast<const int32_t **>(queries + (firstQuery + 1) * kRowBytes + kDim * 2);
+    if (kTableInShared && laneIndex() == 0)
+      blocks = table;
+    if (active && laneIndex() == 0) {
+      notes = tile;
+      notes.leastReach = positions[rowOf(tile, firstQuery)] + 1; // positions rise along a tile
+    }
 
-    copyQueries(queries);
-    uint32_t cacheKey = cache.keyOf(warpIndex() * 16, end);
-    cache.template copy<kUnroll>(warpKeys, cacheKey, 0, warpIndex() * 16, end);
+    copyQueries(tile, queries);
+    uint32_t cacheKey = cache.keyOf(table, warpIndex() * 16, end);
+    cache.copy(warpKeys, cacheKey, 0, warpIndex() * 16, end);
     commitCopies();
 
     QueryRows<kDim> rows[kRowTiles];
@@ -77,11 +92,11 @@ template <Elem kElem, int kDim, int kRowTiles> struct AttentionPrefill {
       waitCopies<0>();
       syncBlock(); // this step's keys are here; all warps are done with the last step's values
       const int32_t first = start + warpIndex() * 16, next = first + kTokens;
-      cache.template copy<kUnroll>(warpValues, cacheKey, toValues, first, end);
+      cache.copy(warpValues, cacheKey, toValues, first, end);
       commitCopies();
       const bool more = start + kTokens < end;
       if (more)
-        cacheKey = cache.keyOf(next, end);
+        cacheKey = cache.keyOf(kTableInShared ? blocks : table, next, end);
 
       float scores[kRowTiles][kScoreTiles][4];
       if (active)
@@ -89,18 +104,19 @@ template <Elem kElem, int kDim, int kRowTiles> struct AttentionPrefill {
       waitCopies<0>();
       syncBlock(); // the values are here; all warps are done with the keys
       if (more)
-        cache.template copy<kUnroll>(warpKeys, cacheKey, 0, next, end);
+        cache.copy(warpKeys, cacheKey, 0, next, end);
       commitCopies();
       if (!active)
         continue;
       HEADRACE_LOOP
       for (int m = 0; m < kRowTiles; ++m) {
-        if (start + kTokens > leastReach) { // few steps: what the rows attend to is not kept in registers
+        if (start + kTokens > notes.leastReach) { // few steps: what the rows attend to is not kept in registers
           int32_t reach[2];
           HEADRACE_LOOP
           for (int r = 0; r < 2; ++r) {
             const int i = firstQuery + m * 16 + laneIndex() / 4 + r * 8;
-            reach[r] = i < tile.count ? positions[rowOf(i)] + 1 - start : 0; // no token for rows of no query
+            const int32_t *at = args.meta->array<int32_t>(args.meta->positions);
+            reach[r] = i < notes.count ? at[rowOf(notes, i)] + 1 - start : 0; // no token for rows of no query
           }
           maskScores<kScoreTiles>(scores[m], reach);
         }
@@ -110,19 +126,20 @@ template <Elem kElem, int kDim, int kRowTiles> struct AttentionPrefill {
     }
     waitCopies<0>();
     if (active)
-      store(rows, firstQuery);
+      store(notes, rows, firstQuery);
   }
 
 private:
   // q of the tile's queries, zeroes in the other rows.
-  HEADRACE_DEVICE void copyQueries(unsigned char *queries) const {
+  HEADRACE_DEVICE void copyQueries(const Notes &tile, unsigned char *queries) const {
     constexpr int kVectors = kDim / 8;
     const int64_t rowLength = (args.heads + 2 * args.kvHeads) * kDim;
     HEADRACE_LOOP
     for (int n = 0; n < kQueries * kVectors / kThreads; ++n) {
       const int v = n * kThreads + static_cast<int>(threadIdx.x), i = v / kVectors, column = v % kVectors;
       const int valid = i < tile.count ? i : 0;
-      const uint16_t *q = static_cast<const uint16_t *>(args.qkv) + (rowOf(valid) * rowLength + headOf(valid) * kDim);
+      const uint16_t *q =
+          static_cast<const uint16_t *>(args.qkv) + (rowOf(tile, valid) * rowLength + headOf(tile, valid) * kDim);
       copyAsync16(queries + i * kRowBytes + column * 16, q + column * 8, i < tile.count);
     }
   }
@@ -176,7 +193,7 @@ private:
     }
   }
 
-  HEADRACE_DEVICE void store(QueryRows<kDim> (&rows)[kRowTiles], int firstQuery) const {
+  HEADRACE_DEVICE void store(const Notes &tile, QueryRows<kDim> (&rows)[kRowTiles], int firstQuery) const {
     HEADRACE_LOOP
     for (int m = 0; m < kRowTiles; ++m) {
       rows[m].joinTotals();
@@ -186,7 +203,7 @@ private:
         if (i >= tile.count)
           continue;
         uint32_t *out = reinterpret_cast<uint32_t *>(static_cast<uint16_t *>(args.out) +
-                                                     (rowOf(i) * args.heads + headOf(i)) * kDim) +
+                                                     (rowOf(tile, i) * args.heads + headOf(tile, i)) * kDim) +
                         laneIndex() % 4;
         HEADRACE_LOOP
         for (int j = 0; j < QueryRows<kDim>::kColumns; ++j)
@@ -200,7 +217,10 @@ private:
 template <Elem kElem, int kDim, int kRowTiles>
 __global__ void __launch_bounds__(PrefillTiles::kWarps * 32, kRowTiles == 1 ? 3 : 2)
     attentionPrefillKernel(const AttentionArgs args) {
-  AttentionPrefill<kElem, kDim, kRowTiles>(args).run();
+  if (blockIdx.z > 0)
+    AttentionDecode<kElem, kDim, MixedBlock>(args, {args}).run();
+  else
+    AttentionPrefill<kElem, kDim, kRowTiles>(args).run();
 }
 
 } // namespace headrace::kernels

@@ -120,24 +120,22 @@ HEADRACE_DEVICE void packScores(uint32_t (&a)[4], const float (&s)[kTiles][4], i
 
 template <int kDim> struct CacheRows {
   const unsigned char *cache;
-  const int32_t *blocks;
   uint32_t kvHead;
   CacheUnits units;
 
-  // Where k of token `first` + lane % 16 begins, for the lane, in units of 16 elements; past the end that of the
-  // scratch block.
-  HEADRACE_DEVICE uint32_t keyOf(int32_t first, int32_t end) const {
+  // Where k of token `first` + lane % 16 begins, for the lane, in units of 16 elements, by the sequence's row of the
+  // block table; past the end that of the scratch block.
+  HEADRACE_DEVICE uint32_t keyOf(const int32_t *blocks, int32_t first, int32_t end) const {
     const int32_t token = first + laneIndex() % 16;
     return token < end ? units.keyOf(blocks, static_cast<uint32_t>(token), kvHead) : units.start;
   }
 
-  // Starts the copies of 16 rows, `offset` units after each lane's keyOf(first, end); zeroes past the end. Unrolling
-  // holds addresses in registers that the sums may need.
-  template <int kUnroll>
+  // Starts the copies of 16 rows, `offset` units after each lane's keyOf(..., first, end); zeroes past the end.
+  // Unrolling further than by two holds addresses in registers that the sums need.
   HEADRACE_DEVICE void copy(unsigned char *to, uint32_t key, uint32_t offset, int32_t first, int32_t end) const {
     constexpr int kVectors = kDim / 8; // 16 bytes each, of a row
     const int32_t valid = end - first;
-    HEADRACE_LOOP_BY(2)                      // more would hold addresses in registers that the sums need
+    HEADRACE_LOOP_BY(2)
     for (int i = 0; i < kVectors / 2; ++i) { // 16 * kVectors of them by 32 lanes
       const int v = i * 32 + laneIndex(), r = v / kVectors, column = v % kVectors;
       const int64_t from = int64_t{shuffle(key, r) + (r < valid ? offset : 0)} * (kCacheUnit * 2);

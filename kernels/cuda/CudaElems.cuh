@@ -11,28 +11,28 @@ template <Elem kElem> struct StorageOf { using Type = uint16_t; };
 template <> struct StorageOf<Elem::F32> { using Type = float; };
 
 template <Elem kElem> HEADRACE_DEVICE float loadOne(const void *base, int64_t i) {
-  const auto value = static_cast<const typename StorageOf<kElem>::Type *>(base)[i];
+  const auto value = loadGlobal(static_cast<const typename StorageOf<kElem>::Type *>(base) + i);
   if constexpr (kElem == Elem::F32)
     return value;
   else
     return widen<kElem>(value);
 }
 template <Elem kElem> HEADRACE_DEVICE void storeOne(void *base, int64_t i, float value) {
-  auto *out = static_cast<typename StorageOf<kElem>::Type *>(base);
+  auto *out = static_cast<typename StorageOf<kElem>::Type *>(base) + i;
   if constexpr (kElem == Elem::F32)
-    out[i] = value;
+    storeGlobal(out, value);
   else
-    out[i] = narrow<kElem>(value);
+    storeGlobal(out, narrow<kElem>(value));
 }
 
 // Elements i .. i + 7, whose address is a multiple of 16.
 template <Elem kElem> HEADRACE_DEVICE void loadEight(const void *base, int64_t i, float (&v)[8]) {
   if constexpr (kElem == Elem::F32) {
     const float4 *p = reinterpret_cast<const float4 *>(static_cast<const float *>(base) + i);
-    const float4 a = p[0], b = p[1];
+    const float4 a = loadGlobal(p), b = loadGlobal(p + 1);
     v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w, v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
   } else {
-    const uint4 p = *reinterpret_cast<const uint4 *>(static_cast<const uint16_t *>(base) + i);
+    const uint4 p = loadGlobal(reinterpret_cast<const uint4 *>(static_cast<const uint16_t *>(base) + i));
     const uint32_t words[4] = {p.x, p.y, p.z, p.w};
     HEADRACE_LOOP
     for (int j = 0; j < 4; ++j) {
@@ -44,12 +44,12 @@ template <Elem kElem> HEADRACE_DEVICE void loadEight(const void *base, int64_t i
 template <Elem kElem> HEADRACE_DEVICE void storeEight(void *base, int64_t i, const float (&v)[8]) {
   if constexpr (kElem == Elem::F32) {
     float4 *p = reinterpret_cast<float4 *>(static_cast<float *>(base) + i);
-    p[0] = float4{v[0], v[1], v[2], v[3]};
-    p[1] = float4{v[4], v[5], v[6], v[7]};
+    storeGlobal(p, float4{v[0], v[1], v[2], v[3]});
+    storeGlobal(p + 1, float4{v[4], v[5], v[6], v[7]});
   } else {
-    *reinterpret_cast<uint4 *>(static_cast<uint16_t *>(base) + i) =
-        uint4{packPair<kElem>(v[0], v[1]), packPair<kElem>(v[2], v[3]), packPair<kElem>(v[4], v[5]),
-              packPair<kElem>(v[6], v[7])};
+    storeGlobal(reinterpret_cast<uint4 *>(static_cast<uint16_t *>(base) + i),
+                uint4{packPair<kElem>(v[0], v[1]), packPair<kElem>(v[2], v[3]), packPair<kElem>(v[4], v[5]),
+                      packPair<kElem>(v[6], v[7])});
   }
 }
 

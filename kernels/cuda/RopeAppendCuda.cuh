@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Op::RopeAppend on CUDA, and the last part of Op::RecomputeKv: the same for k and v of other rows. A block takes
-// kRopePlanes vectors (heads of q, k or v) of a row; the row's cosines and sines are made once a block, and a warp a
-// vector finds what its norm divides by, in an order of additions that depends on headDim only. Norm and rotation are
+// Op::RopeAppend on CUDA, and the last part of Op::RecomputeKv: the same for k and v of other rows. A block takes its
+// share of a row's vectors (heads of q, k or v); the row's cosines and sines are made once a block, and a warp a vector
+// finds what its norm divides by, in an order of additions that depends on headDim only. Norm and rotation are
 // of F32 values. k and v go to the cache, and to its home, from their F32 values, so each element is rounded once. The
 // angle is position * inverse frequency in F32, as Hugging Face's reference has it.
 #pragma once
@@ -41,7 +41,7 @@ struct TokenRows {
       : count(args.meta->numTokens), stride((args.heads + 2 * args.kvHeads) * args.headDim),
         positions(args.meta->array<int32_t>(args.meta->positions)),
         slots(args.meta->array<int32_t>(args.meta->kvSlot)) {}
-  HEADRACE_DEVICE int64_t slot(int64_t t) const { return slots[t]; }
+  HEADRACE_DEVICE int32_t slot(int64_t t) const { return slots[t]; }
   HEADRACE_DEVICE float position(int64_t t) const { return static_cast<float>(positions[t]); }
 };
 
@@ -71,19 +71,24 @@ struct ActRows {
 template <Elem kElem, Elem kKvElem, typename Rows>
 HEADRACE_DEVICE void ropeAppendRows(const RopeAppendArgs &args, const Rows &source) {
   const int64_t headDim = args.headDim, half = headDim / 2;
+  const auto blockTokens = static_cast<int32_t>(args.blockTokens);
   float *cosine = reinterpret_cast<float *>(sharedMemory()), *sine = cosine + half;
-  float *factors = sine + half; // [kRopePlanes], with norms
-  const int64_t rows = source.count, allPlanes = args.heads + 2 * args.kvHeads;
+  float *factors = sine + half; // one a vector, with norms
+  const int64_t rows = source.count;
   const int64_t queriesAndKeys = args.heads + args.kvHeads;
   const int64_t rotated = args.inverseFrequencies != nullptr ? queriesAndKeys : 0;
   const int64_t normed = args.headNorms != nullptr ? queriesAndKeys : 0;
-  const int64_t firstPlane = int64_t{blockIdx.y} * kRopePlanes;
-  const int64_t planes = allPlanes - firstPlane < kRopePlanes ? allPlanes - firstPlane : kRopePlanes;
+  const RopePlanes all = ropePlanes(args);
+  const int64_t most = all.perBlock(gridDim.y), before = blockIdx.y * most;
+  if (before >= all.count)
+    return;
+  const int64_t firstPlane = all.first + before, planes = all.count - before < most ? all.count - before : most;
   const bool vectors = half % 8 == 0 && headDim % 2 == 0 && aligned16(args.qkv) && aligned16(args.kv) &&
                        args.segments.multipleOf(8) && aligned16(args.home) && args.homeStride % 8 == 0 &&
                        source.lead % 8 == 0 && source.stride % 8 == 0;
   for (int64_t t = blockIdx.x; t < rows; t += gridDim.x) {
-    const int64_t slot = source.slot(t), rowStart = t * source.stride + source.lead; // the same on every thread
+    const auto slot = source.slot(t);
+    const int64_t rowStart = t * source.stride + source.lead; // the same on every thread
     if (slot < 0)
       continue;
     if (firstPlane < rotated) {
@@ -96,15 +101,15 @@ HEADRACE_DEVICE void ropeAppendRows(const RopeAppendArgs &args, const Rows &sour
     if (firstPlane < normed)
       findNorms<kElem>(args, rowStart + firstPlane * headDim,
                        planes < normed - firstPlane ? planes : normed - firstPlane, factors);
-    const int64_t block = slot / args.blockTokens, line = slot % args.blockTokens;
+    const int64_t block = slot / blockTokens, line = slot % blockTokens;
     const int64_t planeLength = args.blockTokens * headDim;
     const int64_t cacheStart = args.segments.of(block) + line * headDim;
     const bool mirrored = args.home != nullptr && block >= args.homeFirst && block < args.homeEnd; // on every thread
     // From an element of the cache to that of the home.
     const int64_t toHome = (block - args.homeFirst) * args.homeStride - args.segments.of(block);
     // Pairs (j, j + half) of each vector, eight or one at a time; the last element of an odd headDim is a pair of one.
-    const int64_t width = vectors ? 8 : 1, pairs = vectors ? half / 8 : headDim - half;
-    for (int64_t i = threadIdx.x; i < planes * pairs; i += blockDim.x) {
+    const uint32_t width = vectors ? 8 : 1, pairs = static_cast<uint32_t>(vectors ? half / 8 : headDim - half);
+    for (uint32_t i = threadIdx.x; i < static_cast<uint32_t>(planes) * pairs; i += blockDim.x) {
       const int64_t plane = firstPlane + i / pairs, j = i % pairs * width;
       const int64_t at = rowStart + plane * headDim + j;
       const int64_t cache = cacheStart + (plane - args.heads) * planeLength + j;

@@ -174,7 +174,7 @@ private:
   // Element indices of a chunk's rows of keys.
   void fillRows(const Place &place, int64_t *rows) const {
     const IterationMeta &meta = *args.meta;
-    const int32_t *blocks = meta.array<int32_t>(meta.blockTable) + place.sequence * meta.maxBlocksPerSequence;
+    const int32_t *blocks = meta.array<int32_t>(meta.blockTable) + place.sequence * meta.tableStride;
     const int64_t start = place.chunk * kChunk, tokens = tokensOf(place);
     for (int64_t i = 0; i < tokens; ++i) {
       const int64_t t = start + i;

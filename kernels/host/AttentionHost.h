@@ -126,7 +126,7 @@ private:
     for (int64_t s = 0; s < meta.numSequences && rest > 0; ++s) {
       const int64_t count = (queryStart[s + 1] - queryStart[s]) * group;
       const int64_t ofHead = (count + queryCount - 1) / queryCount;
-      const int32_t *blocks = meta.array<int32_t>(meta.blockTable) + s * meta.maxBlocksPerSequence;
+      const int32_t *blocks = meta.array<int32_t>(meta.blockTable) + s * meta.tableStride;
       for (; item < args.kvHeads * ofHead && rest > 0; ++item, --rest) {
         const int64_t first = item % ofHead * queryCount;
         attend(blocks, item / ofHead, queryStart[s], first, least(queryCount, count - first));

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <limits>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "runtime/base/StatusMacros.h"
 
@@ -17,6 +18,35 @@ absl::Status tooMany(const char *what, int64_t value, int64_t limit) {
 
 absl::Status refuse(size_t sequence, const std::string &message) {
   return absl::InvalidArgumentError(absl::StrCat("iteration: sequence ", sequence, ": ", message));
+}
+
+// Positions have 32 bits, and such a division takes less.
+int64_t blocksIn(int64_t context, int64_t blockTokens) {
+  return 1 + static_cast<uint32_t>(context - 1) / static_cast<uint32_t>(blockTokens);
+}
+
+// KV blocks that a sequence's rows need.
+absl::StatusOr<int64_t> blocksOf(const kernels::MetaLayout &layout, int64_t blockTokens, size_t s,
+                                 const SequenceRows &sequence) {
+  const int64_t known = static_cast<int64_t>(sequence.tokens.size()), count = known + sequence.padding;
+  if (count == 0 || sequence.padding < 0)
+    return refuse(s, "no rows");
+  if (sequence.sample && known == 0)
+    return refuse(s, "no row to sample, padding only");
+  if (count > layout.maxTokens)
+    return tooMany("tokens", count, layout.maxTokens);
+  if (sequence.firstPosition < 0 || sequence.firstPosition > std::numeric_limits<int32_t>::max() - count)
+    return refuse(s, absl::StrCat("first position ", sequence.firstPosition, " is out of range"));
+  if (sequence.requestSlot < 0 || sequence.requestSlot >= layout.maxSequences)
+    return refuse(s, absl::StrCat("request slot ", sequence.requestSlot, ", the plan has ", layout.maxSequences));
+  const int64_t context = sequence.firstPosition + count, needed = blocksIn(context, blockTokens);
+  if (needed > layout.maxBlocksPerSequence)
+    return refuse(s, absl::StrCat("context ", context, " needs ", needed, " KV blocks, the plan's limit is ",
+                                  layout.maxBlocksPerSequence));
+  if (static_cast<int64_t>(sequence.blocks.size()) < needed)
+    return refuse(s,
+                  absl::StrCat("context ", context, " needs ", needed, " KV blocks, it has ", sequence.blocks.size()));
+  return needed;
 }
 
 } // namespace
@@ -51,31 +81,22 @@ absl::Status writeMeta(const kernels::MetaLayout &layout, int64_t blockTokens, a
   int32_t *actTokens = meta->array<int32_t>(meta->actTokens);
 
   const int32_t previousTokens = meta->numTokens;
+  int64_t row = 0, stride = 0;
+  for (size_t s = 0; s < sequences.size(); ++s) {
+    ASSIGN_OR_RETURN(blocks, blocksOf(layout, blockTokens, s, sequences[s]));
+    row += static_cast<int64_t>(sequences[s].tokens.size()) + sequences[s].padding;
+    if (row > layout.maxTokens)
+      return tooMany("tokens", row, layout.maxTokens);
+    stride = std::max(stride, blocks);
+  }
+  meta->tableStride = static_cast<int32_t>(stride);
   int64_t listed = 0; // activation blocks
-  int64_t row = 0;
+  row = 0;
   int32_t sampled = 0;
   for (size_t s = 0; s < sequences.size(); ++s) {
     const SequenceRows &sequence = sequences[s];
     const int64_t known = static_cast<int64_t>(sequence.tokens.size()), count = known + sequence.padding;
-    if (count == 0 || sequence.padding < 0)
-      return refuse(s, "no rows");
-    if (sequence.sample && known == 0)
-      return refuse(s, "no row to sample, padding only");
-    if (row + count > layout.maxTokens)
-      return tooMany("tokens", row + count, layout.maxTokens);
-    if (sequence.firstPosition < 0 || sequence.firstPosition > std::numeric_limits<int32_t>::max() - count)
-      return refuse(s, absl::StrCat("first position ", sequence.firstPosition, " is out of range"));
-    if (sequence.requestSlot < 0 || sequence.requestSlot >= layout.maxSequences)
-      return refuse(s, absl::StrCat("request slot ", sequence.requestSlot, ", the plan has ", layout.maxSequences));
-    const int64_t context = sequence.firstPosition + count;
-    // Positions have 32 bits, and such a division takes less.
-    const int64_t blocksNeeded = 1 + static_cast<uint32_t>(context - 1) / static_cast<uint32_t>(blockTokens);
-    if (blocksNeeded > layout.maxBlocksPerSequence)
-      return refuse(s, absl::StrCat("context ", context, " needs ", blocksNeeded, " KV blocks, the plan's limit is ",
-                                    layout.maxBlocksPerSequence));
-    if (static_cast<int64_t>(sequence.blocks.size()) < blocksNeeded)
-      return refuse(
-          s, absl::StrCat("context ", context, " needs ", blocksNeeded, " KV blocks, it has ", sequence.blocks.size()));
+    const int64_t context = sequence.firstPosition + count, blocksNeeded = blocksIn(context, blockTokens);
 
     // Those with tokens of earlier iterations.
     for (int64_t b = 0; layout.maxActBlocks > 0 && b * blockTokens < sequence.firstPosition; ++b) {
@@ -92,7 +113,7 @@ absl::Status writeMeta(const kernels::MetaLayout &layout, int64_t blockTokens, a
     }
     queryStart[s] = static_cast<int32_t>(row);
     contextLength[s] = static_cast<int32_t>(context);
-    std::memcpy(blockTable + static_cast<int64_t>(s) * meta->maxBlocksPerSequence, sequence.blocks.data(),
+    std::memcpy(blockTable + static_cast<int64_t>(s) * stride, sequence.blocks.data(),
                 static_cast<size_t>(blocksNeeded) * sizeof(int32_t));
     // A decoded row lies in the last block: one division less a sequence.
     int64_t block = count == 1 ? blocksNeeded - 1 : sequence.firstPosition / blockTokens;

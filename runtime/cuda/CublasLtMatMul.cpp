@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/cuda/CublasLtMatMul.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 #include <vector>
@@ -27,6 +28,8 @@ cublasLtEpilogue_t libraryEpilogue(const MatMulShape &shape) {
   return shape.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
 }
 
+static_assert(sizeof(cublasLtMatmulAlgo_t) == sizeof(ProductAlgorithms::Words));
+
 // What one shape's calls have in common. Descriptors are freed by the library that made them.
 struct Prepared {
   cublasLtMatmulDesc_t desc = nullptr;
@@ -39,7 +42,7 @@ struct Prepared {
 
 class CublasLtMatMul final : public MatMulLibrary {
 public:
-  explicit CublasLtMatMul(CublasLt lt) : lt_(std::move(lt)) {}
+  CublasLtMatMul(CublasLt lt, ProductAlgorithms chosen) : lt_(std::move(lt)), chosen_(std::move(chosen)) {}
   ~CublasLtMatMul() override {
     for (auto &[shape, prepared] : prepared_)
       release(prepared);
@@ -63,6 +66,7 @@ public:
       release(prepared);
       return status;
     }
+    takeChosen(matmul.shape, prepared);
     prepared_.emplace(matmul.shape, prepared);
     return true;
   }
@@ -99,8 +103,9 @@ public:
     return absl::OkStatus();
   }
 
+  std::string version() const override { return absl::StrCat("cublasLt ", lt_.version()); }
   std::string algorithms() const override {
-    std::string text = absl::StrCat("cublasLt ", lt_.version(), "\n");
+    std::string text = version() + "\n";
     for (const auto &[shape, prepared] : prepared_) {
       absl::StrAppend(&text, toText(shape), ": ", configuration(prepared.algorithm()), ", bytes");
       for (uint64_t word : prepared.algorithm().data)
@@ -140,6 +145,14 @@ private:
       if (layout != nullptr)
         giveBack(lt_.layoutDestroy(layout));
     prepared = {};
+  }
+
+  // What was chosen before is taken where the library itself names it for the shape, never on the file's word alone.
+  void takeChosen(const MatMulShape &shape, Prepared &prepared) const {
+    const ProductAlgorithms::Words *words = chosen_.of(version(), toText(shape));
+    for (size_t i = 0; words != nullptr && i < prepared.algorithms.size(); ++i)
+      if (std::equal(words->begin(), words->end(), std::begin(prepared.algorithms[i].data)))
+        prepared.chosen = i;
   }
 
   absl::Status describe(const MatMulShape &shape, Prepared &out) {
@@ -222,15 +235,17 @@ private:
   }
 
   const CublasLt lt_;
+  const ProductAlgorithms chosen_;
   cublasLtHandle_t handle_ = nullptr;
   std::map<MatMulShape, Prepared> prepared_;
 };
 
 } // namespace
 
-absl::StatusOr<std::unique_ptr<MatMulLibrary>> openCublasLtMatMul(const std::vector<std::string> &folders) {
+absl::StatusOr<std::unique_ptr<MatMulLibrary>> openCublasLtMatMul(const std::vector<std::string> &folders,
+                                                                  const ProductAlgorithms &chosen) {
   ASSIGN_OR_RETURN(lt, openCublasLt(folders));
-  auto library = std::make_unique<CublasLtMatMul>(std::move(lt));
+  auto library = std::make_unique<CublasLtMatMul>(std::move(lt), chosen);
   RETURN_IF_ERROR(library->create());
   return library;
 }

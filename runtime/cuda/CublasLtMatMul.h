@@ -14,7 +14,8 @@
 
 namespace headrace::cuda {
 
-absl::StatusOr<std::unique_ptr<MatMulLibrary>> openCublasLtMatMul(const std::vector<std::string> &folders);
+absl::StatusOr<std::unique_ptr<MatMulLibrary>> openCublasLtMatMul(const std::vector<std::string> &folders,
+                                                                  const ProductAlgorithms &chosen);
 
 constexpr cudaDataType libraryType(kernels::Elem elem) {
   return elem == kernels::Elem::F16 ? CUDA_R_16F : elem == kernels::Elem::BF16 ? CUDA_R_16BF : CUDA_R_32F;

@@ -374,7 +374,15 @@ absl::StatusOr<std::vector<CopyChannel>> CudaDevice::copyChannels() const {
 
 absl::StatusOr<std::unique_ptr<core::Device>> makeCudaDevice(const CudaOptions &options) {
   ASSIGN_OR_RETURN(info, selectDevice(options.index));
-  ASSIGN_OR_RETURN(libraries, MatMulLibraries::open(options.gemmEx, librarySearchPath(options.libraries)));
+  ProductAlgorithms chosen;
+  if (!options.algorithms.empty()) {
+    ASSIGN_OR_RETURN(read, readProductAlgorithms(options.algorithms));
+    chosen = std::move(read);
+  }
+  ASSIGN_OR_RETURN(libraries, MatMulLibraries::open(options.gemmEx, librarySearchPath(options.libraries), chosen));
+  if (!chosen.library.empty() && chosen.library != libraries.version() && options.notice != nullptr)
+    options.notice(absl::StrCat(options.algorithms, ": algorithms of ", chosen.library, ", the library here is ",
+                                libraries.version(), ": it chooses its own"));
   return std::make_unique<CudaDevice>(options, std::move(info), std::move(libraries));
 }
 

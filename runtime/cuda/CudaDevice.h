@@ -30,7 +30,8 @@ struct CudaOptions {
   bool gemmEx = false;  // products by cublasGemmEx: the oracle of cublasLt's
   bool compare = false; // read every graph back and compare it with its recording
   TraceBy traceBy = TraceBy::Auto;
-  std::string libraries; // folders of CUDA's libraries, tried first
+  std::string libraries;  // folders of CUDA's libraries, tried first
+  std::string algorithms; // a file of matrix products' algorithms (ProductAlgorithms.h); none: the library chooses
   // What should be known and ends nothing, a sentence each; null: nobody is told. On the thread of the call that finds
   // it.
   std::function<void(const std::string &)> notice;

@@ -36,10 +36,14 @@ absl::Status checkIndex(int index, int count) {
 }
 
 absl::Status checkArchitecture(const std::string &name, const std::string &built, int major, int minor) {
-  if (architectureBuiltIn(built, major, minor))
+  const std::string has = absl::StrCat(name, " has compute capability ", major, ".", minor);
+  if (10 * major + minor < kLeastArchitecture)
+    return unavailable(absl::StrCat(has, ", expected ", kLeastArchitecture / 10, ".", kLeastArchitecture % 10,
+                                    " (A100, A10, RTX 30) or later: the kernels need its tensor cores and copies"));
+  if (codeFor(built, major, minor) != KernelCode::None)
     return absl::OkStatus();
-  return unavailable(absl::StrCat(name, " has compute capability ", major, ".", minor, ", the kernels were built for ",
-                                  built, ": build with CMAKE_CUDA_ARCHITECTURES=", major, minor));
+  return unavailable(absl::StrCat(has, ", the kernels were built for ", built,
+                                  ": build with CMAKE_CUDA_ARCHITECTURES=", major, minor));
 }
 
 absl::Status checkFreeMemory(uint64_t arena, uint64_t overhead, uint64_t free, uint64_t total) {

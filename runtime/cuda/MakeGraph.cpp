@@ -14,11 +14,12 @@
 
 namespace headrace::cuda {
 
-absl::StatusOr<MatMulLibraries> MatMulLibraries::open(bool gemmEx, std::vector<std::string> folders) {
+absl::StatusOr<MatMulLibraries> MatMulLibraries::open(bool gemmEx, std::vector<std::string> folders,
+                                                      const ProductAlgorithms &chosen) {
   MatMulLibraries libraries;
   libraries.folders_ = std::move(folders);
-  ASSIGN_OR_RETURN(opened,
-                   MatMulLibrary::open(gemmEx ? LibraryKind::GemmEx : LibraryKind::CublasLt, libraries.folders_));
+  ASSIGN_OR_RETURN(
+      opened, MatMulLibrary::open(gemmEx ? LibraryKind::GemmEx : LibraryKind::CublasLt, libraries.folders_, chosen));
   (gemmEx ? libraries.gemmEx_ : libraries.lt_) = std::move(opened);
   return libraries;
 }
@@ -40,6 +41,8 @@ absl::StatusOr<MatMulLibraries::Way> MatMulLibraries::way(size_t n) {
 std::string MatMulLibraries::algorithms() const {
   return absl::StrCat(lt_ == nullptr ? "" : lt_->algorithms(), gemmEx_ == nullptr ? "" : gemmEx_->algorithms());
 }
+
+std::string MatMulLibraries::version() const { return (lt_ != nullptr ? lt_ : gemmEx_)->version(); }
 
 namespace {
 

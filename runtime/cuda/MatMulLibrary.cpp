@@ -56,6 +56,7 @@ public:
       absl::StrAppend(&text, toText(shape), ": cublasGemmEx, ", nodes(shape).value_or(0), " nodes\n");
     return text;
   }
+  std::string version() const override { return "cublasGemmEx"; }
   FusePolicy fuse() const override { return FusePolicy::None; }
 
 private:
@@ -66,10 +67,10 @@ private:
 
 } // namespace
 
-absl::StatusOr<std::unique_ptr<MatMulLibrary>> MatMulLibrary::open(LibraryKind kind,
-                                                                   const std::vector<std::string> &folders) {
+absl::StatusOr<std::unique_ptr<MatMulLibrary>>
+MatMulLibrary::open(LibraryKind kind, const std::vector<std::string> &folders, const ProductAlgorithms &chosen) {
   if (kind == LibraryKind::CublasLt)
-    return openCublasLtMatMul(folders);
+    return openCublasLtMatMul(folders, chosen);
   ASSIGN_OR_RETURN(cublas, openCublas(folders));
   auto library = std::make_unique<GemmEx>(cublas);
   RETURN_IF_ERROR(library->create());

@@ -17,6 +17,7 @@
 
 #include "absl/status/statusor.h"
 #include "runtime/cuda/MatMul.h"
+#include "runtime/cuda/ProductAlgorithms.h"
 
 namespace headrace::cuda {
 
@@ -27,8 +28,10 @@ enum class LibraryKind : uint8_t { CublasLt = 0, GemmEx = 1 };
 class MatMulLibrary {
 public:
   virtual ~MatMulLibrary() = default;
-  // Opens the library and its handle on the current device.
-  static absl::StatusOr<std::unique_ptr<MatMulLibrary>> open(LibraryKind kind, const std::vector<std::string> &folders);
+  // Opens the library and its handle on the current device. A shape with an algorithm among `chosen`, which the
+  // library of that version names for it too, is given that one; every other shape the first that the library names.
+  static absl::StatusOr<std::unique_ptr<MatMulLibrary>> open(LibraryKind kind, const std::vector<std::string> &folders,
+                                                             const ProductAlgorithms &chosen = {});
 
   // Chooses the algorithm of a shape that has none yet; true where it had none.
   virtual absl::StatusOr<bool> prepare(const MatMul &matmul) = 0;
@@ -39,6 +42,7 @@ public:
   virtual absl::Status take(const MatMulShape &shape, size_t candidate);
   // "m 8 n 96 k 64 bf16 -> bf16: algorithm 66 ..., 2 nodes", a line a shape in a fixed order.
   virtual std::string algorithms() const = 0;
+  virtual std::string version() const = 0; // "cublasLt 130001"
   virtual FusePolicy fuse() const = 0;
 
   // How many graph nodes one call of a shape made: recorded the first time, compared from then on.

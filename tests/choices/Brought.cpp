@@ -67,7 +67,7 @@ void Brought::forEachUsed(const plan::Operand &operand, const kernels::Iteration
     return f(0, static_cast<uint64_t>(meta.numTokens) * static_cast<uint64_t>(plan_.model->hidden) * sizeof(float));
   std::set<int64_t> blocks;
   for (int32_t s = 0; s < meta.numSequences; ++s) {
-    const int32_t *table = meta.array<int32_t>(meta.blockTable) + int64_t{s} * meta.maxBlocksPerSequence;
+    const int32_t *table = meta.array<int32_t>(meta.blockTable) + int64_t{s} * meta.tableStride;
     for (int64_t b = 0; b * plan_.blockTokens < meta.array<int32_t>(meta.contextLength)[s]; ++b)
       blocks.insert(table[b]);
   }

@@ -140,7 +140,7 @@ private:
   }
 
   const int32_t *tableOf(const kernels::IterationMeta &meta, int32_t s) const {
-    return meta.array<int32_t>(meta.blockTable) + int64_t{s} * meta.maxBlocksPerSequence;
+    return meta.array<int32_t>(meta.blockTable) + int64_t{s} * meta.tableStride;
   }
   void enter(const kernels::IterationMeta &meta, uint32_t miniBatch, int32_t s, const InUse &inUse) {
     Cell *const cells = cells_.data() + miniBatch * cellsOfOne_;

@@ -57,7 +57,8 @@ struct DeviceFlags {
   std::string device; // host, sim, cuda, cuda:N; empty: what the plan, or the hardware, is for
   bool captureGraphs = false;
   cuda::TraceBy traceBy = cuda::TraceBy::Auto;
-  std::string cudaLibraries; // folders of cublasLt and CUPTI, separated by colons; tried first
+  std::string cudaLibraries;  // folders of cublasLt and CUPTI, separated by colons; tried first
+  std::string cudaAlgorithms; // a file of cublasLt's algorithms
   bool pin = false, lowLatency = false;
   std::string threads; // of the host device, as JobInput's flag of that name; empty: HEADRACE_THREADS, else all cores
 

@@ -43,6 +43,7 @@ MadeDevice makeCuda(const std::string &name, const DeviceFlags &flags) {
                                .capture = flags.captureGraphs,
                                .traceBy = flags.traceBy,
                                .libraries = flags.cudaLibraries,
+                               .algorithms = flags.cudaAlgorithms,
                                .notice = warnOnce,
                                .pinning = [step = std::shared_ptr<Progress>()](uint64_t done, uint64_t total) mutable {
                                  if (step == nullptr)

@@ -77,6 +77,33 @@ TEST_F(MetaWriter, LaysOutTheRowsOfAMixedIteration) {
   EXPECT_THAT(array<int32_t>(meta()->promptTokens, 1), ElementsAre(6));
 }
 
+TEST_F(MetaWriter, TablesLieOneBehindTheOtherAtTheStrideOfTheLongest) {
+  ASSERT_TRUE(
+      write({{.tokens = next_, .firstPosition = 8, .blocks = otherBlocks_}, {.tokens = next_, .blocks = blocks_}})
+          .ok());
+  EXPECT_EQ(meta()->tableStride, 3);
+  EXPECT_THAT(array<int32_t>(meta()->blockTable, 4), ElementsAre(7, 1, 3, 5));
+  ASSERT_TRUE(write({{.tokens = next_, .firstPosition = 3, .blocks = otherBlocks_},
+                     {.tokens = next_, .firstPosition = 4, .blocks = blocks_}})
+                  .ok());
+  EXPECT_EQ(meta()->tableStride, 2);
+  EXPECT_THAT(array<int32_t>(meta()->blockTable, 4), ElementsAre(7, 1, 5, 2)); // the first has room for two
+  EXPECT_EQ(kernels::metaBytesInUse(*meta()), meta()->blockTable + 4 * sizeof(int32_t));
+}
+
+// 128 sequences of up to 131,072 tokens in blocks of 16, of which each has 4,096 now: 256 entries of 8,192.
+TEST(MetaBytes, OfLongContextsWhatIsInUseIsCopied) {
+  const kernels::MetaLayout layout{.maxTokens = 128, .maxSequences = 128, .maxBlocksPerSequence = 8192};
+  std::vector<uint64_t> words(kernels::metaBytes(layout) / sizeof(uint64_t));
+  auto *meta = reinterpret_cast<kernels::IterationMeta *>(words.data());
+  kernels::initMeta(layout, meta);
+  const std::vector<int32_t> token = {-1}, blocks(256, 9);
+  const std::vector<SequenceRows> rows(128, {.tokens = token, .firstPosition = 4095, .blocks = blocks});
+  ASSERT_TRUE(writeMeta(layout, 16, rows, meta).ok());
+  EXPECT_EQ(kernels::metaBytesInUse(*meta), meta->blockTable + 131072u); // 4,194,304 at the plan's stride
+  EXPECT_LT(meta->blockTable, 12000u);
+}
+
 // Positions 3 to 5 of a prompt, two rows of padding at 6 and 7; then padding alone.
 TEST_F(MetaWriter, PaddingStandsBehindTheRowThatIsSampled) {
   ASSERT_TRUE(write({{.tokens = prompt_, .padding = 2, .firstPosition = 3, .blocks = blocks_, .sample = true}}).ok());

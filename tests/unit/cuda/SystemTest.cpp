@@ -20,20 +20,56 @@ namespace {
 
 using testing::Contains;
 using testing::HasSubstr;
+using testing::Not;
+
+constexpr const char *kPackage = "80-real,86-real,89-real,90,100-real,120"; // cmake/CudaArchitectures.cmake
+
+TEST(Architectures, ThePackageRunsOnWhatPeopleHave) {
+  const struct {
+    int capability;
+    KernelCode code;
+  } kTable[] = {
+      {75, KernelCode::None},         // T4, RTX 20
+      {80, KernelCode::MachineCode},  // A100
+      {86, KernelCode::MachineCode},  // A10, RTX 30
+      {87, KernelCode::None},         // Jetson Orin: PTX is of newer ones, and machine code is not shared with it
+      {88, KernelCode::None},         // Jetson and Drive
+      {89, KernelCode::MachineCode},  // L4, RTX 40
+      {90, KernelCode::MachineCode},  // H100, H200
+      {100, KernelCode::MachineCode}, // B200
+      {101, KernelCode::Ptx},         // Jetson and Drive, of 90
+      {103, KernelCode::MachineCode}, // B300, of 100
+      {110, KernelCode::Ptx},         // Jetson Thor, of 90
+      {120, KernelCode::MachineCode}, // RTX 50
+      {121, KernelCode::MachineCode}, // DGX Spark, of 120
+      {130, KernelCode::Ptx},         // what comes
+  };
+  for (const auto &[capability, code] : kTable) {
+    SCOPED_TRACE(capability);
+    EXPECT_EQ(codeFor(kPackage, capability / 10, capability % 10), code);
+    EXPECT_EQ(checkArchitecture("a GPU", kPackage, capability / 10, capability % 10).ok(), code != KernelCode::None);
+  }
+}
 
 TEST(Architectures, MachineCodeRunsOnTheSameMajorPtxOnAnythingNewer) {
-  EXPECT_TRUE(architectureBuiltIn("90", 9, 0));
-  EXPECT_TRUE(architectureBuiltIn("80,86,90", 8, 9)); // machine code for 86
-  EXPECT_TRUE(architectureBuiltIn("80", 12, 0));      // PTX
-  EXPECT_FALSE(architectureBuiltIn("80", 7, 5));
-  EXPECT_TRUE(architectureBuiltIn("80-real", 8, 6));
-  EXPECT_FALSE(architectureBuiltIn("80-real", 9, 0));
-  EXPECT_FALSE(architectureBuiltIn("86-real", 8, 0));
-  EXPECT_TRUE(architectureBuiltIn("80-virtual", 9, 0));
-  EXPECT_FALSE(architectureBuiltIn("90a", 10, 0));
-  EXPECT_TRUE(architectureBuiltIn("90a", 9, 0));
-  EXPECT_FALSE(architectureBuiltIn("", 9, 0));
-  EXPECT_FALSE(architectureBuiltIn("native", 9, 0));
+  EXPECT_EQ(codeFor("90", 9, 0), KernelCode::MachineCode);
+  EXPECT_EQ(codeFor("80,86,90", 8, 9), KernelCode::MachineCode); // of 86
+  EXPECT_EQ(codeFor("80", 12, 0), KernelCode::Ptx);
+  EXPECT_EQ(codeFor("80-virtual,89-real", 8, 9), KernelCode::MachineCode);
+  EXPECT_EQ(codeFor("89-real,80-virtual", 8, 6), KernelCode::Ptx);
+  EXPECT_EQ(codeFor("80-real", 8, 6), KernelCode::MachineCode);
+  EXPECT_EQ(codeFor("80-real", 9, 0), KernelCode::None);
+  EXPECT_EQ(codeFor("86-real", 8, 0), KernelCode::None);
+  EXPECT_EQ(codeFor("80-virtual", 9, 0), KernelCode::Ptx);
+  EXPECT_EQ(codeFor("87-real", 8, 7), KernelCode::MachineCode); // on Jetson what is its own
+  EXPECT_EQ(codeFor("87-real", 8, 9), KernelCode::None);
+  EXPECT_EQ(codeFor("80", 8, 7), KernelCode::Ptx);
+  EXPECT_EQ(codeFor("90a", 10, 0), KernelCode::None);
+  EXPECT_EQ(codeFor("90a", 9, 0), KernelCode::MachineCode);
+  EXPECT_EQ(codeFor("90a-virtual", 9, 0), KernelCode::Ptx);
+  EXPECT_EQ(codeFor("75", 8, 0), KernelCode::None); // no kernel compiles for it
+  EXPECT_EQ(codeFor("", 9, 0), KernelCode::None);
+  EXPECT_EQ(codeFor("native", 9, 0), KernelCode::None);
 }
 
 std::string refusal(const absl::Status &status) {
@@ -61,6 +97,12 @@ TEST(DeviceChecks, ArchitecturesThatAreNotBuiltInAreRefused) {
   EXPECT_THAT(refusal(checkArchitecture("NVIDIA A10", "90", 8, 6)),
               HasSubstr("NVIDIA A10 has compute capability 8.6, the kernels were built for 90: build with "
                         "CMAKE_CUDA_ARCHITECTURES=86"));
+  EXPECT_THAT(refusal(checkArchitecture("Orin", kPackage, 8, 7)),
+              HasSubstr("Orin has compute capability 8.7, the kernels were built for "
+                        "80-real,86-real,89-real,90,100-real,120: build with CMAKE_CUDA_ARCHITECTURES=87"));
+  const std::string old = refusal(checkArchitecture("Tesla T4", kPackage, 7, 5));
+  EXPECT_THAT(old, HasSubstr("Tesla T4 has compute capability 7.5, expected 8.0 (A100, A10, RTX 30) or later"));
+  EXPECT_THAT(old, Not(HasSubstr("CMAKE_CUDA_ARCHITECTURES"))); // nothing would compile
 }
 
 TEST(DeviceChecks, MemoryThatOthersHoldIsRefusedWithTheNumbers) {

@@ -41,12 +41,14 @@ TEST(CudaLaunch, MixedIterationsHaveTilesOfQueries) {
   const AttentionArgs args = attentionArgs(32, 8, 128, Elem::F16);
   const CudaLaunch small = cudaLaunch(Op::Attention, &args, {256, 8, 4096}, nullptr);
   EXPECT_STREQ(small.kernel, "attention_prefill_f16_128_m64");
-  EXPECT_EQ(gridOf(small), (Grid{24, 8, 1}));
-  EXPECT_EQ(small.sharedBytes, (64u + 2 * 64) * 272);
+  // Behind them 8 sequences x 8 splits of 4096 tokens, should each have one row: 64 blocks are three planes of 24.
+  EXPECT_EQ(gridOf(small), (Grid{24, 8, 4}));
+  EXPECT_EQ(small.sharedBytes, 4u * 2 * 32 * 272); // which need more than (64 + 2 x 64) x 272
+  EXPECT_EQ(gridOf(cudaLaunch(Op::Attention, &args, {256, 8, 512}, nullptr)), (Grid{24, 8, 2})); // one split
   // 4096 x 4 / 128 + 8 = 136 tiles of 128.
   const CudaLaunch large = cudaLaunch(Op::Attention, &args, {4096, 8, 4096}, nullptr);
   EXPECT_STREQ(large.kernel, "attention_prefill_f16_128_m128");
-  EXPECT_EQ(gridOf(large), (Grid{136, 8, 1}));
+  EXPECT_EQ(gridOf(large), (Grid{136, 8, 2}));
   EXPECT_EQ(large.sharedBytes, (128u + 2 * 64) * 272);
   const AttentionArgs odd = attentionArgs(32, 32, 80, Elem::BF16);
   EXPECT_STREQ(cudaLaunch(Op::Attention, &odd, {4096, 8, 4096}, nullptr).kernel, "attention_prefill_bf16_80_m64");
@@ -68,7 +70,9 @@ TEST(CudaLaunch, EverythingElseTakesThePlainAttention) {
 TEST(CudaLaunch, MoreDecodingHeadsThanArrivalWordsGoThePrefillWay) {
   const AttentionArgs args = attentionArgs(128, 128, 64, Elem::F16);
   EXPECT_STREQ(cudaLaunch(Op::Attention, &args, {512, 512, 64}, nullptr).kernel, "attention_decode_f16_64");
-  EXPECT_STREQ(cudaLaunch(Op::Attention, &args, {513, 513, 64}, nullptr).kernel, "attention_prefill_f16_64_m128");
+  const CudaLaunch more = cudaLaunch(Op::Attention, &args, {513, 513, 64}, nullptr);
+  EXPECT_STREQ(more.kernel, "attention_prefill_f16_64_m128");
+  EXPECT_EQ(more.grid[2], 1u);
 }
 
 TEST(CudaLaunch, RefusalsSayWhatIsSupported) {
@@ -106,10 +110,13 @@ TEST(CudaLaunch, RefusalsSayWhatIsSupported) {
   EXPECT_EQ(why(Op::Sample, sample), "sample takes vocabularies of 1 to 262144 tokens");
   RopeAppendArgs rope{};
   rope.headDim = 12290, rope.heads = rope.kvHeads = 1;
-  EXPECT_EQ(why(Op::RopeAppend, rope), "rope_append takes head sizes from 1 to 12288");
+  const std::string kHeadSizes = "rope_append takes head sizes from 1 to 12288, with norms to 12287";
+  EXPECT_EQ(why(Op::RopeAppend, rope), kHeadSizes);
+  rope.headDim = 0;
+  EXPECT_EQ(why(Op::RopeAppend, rope), kHeadSizes);
   const float weight = 1;
-  rope.headDim = 12282, rope.headNorms = &weight;
-  EXPECT_EQ(why(Op::RopeAppend, rope), "rope_append with norms takes head sizes from 1 to 12280");
+  rope.headDim = 12288, rope.headNorms = &weight;
+  EXPECT_EQ(why(Op::RopeAppend, rope), kHeadSizes);
   rope.headNorms = nullptr;
   BiasActivateArgs bias{};
   bias.result = static_cast<Elem>(9);
@@ -132,15 +139,23 @@ TEST(CudaLaunch, RowsAndElementsAreTakenInTurnBeyondAFullDevice) {
   EXPECT_EQ(gridOf(cudaLaunch(Op::Activate, &activate, {100000, 16, 512}, nullptr)), (Grid{8192, 1, 1}));
   RopeAppendArgs rope{};
   rope.heads = 32, rope.kvHeads = 8, rope.headDim = 128, rope.activation = rope.kvElem = Elem::BF16;
+  const float weights[256] = {};
+  rope.inverseFrequencies = weights;
   const CudaLaunch launch = cudaLaunch(Op::RopeAppend, &rope, {16, 16, 512}, nullptr);
   EXPECT_STREQ(launch.kernel, "rope_append_bf16_bf16");
-  EXPECT_EQ(gridOf(launch), (Grid{16, 6, 1})); // 48 heads of q, k and v, 8 a block
-  EXPECT_EQ(launch.sharedBytes, 128u * 4);     // 64 cosines and 64 sines
-  const float weights[256] = {};
+  EXPECT_EQ(gridOf(launch), (Grid{16, 2, 1})); // 48 heads of q, k and v, of 8 threads each: 384, 192 a block
+  EXPECT_EQ(launch.block[0], 192u);
+  EXPECT_EQ(launch.sharedBytes, 128u * 4); // 64 cosines and 64 sines
   rope.headNorms = weights;
   const CudaLaunch normed = cudaLaunch(Op::RopeAppend, &rope, {16, 16, 512}, nullptr);
-  EXPECT_EQ(gridOf(normed), (Grid{16, 6, 1}));
-  EXPECT_EQ(normed.sharedBytes, (128u + 8) * 4); // and a factor for each of a block's heads
+  EXPECT_EQ(gridOf(normed), (Grid{16, 2, 1}));
+  EXPECT_EQ(normed.sharedBytes, (128u + 24) * 4); // and a factor for each of a block's heads
+  rope.headNorms = rope.inverseFrequencies = nullptr;
+  EXPECT_EQ(gridOf(cudaLaunch(Op::RopeAppend, &rope, {100000, 8, 512}, nullptr)), (Grid{4096, 1, 1})); // k and v alone
+  rope.heads = 1 << 20, rope.inverseFrequencies = weights;
+  EXPECT_EQ(gridOf(cudaLaunch(Op::RopeAppend, &rope, {1, 1, 512}, nullptr)), (Grid{1, 32769, 1}));
+  rope.kvHeads = 1 << 21;
+  EXPECT_EQ(gridOf(cudaLaunch(Op::RopeAppend, &rope, {1, 1, 512}, nullptr)), (Grid{1, 65535, 1}));
 }
 
 TEST(CudaLaunch, SampleAndPublishHaveABlockASequenceAndOne) {

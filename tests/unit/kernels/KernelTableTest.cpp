@@ -60,7 +60,7 @@ TEST(IterationMetaLayout, ArraysAreApartAlignedAndInsideTheBuffer) {
     EXPECT_LE(end, metaBytes(layout));
     EXPECT_LT(metaBytes(layout) - end, 256u);
     EXPECT_EQ(metaBytes(layout) % 256, 0u);
-    EXPECT_EQ(m.maxBlocksPerSequence, layout.maxBlocksPerSequence);
+    EXPECT_EQ(m.tableStride, layout.maxBlocksPerSequence);
     // An iteration without sequences uses no block table; one with all of them all of it.
     EXPECT_EQ(metaBytesInUse(m), m.blockTable);
     m.numSequences = static_cast<int32_t>(layout.maxSequences);

@@ -181,6 +181,26 @@ TEST(CudaAttentionPrefill, LargeTilesMatchTheReferenceAndTheSmallOnesBits) {
     }
 }
 
+// Sequences of one row in a mixed iteration, at one split and at several, beside prompts; and a bucket of large tiles.
+TEST(CudaAttentionPrefill, RowsThatDecodeHaveTheirBitsOfADecodeBucket) {
+  for (const AttentionCase &c :
+       {AttentionCase{8, 2, 128, 16, Elem::BF16, Elem::BF16}, AttentionCase{20, 1, 64, 8, Elem::F16, Elem::F16},
+        AttentionCase{3, 3, 80, 16, Elem::F16, Elem::F16}}) {
+    SCOPED_TRACE(c);
+    const PagedText prompt(c, 70, 11), longer(c, 1100, 12), shorter(c, 300, 13), chunk(c, 600, 14);
+    const std::vector<TextPart> decoding = {{&longer, 1099, 1}, {&shorter, 299, 1}, {&shorter, 0, 1}};
+    const AttentionResult alone = runAttention(c, decoding, {3, 3, 1536});
+    const std::vector<TextPart> mixed = {{&prompt, 0, 70}, decoding[0], {&chunk, 590, 10}, decoding[1], decoding[2]};
+    for (const CudaShape &shape : {CudaShape{96, 6, 1536}, CudaShape{8192, 5, 2048}}) {
+      const AttentionResult result = runAttention(c, mixed, shape, 3, 2);
+      expectReference(c, mixed, result);
+      EXPECT_EQ(result.rowBits(70), alone.rowBits(0));
+      EXPECT_EQ(result.rowBits(81), alone.rowBits(1));
+      EXPECT_EQ(result.rowBits(82), alone.rowBits(2));
+    }
+  }
+}
+
 TEST(CudaAttentionPrefill, ARowsBitsDependOnNothingButItsSequence) {
   const AttentionCase c{3, 1, 64, 16, Elem::BF16, Elem::BF16};
   const PagedText a(c, 150, 1), b(c, 70, 2);

@@ -152,6 +152,8 @@ void runBlock(size_t threads, uint64_t order, std::mt19937_64 &random) {
   std::fill(sharedWords.begin(), sharedWords.end(), ~uint64_t{0});
   for (size_t i = 0; i < threads; ++i)
     prepare(*fibers[i]);
+  touched.assign(threads, 0);
+  counts.blockCopied = 0;
   std::vector<size_t> turns(threads / 32);
   for (size_t i = 0; i < turns.size(); ++i)
     turns[i] = order == 1 ? turns.size() - 1 - i : i;
@@ -163,8 +165,12 @@ void runBlock(size_t threads, uint64_t order, std::mt19937_64 &random) {
     size_t done = 0;
     for (size_t i = 0; i < threads; ++i)
       done += fibers[i]->state == State::Done ? 1 : 0;
-    if (done == threads)
+    if (done == threads) {
+      counts.threads += threads;
+      counts.mostCopied = std::max(counts.mostCopied, counts.blockCopied);
+      counts.active += static_cast<uint64_t>(std::count(touched.begin(), touched.end(), 1));
       return;
+    }
     if (done != 0)
       fail("a thread ends while others wait at a barrier");
     for (size_t i = 0; i < threads; ++i)
@@ -209,6 +215,7 @@ void copyLater(void *to, const void *from, uint64_t bytes) {
   if (static_cast<unsigned char *>(to) < shared() || static_cast<unsigned char *>(to) + bytes > shared() + sharedBytes)
     fail("an asynchronous copy leaves shared memory");
   std::memset(to, 0xff, bytes);
+  counts.blockCopied += from != nullptr ? bytes : 0;
   running->open.push_back({to, from, bytes});
 }
 

@@ -54,6 +54,15 @@ struct Grid {
 // orders 0 and 1, mixed for others.
 void runGrids(const std::vector<Grid> &grids, uint64_t order);
 
+// What loadGlobal and storeGlobal were asked for since it was last set to nothing.
+struct Counts {
+  uint64_t bytesLoaded = 0, bytesStored = 0;
+  uint64_t threads = 0, active = 0;         // launched; of these, that loaded or stored
+  uint64_t blockCopied = 0, mostCopied = 0; // bytes to shared memory by the block that runs, and by the one with most
+};
+inline Counts counts;
+inline std::vector<char> touched; // by each thread of the block that runs
+
 // For a running thread.
 unsigned char *shared();
 void meetBlock();
@@ -75,6 +84,8 @@ inline void requireAligned(const void *p, uint64_t alignment) {
 }
 
 } // namespace emulator
+
+inline constexpr bool kPointersInShared = true;
 
 HEADRACE_DEVICE int laneIndex() { return static_cast<int>(threadIdx.x % 32); }
 HEADRACE_DEVICE int warpIndex() { return static_cast<int>(threadIdx.x / 32); }
@@ -98,6 +109,19 @@ HEADRACE_DEVICE int countBits(uint32_t bits) { return __builtin_popcount(bits); 
 HEADRACE_DEVICE int firstBit(uint32_t bits) { return __builtin_ffs(static_cast<int>(bits)) - 1; }
 HEADRACE_DEVICE unsigned char *sharedMemory() { return emulator::shared(); }
 
+template <typename T> HEADRACE_DEVICE T loadGlobal(const T *p) {
+  emulator::requireAligned(p, sizeof(T));
+  emulator::counts.bytesLoaded += sizeof(T);
+  emulator::touched[threadIdx.x] = 1;
+  return *p;
+}
+template <typename T> HEADRACE_DEVICE void storeGlobal(T *p, const T &value) {
+  emulator::requireAligned(p, sizeof(T));
+  emulator::counts.bytesStored += sizeof(T);
+  emulator::touched[threadIdx.x] = 1;
+  *p = value;
+}
+
 HEADRACE_DEVICE void fenceDevice() {}
 HEADRACE_DEVICE void fenceSystem() {}
 HEADRACE_DEVICE uint32_t atomicCountTo(uint32_t *counter, uint32_t last) {
@@ -105,7 +129,13 @@ HEADRACE_DEVICE uint32_t atomicCountTo(uint32_t *counter, uint32_t last) {
   *counter = old >= last ? 0 : old + 1;
   return old;
 }
-HEADRACE_DEVICE void atomicAddTo(uint32_t *word, uint32_t value) { *word += value; }
+HEADRACE_DEVICE uint32_t atomicAddTo(uint32_t *word, uint32_t value) {
+  const uint32_t old = *word;
+  *word += value;
+  return old;
+}
+HEADRACE_DEVICE void atomicMinTo(uint32_t *word, uint32_t value) { *word = value < *word ? value : *word; }
+HEADRACE_DEVICE void atomicMaxTo(uint32_t *word, uint32_t value) { *word = value > *word ? value : *word; }
 HEADRACE_DEVICE void atomicOrTo(uint32_t *word, uint32_t value) { *word |= value; }
 template <typename T> HEADRACE_DEVICE T loadShared(const T *p) { return *p; }
 HEADRACE_DEVICE void storeVolatile(uint64_t *p, uint64_t value) { *p = value; }

@@ -86,7 +86,7 @@ TEST_F(SimDeviceTest, StagingCopiesKeepTheirOffsetsAndWhatWasWrittenTwoIteration
   ASSERT_TRUE(device->launch(*iteration).ok());
   kernels::IterationMeta *meta = device->meta();
   EXPECT_EQ(meta->iteration, 1u);
-  EXPECT_EQ(meta->maxBlocksPerSequence, 2);
+  EXPECT_EQ(meta->tableStride, 2);
   EXPECT_EQ(meta->array<int32_t>(meta->samplePosition)[1], 12);
 }
 

@@ -8,6 +8,7 @@
 #include <array>
 #include <chrono>
 #include <cstdlib>
+#include <fstream>
 #include <future>
 #include <vector>
 
@@ -66,13 +67,13 @@ protected:
   std::array<int32_t, 3> blocks_{1, 2, 3};
 };
 
-// A table of 2 of 3 sequences is not copied beyond them: as many bytes less as the third has blocks.
+// Tables of 2 of 3 sequences, of which each needs a block, are two words: one sequence less is a word less.
 TEST_F(StandInDevice, OfIterationDataWhatIsUsedIsCopied) {
   ASSERT_TRUE(launch(2).ok());
   const uint64_t two = stand_in::lastCopyBytes();
   ASSERT_TRUE(runtime_->awaitTokens().ok());
   ASSERT_TRUE(launch(1).ok());
-  EXPECT_EQ(two - stand_in::lastCopyBytes(), static_cast<uint64_t>(plan_.metaLayout.maxBlocksPerSequence) * 4);
+  EXPECT_EQ(two - stand_in::lastCopyBytes(), 4u);
   EXPECT_LT(two, kernels::metaBytes(plan_.metaLayout));
   ASSERT_TRUE(runtime_->awaitTokens().ok());
 }
@@ -173,6 +174,53 @@ TEST(Products, OfAShapeAnotherAlgorithmCanBeTaken) {
   ASSERT_TRUE(plain.ok()) << plain.status();
   ASSERT_TRUE((*plain)->prepare(product).ok());
   EXPECT_THAT(std::string((*plain)->take(product.shape, 0).message()), testing::HasSubstr("candidate 0 of 0"));
+}
+
+// What a library lists, with the second algorithm, is what a later process opens it with.
+TEST(Products, WhatWasChosenBeforeIsTakenWhereTheLibraryIsTheSame) {
+  const MatMul product{.shape = {.m = 2, .n = 4, .k = 8}, .workspaceBytes = 1};
+  const auto openWith = [&](const ProductAlgorithms &chosen) {
+    auto library = MatMulLibrary::open(LibraryKind::CublasLt, librarySearchPath(""), chosen);
+    EXPECT_TRUE(library.ok()) << library.status();
+    EXPECT_TRUE((*library)->prepare(product).ok());
+    return *std::move(library);
+  };
+  auto first = openWith({});
+  ASSERT_TRUE(first->take(product.shape, 1).ok());
+  const std::string path = testing::TempDir() + "product.algorithms", listed = first->algorithms();
+  const auto write = [&](const std::string &text) { std::ofstream(path) << text; };
+  write(listed);
+  const auto read = readProductAlgorithms(path);
+  ASSERT_TRUE(read.ok()) << read.status();
+  for (int process = 0; process < 2; ++process)
+    EXPECT_THAT(openWith(*read)->algorithms(), testing::HasSubstr(": algorithm 1 "));
+  ProductAlgorithms other = *read;
+  other.library += "1";
+  EXPECT_THAT(openWith(other)->algorithms(), testing::HasSubstr(": algorithm 0 "));
+  other = *read;
+  other.byShape.begin()->second[0] = 7; // which this library does not name
+  EXPECT_THAT(openWith(other)->algorithms(), testing::HasSubstr(": algorithm 0 "));
+
+  std::vector<std::string> said;
+  const CudaOptions options{.algorithms = path, .notice = [&](const std::string &one) { said.push_back(one); }};
+  EXPECT_TRUE(makeCudaDevice(options).ok());
+  EXPECT_TRUE(said.empty());
+  write("cublasLt 7\n");
+  EXPECT_TRUE(makeCudaDevice(options).ok());
+  ASSERT_EQ(said.size(), 1u);
+  EXPECT_THAT(said[0], testing::HasSubstr("algorithms of cublasLt 7, the library here is cublasLt "));
+  for (const auto &[text, expected] : {std::pair<const char *, const char *>{"", ":1: '': expected the library"},
+                                       {"cublas 7\n", ":1: 'cublas 7': expected the library"},
+                                       {"cublasLt 7\nm 2: bytes 1 2 3\n", ":2: 'm 2: bytes 1 2 3': expected 'SHAPE"},
+                                       {"cublasLt 7\nm 2: a, bytes 1 2 3 4 5 6 7 x, 1 nodes\n", "eight hexadecimal"},
+                                       {"cublasLt 7\nm 2: a, bytes 1 2 3 4 5 6 7 8 9\n", "eight hexadecimal"},
+                                       {"cublasLt 7\nm 2: a, bytes 1 2 3 4 5 6 7 8\nm 2: a, bytes 1 2 3 4 5 6 7 8\n",
+                                        ":3: 'm 2: a, bytes 1 2 3 4 5 6 7 8': expected a shape once"}}) {
+    write(text);
+    const auto device = makeCudaDevice(options);
+    EXPECT_EQ(device.status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(device.status().message()), testing::HasSubstr(expected)) << text;
+  }
 }
 
 TEST_F(StandInDevice, AnIterationThatTakesFarTooLongIsSaidOnce) {
