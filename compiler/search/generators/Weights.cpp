@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Whole layers, evenly spread (Select-N's intervals among them): every second of the counts that there are, less where
-// a model has many layers.
+// Whole layers, evenly spread (Select-N's intervals among them): of a deep model some counts, which differ little from
+// those between; of a shallow one all, in fewer slots and with the head as well, which are much of what there is.
 #include "compiler/search/Generator.h"
 #include "runtime/model/ModelSpec.h"
 
@@ -9,6 +9,7 @@ namespace headrace::compiler {
 namespace {
 
 constexpr int64_t kCounts = 16;
+constexpr int64_t kShallow = 8; // layers
 
 std::vector<Coordinates> seeds(const Space &of) {
   std::vector<Coordinates> found;
@@ -22,6 +23,13 @@ std::vector<Coordinates> seeds(const Space &of) {
     at.embedding |= of.free().embedding && count > 0;
     at.head |= of.free().head && count == layers;
     found.push_back(at);
+    for (const int64_t slots : {at.slots, int64_t{1}})
+      for (const bool head : {at.head, of.free().head})
+        if (layers <= kShallow && (of.free().slots || slots == at.slots) && (slots != at.slots || head != at.head)) {
+          found.push_back(at);
+          found.back().slots = slots;
+          found.back().head = head;
+        }
     if (count == layers)
       return found;
   }
