@@ -2,6 +2,7 @@
 #include "compiler/search/Aim.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "absl/strings/str_cat.h"
 
@@ -38,13 +39,13 @@ public:
   std::vector<AimPoint> take() { return std::move(points_); }
 
 private:
-  void add(AimPoint point) {
+  void add(const AimPoint &point) {
     const auto same =
         std::find_if(points_.begin(), points_.end(), [&](const AimPoint &of) { return of.at == point.at; });
     if (same != points_.end())
       same->weight += point.weight;
     else
-      points_.push_back(std::move(point));
+      points_.push_back(point);
   }
 
   const Target &target_;

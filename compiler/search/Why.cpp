@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "compiler/choice/AmountText.h"
+#include "runtime/model/ModelSpec.h"
 
 namespace headrace::compiler {
 namespace {
