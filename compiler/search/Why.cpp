@@ -51,10 +51,11 @@ std::string why(Space &space, const Searched &searched, const Candidate &chosen)
   const Bound bound = boundOf(space, searched);
   const double compute = weighted(aim, best.played, &Played::computeNs),
                link = weighted(aim, best.played, &Played::linkNs);
-  const std::string acts =
-      best.candidate.act.any()
-          ? absl::StrCat(", activations in ", model::actShareText(best.candidate.act), " of blocks")
-          : "";
+  const model::ActShare &share = best.candidate.act;
+  const std::string acts = !share.any() ? ""
+                           : share.num == share.den
+                               ? ", activations in all blocks"
+                               : absl::StrCat(", activations in ", model::actShareText(share), " of the blocks");
   std::string text = absl::StrCat(
       describe(chosen, spec), acts, " of ", spec.name, ": the least time of ", searched.evaluated,
       " choices that were played, by the aim of ", aim.what, ": ", ms(best.aimNs), "; compute alone ", ms(compute),
