@@ -44,7 +44,8 @@ std::string residualsText(const model::ModelSpec &spec, const Target &target) {
     return "";
   if (target.choice.residency.residualsLeave())
     return absl::StrCat(", of which slots of residuals ",
-                        bytesText(algorithms::kResidualSlots * target.residualBytes(spec.hidden)));
+                        bytesText(static_cast<uint64_t>(target.choice.residency.residuals().slots()) *
+                                  target.residualBytes(spec.hidden)));
   int64_t rows = Target::limits(target.decode).tokens;
   if (!target.mixed.empty())
     rows = std::max(rows, Target::limits(target.mixed).tokens);
