@@ -40,6 +40,8 @@ uint64_t availableMemory() {
   return available;
 }
 
+uint64_t partTakenAt(uint64_t at, uint64_t inner) { return std::min(uint64_t{64} << 20, inner - at); }
+
 absl::StatusOr<GuardedMemory> GuardedMemory::take(uint64_t bytes, uint64_t alignment, std::string_view what,
                                                   bool populate) {
   const std::string name(what);
@@ -65,10 +67,8 @@ absl::StatusOr<GuardedMemory> GuardedMemory::take(uint64_t bytes, uint64_t align
   if (inner != 0)
     (void)madvise(usable, inner, MADV_HUGEPAGE);
 #ifdef MADV_POPULATE_WRITE
-  // In parts, between which signals come in: the whole of it may take seconds.
-  constexpr uint64_t kPart = uint64_t{64} << 20;
-  for (uint64_t at = 0; populate && at < inner; at += kPart)
-    if (madvise(usable + at, std::min(kPart, inner - at), MADV_POPULATE_WRITE) != 0 && errno != EINVAL)
+  for (uint64_t at = 0; populate && at < inner; at += partTakenAt(at, inner))
+    if (madvise(usable + at, partTakenAt(at, inner), MADV_POPULATE_WRITE) != 0 && errno != EINVAL)
       return absl::ResourceExhaustedError(absl::StrCat(name, ": taking ", bytes, " bytes: ", std::strerror(errno)));
 #else
   (void)populate;
