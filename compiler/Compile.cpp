@@ -7,18 +7,16 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "compiler/choice/CheckStated.h"
+#include "compiler/CompileSearched.h"
+#include "compiler/CompileStated.h"
 #include "compiler/choice/Resolve.h"
 #include "compiler/choose/BestActShare.h"
-#include "compiler/choose/Compilation.h"
 #include "compiler/choose/Explain.h"
 #include "compiler/choose/HybridShare.h"
 #include "compiler/choose/MiniBatchCount.h"
 #include "compiler/choose/policies/MechanismsInUse.h"
 #include "compiler/choose/policies/Policies.h"
 #include "compiler/emit/CompileDraft.h"
-#include "compiler/search/Minima.h"
-#include "compiler/search/Why.h"
 #include "passes/algorithms/PickLayers.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/cost/CostModel.h"
@@ -26,45 +24,6 @@
 
 namespace headrace::compiler {
 namespace {
-
-// Placements that are stated say what they have alike, or leave it to the choice: that, with what they say.
-absl::StatusOr<Choice> commonOf(const std::vector<Candidate> &stated, Choice choice) {
-  if (stated.empty())
-    return choice;
-  const algorithms::Residency &first = stated.front().residency;
-  if (const std::vector<int32_t> away = first.actAway(); !away.empty())
-    choice.residency.setActAway(away);
-  if (first.residualsLeave())
-    choice.residency.residuals() = first.residuals();
-  for (const Candidate &candidate : stated) {
-    const algorithms::Residency &residency = candidate.residency;
-    if ((!residency.actAway().empty() && residency.actAway() != choice.residency.actAway()) ||
-        (residency.residualsLeave() && residency.residuals() != choice.residency.residuals()))
-      return absl::InvalidArgumentError(absl::StrCat("placement '", candidate.name,
-                                                     "': expected activation blocks and residual streams where the "
-                                                     "first placement has them"));
-  }
-  return choice;
-}
-
-absl::StatusOr<Draft> compileStated(const CompileRequest &asked, const Choice &chosen) {
-  ASSIGN_OR_RETURN(choice, commonOf(asked.placements, chosen));
-  CompileRequest request = asked;
-  for (Candidate &candidate : request.placements)
-    candidate = alike(std::move(candidate), choice);
-  ASSIGN_OR_RETURN(policy, policyFor(request.policy, request.goal));
-  RETURN_IF_ERROR(checkStated(request, choice, !policy->traits.swapsLayers));
-  model::WeightLayout layout = model::layoutWeights(request.model);
-  for (const Candidate &candidate : request.placements)
-    RETURN_IF_ERROR(checkCandidate(candidate, request.model, layout));
-  ASSIGN_OR_RETURN(target, resolve(request, choice));
-  RETURN_IF_ERROR(checkBlocks(request.placements, target));
-  std::optional<cost::Roofline> roofline;
-  const cost::CostModel &costs =
-      request.costs ? *request.costs : roofline.emplace(request.model, request.hardware, target.activation, target.kv);
-  ASSIGN_OR_RETURN(plan, Compilation(request, *policy, std::move(target), std::move(layout), costs).run());
-  return plan;
-}
 
 // The largest decode bucket of the placement that runs first, all blocks in use.
 ShareTimes shareTimes(const plan::Plan &plan) {
@@ -203,68 +162,6 @@ absl::StatusOr<Draft> compileWithBestMiniBatches(const CompileRequest &request, 
                   packed.ok() ? absl::StrCat(*packed) : absl::StrCat("none (", packed.status().message(), ")"), "; ",
                   explainMiniBatches(best));
   return plan;
-}
-
-std::optional<uint64_t> leastHostOf(const CompileRequest &request, const cost::CostModel &costs) {
-  Space space(request, costs);
-  return leastHost(space);
-}
-
-// Of a space that memory holds nothing of: the least that would do, of the device, and of the host beside this device.
-absl::Status nothingFits(Space &space, const std::optional<LeastChoice> &least, const cost::CostModel &costs) {
-  const model::Hardware &hardware = space.request().hardware;
-  std::optional<uint64_t> hostBytes;
-  if (hardware.hostMemoryBytes > 0 || space.request().goal.kvHostMemory) {
-    CompileRequest anyHost = space.request();
-    anyHost.hardware.hostMemoryBytes = 0; // no limit
-    anyHost.goal.kvHostMemory.reset();
-    hostBytes = leastHostOf(anyHost, costs);
-    if (!hostBytes && !least) { // nor does this device memory do, whatever the host has
-      anyHost.goal.deviceMemory = uint64_t{1} << 62;
-      hostBytes = leastHostOf(anyHost, costs);
-    }
-  }
-  const std::string host =
-      hostBytes && *hostBytes > hardware.hostLimit() ? hostMemoryThatWouldDo(hardware, *hostBytes) : std::string();
-  if (!least)
-    return hostExhausted(space.request().model, hardware, hostBytes.value_or(0));
-  MemoryNeed need = space.need(least->at, least->candidate);
-  need.transients = need.transients + least->deviceBytes - need.bytes;
-  need.bytes = least->deviceBytes;
-  const absl::Status refused = deviceMemoryExhausted(space.request().model, space.target(least->at),
-                                                     space.request().policy, least->candidate, need, "");
-  return host.empty() ? refused : refusalWith(refused, absl::StrCat(", ", host));
-}
-
-// What the search finds, as a placement that was stated.
-absl::StatusOr<Draft> compileSearched(const CompileRequest &request) {
-  RETURN_IF_ERROR(checkStated(request, askedChoice(request), /*rotates=*/true));
-  ASSIGN_OR_RETURN(target, resolve(request));
-  std::optional<cost::Roofline> roofline;
-  const cost::CostModel &costs =
-      request.costs ? *request.costs : roofline.emplace(request.model, request.hardware, target.activation, target.kv);
-  Space space(request, costs);
-  const std::optional<Searched> searched = search(space, allGenerators());
-  CompileRequest chosen = request;
-  chosen.placements.resize(1);
-  Coordinates at;
-  if (searched) {
-    at = searched->best.at;
-    ASSIGN_OR_RETURN(filled, space.filled(searched->best));
-    chosen.placements.front() = std::move(filled);
-  } else { // what takes the least is at the end of the space, which a search may not have come to
-    const std::optional<LeastChoice> least = leastDevice(space);
-    if (!least || least->deviceBytes > target.deviceMemory)
-      return nothingFits(space, least, costs);
-    at = least->at;
-    chosen.placements.front() = least->candidate;
-  }
-  ASSIGN_OR_RETURN(draft, compileStated(chosen, space.commonOf(at)));
-  draft.reason = searched ? why(space, *searched, chosen.placements.front())
-                          : absl::StrCat(describe(chosen.placements.front(), request.model), " of ",
-                                         request.model->name, ": what takes the least memory");
-  draft.request.placements.clear();
-  return draft;
 }
 
 } // namespace

@@ -32,7 +32,8 @@ absl::StatusOr<Draft> Compilation::choose() {
   std::vector<Attempt> choices;
   for (const Candidate &candidate : together_.empty() ? request_.placements : together_)
     choices.push_back({{candidate}, 0});
-  if (choices.empty()) {
+  const bool searched = policy_.traits.searches && choices.size() == 1 && request_.goal.hasSlo();
+  if (choices.empty() || searched) {
     if (LatencyChoice::applies(request_, policy_)) {
       latency_.emplace(LatencyChoice::Inputs{
           .policy = &policy_,
@@ -43,8 +44,10 @@ absl::StatusOr<Draft> Compilation::choose() {
           .prices = &prices_,
           .empty = emptyPlan(),
           .steps = steps_,
-          .candidates = split_ ? &*split_ : nullptr,
-          .inOrder = split_ && !target_.kvResident,
+          .candidates = searched ? &request_.placements
+                        : split_ ? &*split_
+                                 : nullptr,
+          .inOrder = searched || (split_ && !target_.kvResident),
           .smallest = !split_ && maySplit()
                           ? std::function([this] { return caches_.least(candidatesOf(policy_, inputs_)); })
                           : nullptr,

@@ -9,11 +9,12 @@
 #include "compiler/choose/ChoosePlacement.h"
 #include "compiler/choose/Explain.h"
 #include "compiler/choose/Policy.h"
-#include "compiler/choose/SearchPlacement.h"
+#include "compiler/search/SearchPlacement.h"
 #include "runtime/base/Units.h"
 #include "runtime/cost/Record.h"
 #include "runtime/model/ModelSpec.h"
 #include "runtime/plan/PlacementTable.h"
+#include "runtime/sim/BucketTime.h"
 
 namespace headrace::compiler {
 namespace {
@@ -145,10 +146,13 @@ std::vector<std::string> missesOf(const plan::Plan &plan) {
     const bool decodes = plan.schedules[variant.schedule].iterationClass == plan::IterationClass::Decode;
     if (choice.sloNs == 0 || variant.predictedNs <= choice.sloNs || (!decodes && plan.goal.ttft))
       continue;
-    const double factor = static_cast<double>(variant.predictedNs) / static_cast<double>(choice.residentNs);
+    const uint64_t ns = sim::bucketNs(plan, choice.variant);
+    if (ns <= choice.sloNs)
+      continue;
+    const double factor = static_cast<double>(ns) / static_cast<double>(choice.residentNs);
     Miss &of = decodes ? decode : mixed;
-    if (of.choice == nullptr || (plan.goal.sloFactor ? factor > of.factor : variant.predictedNs > of.ns))
-      of = {&choice, variant.predictedNs, factor};
+    if (of.choice == nullptr || (plan.goal.sloFactor ? factor > of.factor : ns > of.ns))
+      of = {&choice, ns, factor};
   }
   std::vector<std::string> misses;
   for (const Miss *miss : {&mixed, &decode}) {
@@ -157,11 +161,10 @@ std::vector<std::string> missesOf(const plan::Plan &plan) {
     const plan::Variant &variant = plan.variants[miss->choice->variant];
     const Objective bucket{.bucket = {variant.newTokens, variant.sequences, variant.context},
                            .decode = miss == &decode};
-    misses.push_back(
-        absl::StrCat(bucketText(bucket, plan.miniBatches), " takes ", model::durationText(variant.predictedNs),
-                     " in placement '", plan.placements[variant.placement].name, "', so the minimum ",
-                     plan.goal.sloFactor ? absl::StrCat("slo_factor is ", factorText(miss->factor))
-                                         : absl::StrCat("TPOT is ", model::durationText(variant.predictedNs))));
+    misses.push_back(absl::StrCat(bucketText(bucket, plan.miniBatches), " takes ", model::durationText(miss->ns),
+                                  " in placement '", plan.placements[variant.placement].name, "', so the minimum ",
+                                  plan.goal.sloFactor ? absl::StrCat("slo_factor is ", factorText(miss->factor))
+                                                      : absl::StrCat("TPOT is ", model::durationText(miss->ns))));
   }
   return misses;
 }

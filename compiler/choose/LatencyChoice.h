@@ -14,8 +14,8 @@
 #include "absl/status/statusor.h"
 #include "compiler/choose/ChoosePlacement.h"
 #include "compiler/choose/Policy.h"
-#include "compiler/choose/SearchPlacement.h"
 #include "compiler/evaluate/Prices.h"
+#include "compiler/search/SearchPlacement.h"
 #include "runtime/plan/Plan.h"
 
 namespace headrace::compiler {

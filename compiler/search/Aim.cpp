@@ -36,6 +36,14 @@ public:
   void chunk(int64_t tokens, int64_t context, double weight) {
     add({{plan::IterationClass::Mixed, bucketFor(target_.mixed, tokens, 1, context), context}, weight});
   }
+  // A whole prompt, so many times.
+  void prompt(int64_t length, double weight) {
+    const int64_t most = Target::limits(target_.mixed).tokens;
+    for (int64_t begin = 0; begin < length; begin += most) {
+      const int64_t tokens = std::min(most, length - begin);
+      chunk(tokens, begin + tokens, weight);
+    }
+  }
   std::vector<AimPoint> take() { return std::move(points_); }
 
 private:
@@ -61,6 +69,20 @@ double Aim::of(const std::vector<Played> &played) const {
   return sum;
 }
 
+std::vector<AimPoint> promptPoints(int64_t prompt, const Target &target) {
+  Points points(target);
+  points.prompt(prompt, 1);
+  std::vector<AimPoint> of; // by bucket, of its chunks the one with the most in use
+  for (const AimPoint &chunk : points.take())
+    if (!of.empty() && of.back().at.bucket == chunk.at.bucket) {
+      of.back().at.context = chunk.at.context;
+      of.back().weight += chunk.weight;
+    } else {
+      of.push_back(chunk);
+    }
+  return of;
+}
+
 Aim aimOf(const model::Goal &goal, const Target &target) {
   Points points(target);
   Aim aim;
@@ -77,14 +99,8 @@ Aim aimOf(const model::Goal &goal, const Target &target) {
                                   contexts.back(), " tokens, evenly by octave");
   } else {
     const int64_t output = goal.outputLen.value_or(1), prompt = goal.promptLength(target.context);
-    if (!target.mixed.empty()) {
-      const int64_t most = Target::limits(target.mixed).tokens;
-      for (int64_t begin = 0; begin < prompt; begin += most) {
-        const int64_t tokens = std::min(most, prompt - begin);
-        // Each mini-batch has as many sequences, whose chunks run side by side.
-        points.chunk(tokens, begin + tokens, static_cast<double>(target.batch));
-      }
-    }
+    if (!target.mixed.empty()) // each mini-batch has as many sequences, whose chunks run side by side
+      points.prompt(prompt, static_cast<double>(target.batch));
     const int64_t count = std::min(kDecodePoints, output);
     for (int64_t i = 0; i < count; ++i)
       points.decode(prompt + (count == 1 ? 0 : i * (output - 1) / (count - 1)) + 1,

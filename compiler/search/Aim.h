@@ -35,6 +35,9 @@ struct Aim {
   double of(const std::vector<Played> &played) const; // one for each point
 };
 
+// The chunks of one sequence's prompt; those of one bucket at the context that the last of them ends at.
+std::vector<AimPoint> promptPoints(int64_t prompt, const Target &target);
+
 // The points are of one mini-batch's buckets: a target of as many mini-batches has as many sequences at each all told.
 Aim aimOf(const model::Goal &goal, const Target &target);
 

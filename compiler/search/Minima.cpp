@@ -4,14 +4,33 @@
 #include <algorithm>
 #include <vector>
 
+#include "compiler/search/FewestUnits.h"
 #include "runtime/model/ModelSpec.h"
 
 namespace headrace::compiler {
 namespace {
 
+// All units of layers, and the head's where it is away, through a ring that holds the largest of them.
+Candidate smallestRing(const Space &space, bool embedding, bool head) {
+  const model::WeightLayout &layout = space.layout();
+  const bool tied = space.request().model->tiedEmbeddings;
+  std::vector<int32_t> units;
+  uint64_t ring = 0;
+  for (size_t unit = 0; unit < layout.units.size(); ++unit) {
+    const auto index = static_cast<int32_t>(unit);
+    const bool isTable = index == layout.embeddingUnit();
+    if (layout.units[unit].layer < 0 && !(isTable ? embedding : head))
+      continue;
+    units.push_back(index);
+    if (!isTable || tied)
+      ring = std::max(ring, model::alignUp(layout.units[unit].bytes));
+  }
+  return placementOfUnits(units, ring);
+}
+
 // What takes the least is at one end or the other of each coordinate. `everyCount`: and all numbers of layers between,
 // where it is the host that decides how many.
-std::vector<Coordinates> corners(const Space &space, bool everyCount) {
+std::vector<Coordinates> corners(Space &space, bool everyCount) {
   const Space::Free &free = space.free();
   const int64_t layers = space.request().model->layers;
   std::vector<Coordinates> corners = {space.origin()};
@@ -30,6 +49,15 @@ std::vector<Coordinates> corners(const Space &space, bool everyCount) {
   either(true, [](Coordinates &c) { c.wraps = false; });
   either(free.act, [](Coordinates &c) { c.actParts = kActParts; });
   either(free.act && free.actAway, [&](Coordinates &c) { c.actAway = c.actParts > 0 ? layers : 0; });
+  if (free.layers && free.slots && space.origin().miniBatches == 1)
+    for (size_t i = 0, n = corners.size(); i < n; ++i)
+      if (corners[i].layers == layers && corners[i].slots == 1 && corners[i].miniBatches == 1) {
+        Coordinates ring = corners[i];
+        Candidate units = smallestRing(space, ring.embedding, ring.head);
+        units.residency.wrap.around = ring.wraps;
+        ring.listed = space.list(std::move(units));
+        corners.push_back(ring);
+      }
   for (size_t i = 0, n = everyCount && free.layers ? corners.size() : 0; i < n; ++i)
     if (const Coordinates corner = corners[i];
         corner.layers == layers && !corner.wraps && corner.actParts == 0 && (corner.slots == 1 || !free.slots))
@@ -99,17 +127,65 @@ std::optional<LeastChoice> leastDevice(Space &space) {
   return found;
 }
 
-std::optional<uint64_t> leastHost(Space &space) {
-  std::optional<uint64_t> least;
+namespace {
+
+// Single units away, all KV as stated or on the device: of each way to have the table and the head the fewest bytes.
+std::optional<LeastChoice> leastHostOfUnits(Space &space) {
+  std::optional<LeastChoice> least;
+  const Space::Free &free = space.free();
+  const Coordinates origin = space.origin();
+  if (!free.layers || !free.slots || origin.miniBatches > 1 || !space.exists(origin))
+    return least;
+  const Target &target = space.target(origin);
+  for (const bool embedding : {origin.embedding, free.embedding})
+    for (const bool head : {false, free.head}) {
+      const auto holds = [&](uint64_t freed) -> std::optional<LeastChoice> {
+        std::optional<Candidate> units = fewestUnits(space.layout(), head, freed);
+        if (!units)
+          return std::nullopt;
+        if (embedding) {
+          std::vector<int32_t> away = units->residency.weightsAway();
+          away.insert(away.begin(), space.layout().embeddingUnit());
+          units->residency.setWeightsAway(away);
+        }
+        Coordinates at = origin;
+        at.listed = space.list(*std::move(units));
+        const Candidate candidate = space.candidate(at, target.kvResident.value_or(target.kvBlocks));
+        if (!space.deviceHolds(at, candidate, /*exactly=*/true))
+          return std::nullopt;
+        return LeastChoice{at, candidate, space.packed(at, candidate), space.hostBytes(at, candidate)};
+      };
+      const uint64_t bytes =
+          space.need(origin, space.candidate(origin, target.kvResident.value_or(target.kvBlocks))).bytes;
+      uint64_t tooFew = 0, fits = bytes - std::min(bytes, target.deviceMemory) + 1;
+      std::optional<LeastChoice> found = holds(fits);
+      while (found && fits - tooFew > model::kAlign) {
+        const uint64_t middle = tooFew + (fits - tooFew) / 2;
+        std::optional<LeastChoice> fewer = holds(middle);
+        (fewer ? fits : tooFew) = middle;
+        if (fewer)
+          found = std::move(fewer);
+      }
+      if (found && (!least || found->hostBytes < least->hostBytes))
+        least = std::move(found);
+    }
+  return least;
+}
+
+} // namespace
+
+std::optional<LeastChoice> leastHost(Space &space) {
+  std::optional<LeastChoice> least = leastHostOfUnits(space);
   for (const Coordinates &at : corners(space, /*everyCount=*/true)) {
     if (!space.exists(at))
       continue;
     const Target &target = space.target(at);
     const auto consider = [&](const Candidate &candidate) {
-      least = std::min(least.value_or(UINT64_MAX), space.hostBytes(at, candidate));
+      if (const uint64_t bytes = space.hostBytes(at, candidate); !least || bytes < least->hostBytes)
+        least = LeastChoice{at, candidate, space.packed(at, candidate), bytes};
     };
     const Candidate whole = space.candidate(at, target.kvResident.value_or(target.kvBlocks));
-    if (least && space.hostBytes(at, whole) >= *least)
+    if (least && space.hostBytes(at, whole) >= least->hostBytes)
       continue;
     if (space.deviceHolds(at, whole, /*exactly=*/true)) {
       consider(whole);
@@ -121,7 +197,7 @@ std::optional<uint64_t> leastHost(Space &space) {
     const std::optional<int64_t> most = mostThat(target.kvBlocks, [&](int64_t blocks) {
       return space.held(at, space.candidate(at, blocks)).bytes <= target.deviceMemory;
     });
-    if (!most || (least && space.hostBytes(at, space.candidate(at, *most)) >= *least))
+    if (!most || (least && space.hostBytes(at, space.candidate(at, *most)) >= least->hostBytes))
       continue;
     if (const std::optional<int64_t> fit = mostThat(*most + 1, [&](int64_t blocks) {
           return space.deviceHolds(at, space.candidate(at, blocks), /*exactly=*/true);

@@ -20,7 +20,8 @@ struct LeastChoice {
 // allows; whatever device memory there is. None: the host holds none.
 std::optional<LeastChoice> leastDevice(Space &space);
 
-// The least host memory with which this device memory does, whatever the host has; none: none does.
-std::optional<uint64_t> leastHost(Space &space);
+// Of all that this device memory holds, laid out, the choice that takes the least host memory, whatever the host has;
+// none: the device holds none.
+std::optional<LeastChoice> leastHost(Space &space);
 
 } // namespace headrace::compiler

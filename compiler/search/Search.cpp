@@ -17,6 +17,8 @@ std::vector<Coordinates> stepsFrom(const Coordinates &at, int64_t step, const Sp
   const Space::Free &free = space.free();
   const int64_t layers = space.request().model->layers;
   std::vector<Coordinates> steps;
+  if (at.listed > 0) // as it is
+    return steps;
   const auto add = [&](auto &&change) {
     Coordinates other = at;
     change(other);
@@ -63,7 +65,7 @@ const Scored *firstBetter(Space &space, const Scored &than, const std::vector<Co
                           const Generator &within) {
   for (const Coordinates &next : steps)
     if (within.holds(next))
-      if (const Scored *const scored = space.score(next); scored != nullptr && isBetter(*scored, than))
+      if (const Scored *const scored = space.score(next); scored != nullptr && space.isBetter(*scored, than))
         return scored;
   return nullptr;
 }
@@ -86,15 +88,16 @@ const Scored *climb(Space &space, const Scored *from, const Generator &within) {
   return from;
 }
 
-const Scored *bestOf(Space &space, const Generator &generator) {
+const Scored *bestOf(Space &space, const Generator &generator, const std::vector<Coordinates> &seeds) {
   std::vector<const Scored *> begin;
-  for (const Coordinates &seed : generator.seeds(space))
+  for (const Coordinates &seed : seeds)
     if (const Scored *const scored = space.score(seed))
       begin.push_back(scored);
-  std::stable_sort(begin.begin(), begin.end(), [](const Scored *a, const Scored *b) { return isBetter(*a, *b); });
+  std::stable_sort(begin.begin(), begin.end(),
+                   [&](const Scored *a, const Scored *b) { return space.isBetter(*a, *b); });
   const Scored *best = nullptr;
   for (size_t i = 0; i < begin.size() && i < kBeginnings; ++i)
-    if (const Scored *const found = climb(space, begin[i], generator); best == nullptr || isBetter(*found, *best))
+    if (const Scored *const found = climb(space, begin[i], generator); best == nullptr || space.isBetter(*found, *best))
       best = found;
   while (best != nullptr) {
     const Scored *const better = firstBetterPair(space, *best, generator);
@@ -108,22 +111,29 @@ const Scored *bestOf(Space &space, const Generator &generator) {
 } // namespace
 
 const std::vector<const Generator *> &allGenerators() {
-  static const std::vector<const Generator *> generators = {&kCachesGenerator, &kWeightsGenerator, &kHybridGenerator};
+  static const std::vector<const Generator *> generators = {&kCachesGenerator, &kWeightsGenerator, &kUnitsGenerator,
+                                                            &kHybridGenerator};
   return generators;
 }
 
-std::optional<Searched> search(Space &space, const std::vector<const Generator *> &generators) {
+std::optional<Searched> search(Space &space, const std::vector<const Generator *> &generators,
+                               const std::vector<Coordinates> &more) {
   Searched searched;
   const Scored *best = nullptr;
   std::vector<const Scored *> found;
   for (const Generator *generator : generators) {
-    if (generator->seeds(space).empty())
+    const auto known = space.begins.find(generator->name);
+    std::vector<Coordinates> seeds =
+        known != space.begins.end() ? known->second
+                                    : space.begins.emplace(generator->name, generator->seeds(space)).first->second;
+    std::copy_if(more.begin(), more.end(), std::back_inserter(seeds), generator->holds);
+    if (seeds.empty())
       continue; // the space has nothing of it
-    const Scored *const of = bestOf(space, *generator);
+    const Scored *const of = bestOf(space, *generator, seeds);
     searched.of.push_back({generator->name, of == nullptr ? std::nullopt : std::optional(*of)});
     if (of != nullptr)
       found.push_back(of);
-    if (of != nullptr && (best == nullptr || isBetter(*of, *best)))
+    if (of != nullptr && (best == nullptr || space.isBetter(*of, *best)))
       best = of;
   }
   searched.evaluated = space.evaluated();
@@ -133,7 +143,7 @@ std::optional<Searched> search(Space &space, const std::vector<const Generator *
   searched.best = *best;
   const Scored *runnerUp = nullptr;
   for (const Scored *of : found)
-    if (!of->candidate.samePlacement(best->candidate) && (runnerUp == nullptr || isBetter(*of, *runnerUp)))
+    if (!of->candidate.samePlacement(best->candidate) && (runnerUp == nullptr || space.isBetter(*of, *runnerUp)))
       runnerUp = of;
   if (runnerUp != nullptr)
     searched.runnerUp = *runnerUp;

@@ -33,6 +33,8 @@ struct Searched {
 };
 
 // None: memory holds no choice of any generator.
-std::optional<Searched> search(Space &space, const std::vector<const Generator *> &generators);
+// `more`: where the search begins besides, for every generator that would consider it.
+std::optional<Searched> search(Space &space, const std::vector<const Generator *> &generators,
+                               const std::vector<Coordinates> &more = {});
 
 } // namespace headrace::compiler

@@ -8,14 +8,21 @@
 #include "passes/algorithms/PickLayers.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/model/ModelSpec.h"
+#include "runtime/plan/PlacementTable.h"
 
 namespace headrace::compiler {
 
 using algorithms::WriteBack;
 
+namespace {
+constexpr int64_t kDrainParts = 64; // of a cache: so near to the fewest blocks that objectives allow
+} // namespace
+
 struct Space::Alike {
   Target target; // with the buckets that decide
   Aim aim;
+  std::vector<Limit> limits;
+  std::vector<PlayPoint> points; // of the aim, then of the limits
   std::optional<Iterations> iterations;
   std::optional<PlacementFamily> family;
   std::optional<Player> player;
@@ -35,7 +42,8 @@ struct Space::Alike {
 namespace {
 
 // Buckets that a search looks at: the points', and those with the most of anything, for which memory is set aside.
-void keepDeciding(const Aim &aim, plan::IterationClass iterationClass, std::vector<cost::Bucket> &buckets) {
+void keepDeciding(const std::vector<PlayPoint> &points, plan::IterationClass iterationClass,
+                  std::vector<cost::Bucket> &buckets) {
   if (buckets.empty())
     return;
   std::vector<cost::Bucket> kept;
@@ -45,8 +53,8 @@ void keepDeciding(const Aim &aim, plan::IterationClass iterationClass, std::vect
   };
   const cost::Bucket limits = Target::limits(buckets);
   for (const cost::Bucket &bucket : buckets) {
-    const bool played = std::any_of(aim.points.begin(), aim.points.end(), [&](const AimPoint &point) {
-      return point.at.iterationClass == iterationClass && point.at.bucket == bucket;
+    const bool played = std::any_of(points.begin(), points.end(), [&](const PlayPoint &point) {
+      return point.iterationClass == iterationClass && point.bucket == bucket;
     });
     if (played || bucket == buckets.back())
       keep(bucket);
@@ -64,13 +72,16 @@ void keepDeciding(const Aim &aim, plan::IterationClass iterationClass, std::vect
 
 } // namespace
 
-bool isBetter(const Scored &a, const Scored &b) {
-  return std::tie(a.overBytes, a.aimNs, a.movedBytes, a.deviceBytes) <
-         std::tie(b.overBytes, b.aimNs, b.movedBytes, b.deviceBytes);
+bool Space::isBetter(const Scored &a, const Scored &b) const {
+  if (prefersMemory())
+    return std::tie(a.overBytes, a.late, a.deviceBytes, a.aimNs, a.movedBytes) <
+           std::tie(b.overBytes, b.late, b.deviceBytes, b.aimNs, b.movedBytes);
+  return std::tie(a.overBytes, a.late, a.aimNs, a.movedBytes, a.deviceBytes) <
+         std::tie(b.overBytes, b.late, b.aimNs, b.movedBytes, b.deviceBytes);
 }
 
 Space::Space(const CompileRequest &request, const cost::CostModel &costs)
-    : request_(request), layout_(model::layoutWeights(request.model)), prices_(costs) {
+    : request_(request), objectives_(request.goal), layout_(model::layoutWeights(request.model)), prices_(costs) {
   const model::Policy &policy = request.policy;
   const bool tied = request.model->tiedEmbeddings;
   free_.embedding =
@@ -128,13 +139,83 @@ Space::Alike *Space::alikeOf(const Coordinates &at) {
   alike.target = *std::move(target);
   alike.all = alike.target;
   alike.aim = aimOf(request_.goal, alike.target);
-  keepDeciding(alike.aim, plan::IterationClass::Decode, alike.target.decode);
-  keepDeciding(alike.aim, plan::IterationClass::Mixed, alike.target.mixed);
+  alike.limits = limitsOf(request_.goal, alike.target);
+  alike.limits.insert(alike.limits.end(), moreLimits_.begin(), moreLimits_.end());
+  for (const AimPoint &point : alike.aim.points)
+    alike.points.push_back(point.at);
+  for (const Limit &limit : alike.limits)
+    for (const AimPoint &point : limit.points)
+      alike.points.push_back(point.at);
+  keepDeciding(alike.points, plan::IterationClass::Decode, alike.target.decode);
+  keepDeciding(alike.points, plan::IterationClass::Mixed, alike.target.mixed);
   alike.iterations.emplace(request_, alike.target, layout_, prices_);
   alike.family.emplace(request_.model, layout_, alike.target, alike.iterations->memoryUses(),
                        [this, &alike](const Candidate &of) { return alike.packed(of, request_, prices_); });
   alike.player.emplace(*alike.iterations);
+  if (request_.goal.sloFactor) {
+    const absl::StatusOr<std::vector<Played>> played =
+        alike.player->play(compiler::alike({}, commonOf(at)), alike.points);
+    size_t next = alike.aim.points.size();
+    for (Limit &limit : alike.limits)
+      for (size_t i = 0; played.ok() && i < limit.points.size(); ++i)
+        limit.residentNs += (*played)[next++].ns;
+  }
   return &alike;
+}
+
+const std::vector<Limit> &Space::limits(const Coordinates &at) { return alikeOf(at)->limits; }
+
+int64_t Space::list(Candidate weights) {
+  const auto same =
+      std::find_if(listed_.begin(), listed_.end(), [&](const Candidate &of) { return of.samePlacement(weights); });
+  if (same != listed_.end())
+    return same - listed_.begin() + 1;
+  listed_.push_back(std::move(weights));
+  return static_cast<int64_t>(listed_.size());
+}
+
+bool Space::addLimit(const Limit &limit) {
+  if (std::any_of(moreLimits_.begin(), moreLimits_.end(),
+                  [&](const Limit &of) { return of.points == limit.points && of.decode == limit.decode; }))
+    return false;
+  moreLimits_.push_back(limit);
+  forget();
+  return true;
+}
+
+bool Space::cutAlike() {
+  if (std::exchange(oneCut_, true))
+    return false;
+  forget();
+  return true;
+}
+
+void Space::like(const Space &other) {
+  moreLimits_ = other.moreLimits_;
+  oneCut_ = other.oneCut_;
+}
+
+void Space::forget() {
+  alike_.clear();
+  scored_.clear();
+  begins.clear();
+}
+
+void Space::hold(const model::Goal &objectives) {
+  objectives_ = objectives;
+  if (prefersMemory())
+    begins.clear();
+  for (auto &[at, scored] : scored_)
+    if (scored && scored->overBytes == 0)
+      scored->late = lateOf(*alikeOf(at), *scored);
+}
+
+double Space::lateOf(const Alike &alike, const Scored &scored) const {
+  double late = 0;
+  for (size_t i = 0; i < scored.limitedNs.size(); ++i)
+    if (const uint64_t ns = limitNs(objectives_, alike.limits[i]); ns > 0 && scored.limitedNs[i] > ns)
+      late = std::max(late, static_cast<double>(scored.limitedNs[i] - ns) / static_cast<double>(ns));
+  return late;
 }
 
 const Aim &Space::aim(const Coordinates &at) {
@@ -144,6 +225,11 @@ const Aim &Space::aim(const Coordinates &at) {
 }
 
 Candidate Space::candidateOf(const Coordinates &at, const Choice &common) const {
+  if (at.listed > 0) {
+    Candidate listed = alike(listed_[static_cast<size_t>(at.listed - 1)], common);
+    listed.residency.wrap.oneCut |= oneCut_ && listed.residency.wrap.around;
+    return listed;
+  }
   const int64_t layers = request_.model->layers;
   Candidate candidate;
   if (at.layers == 0) {
@@ -166,6 +252,7 @@ Candidate Space::candidateOf(const Coordinates &at, const Choice &common) const 
   residency.setWeightsAway(units);
   if (at.layers > 0 || at.head || (at.embedding && tied)) { // something moves
     residency.wrap.around = at.wraps;
+    residency.wrap.oneCut = at.wraps && oneCut_;
     residency.weights().setSlots(at.slots);
   }
   return alike(std::move(candidate), common);
@@ -174,6 +261,9 @@ Candidate Space::candidateOf(const Coordinates &at, const Choice &common) const 
 void Space::setTails(const Coordinates &at, int64_t resident, Candidate &candidate) const {
   algorithms::Residency &residency = candidate.residency;
   residency.wrap.around = at.wraps;
+  residency.wrap.oneCut = at.wraps && oneCut_;
+  residency.wrap.decode.reset(); // of caches that stay
+  residency.wrap.mixed.reset();
   residency.setKvAway(request_.model->layers, resident);
   if (request_.policy.kvPlaces)
     residency.kv().setPlaces(*request_.policy.kvPlaces);
@@ -221,7 +311,7 @@ bool Space::fill(const Coordinates &at, Candidate &candidate, bool exactly) {
   return true;
 }
 
-uint64_t Space::hold(const Coordinates &at, Candidate &candidate) {
+uint64_t Space::settle(const Coordinates &at, Candidate &candidate) {
   const Alike &alike = *alikeOf(at);
   if (alike.target.kvResident)
     setTails(at, *alike.target.kvResident, candidate);
@@ -236,6 +326,56 @@ uint64_t Space::hold(const Coordinates &at, Candidate &candidate) {
                                    std::min(alike.family->need(candidate).bytes, alike.target.deviceMemory));
 }
 
+bool Space::play(Alike &alike, Scored &scored) {
+  const absl::StatusOr<std::vector<Played>> played = alike.player->play(scored.candidate, alike.points);
+  if (!played.ok())
+    return false;
+  ++evaluated_;
+  const auto ofAim = static_cast<std::ptrdiff_t>(alike.aim.points.size());
+  scored.played.assign(played->begin(), played->begin() + ofAim);
+  scored.aimNs = alike.aim.of(scored.played);
+  scored.movedBytes = 0;
+  for (size_t i = 0; i < scored.played.size(); ++i)
+    scored.movedBytes +=
+        alike.aim.points[i].weight * static_cast<double>(scored.played[i].h2dBytes + scored.played[i].d2hBytes);
+  const uint32_t slowest = scored.candidate.offloadsNothing() ? plan::kPredicted : prices_.slowestPermille();
+  scored.limitedNs.clear();
+  size_t next = scored.played.size();
+  for (const Limit &limit : alike.limits) {
+    double ns = 0;
+    for (const AimPoint &point : limit.points)
+      ns += point.weight * static_cast<double>((*played)[next++].ns);
+    scored.limitedNs.push_back(plan::slowestNs(static_cast<uint64_t>(ns), slowest));
+  }
+  scored.late = lateOf(alike, scored);
+  scored.deviceBytes = alike.family->need(scored.candidate).bytes;
+  scored.hostBytes = alike.family->hostBytes(scored.candidate);
+  return true;
+}
+
+void Space::drain(Alike &alike, Scored &scored) {
+  if (alike.target.kvResident || !free_.kv || alike.target.kvBlocks < 2 || scored.late > 0)
+    return; // with fewer blocks nothing is faster
+  const Scored full = scored;
+  const auto with = [&](int64_t resident) {
+    Scored tried = full;
+    setTails(full.at, resident, tried.candidate);
+    return beyondHost(full.at, tried.candidate) == 0 && play(alike, tried) ? std::optional(tried) : std::nullopt;
+  };
+  const auto consider = [&](const std::optional<Scored> &tried) {
+    if (tried && isBetter(*tried, scored))
+      scored = *tried;
+    return tried && tried->late <= 0;
+  };
+  if (consider(with(0)))
+    return;
+  int64_t missed = 0, held = full.candidate.residency.firstKvBlockAway().value_or(alike.target.kvBlocks);
+  for (const int64_t least = std::max<int64_t>(1, held / kDrainParts); held - missed > least;) {
+    const int64_t middle = missed + (held - missed) / 2;
+    (consider(with(middle)) ? held : missed) = middle;
+  }
+}
+
 const Scored *Space::score(const Coordinates &at) {
   const auto [it, fresh] = scored_.try_emplace(at);
   if (!fresh)
@@ -244,23 +384,15 @@ const Scored *Space::score(const Coordinates &at) {
   if (alike == nullptr)
     return nullptr;
   Scored scored{.at = at, .candidate = candidateOf(at, commonOf(at))};
-  scored.overBytes = hold(at, scored.candidate);
+  scored.overBytes = settle(at, scored.candidate);
   scored.deviceBytes = alike->family->need(scored.candidate).bytes;
   scored.hostBytes = alike->family->hostBytes(scored.candidate);
-  if (scored.overBytes > 0)
-    return &it->second.emplace(std::move(scored));
-  std::vector<PlayPoint> points;
-  for (const AimPoint &point : alike->aim.points)
-    points.push_back(point.at);
-  absl::StatusOr<std::vector<Played>> played = alike->player->play(scored.candidate, points);
-  if (!played.ok())
-    return nullptr;
-  ++evaluated_;
-  scored.played = *std::move(played);
-  scored.aimNs = alike->aim.of(scored.played);
-  for (size_t i = 0; i < points.size(); ++i)
-    scored.movedBytes +=
-        alike->aim.points[i].weight * static_cast<double>(scored.played[i].h2dBytes + scored.played[i].d2hBytes);
+  if (scored.overBytes == 0) {
+    if (!play(*alike, scored))
+      return nullptr;
+    if (prefersMemory())
+      drain(*alike, scored);
+  }
   return &it->second.emplace(std::move(scored));
 }
 
@@ -287,12 +419,15 @@ uint64_t Space::hostBytes(const Coordinates &at, const Candidate &candidate) {
   return alikeOf(at)->family->hostBytes(candidate);
 }
 
-const Scored *Space::plainest(const Scored &best) const {
+const Scored *Space::plainest(const Scored &best) {
+  if (prefersMemory())
+    return score(best.at);
   const double most = best.aimNs * (1 + kTie);
   const auto key = [](const Scored &of) { return std::tie(of.movedBytes, of.hostBytes, of.deviceBytes, of.aimNs); };
   const Scored *found = nullptr;
   for (const auto &[at, scored] : scored_)
-    if (scored && scored->overBytes == 0 && scored->aimNs <= most && (found == nullptr || key(*scored) < key(*found)))
+    if (scored && scored->overBytes == 0 && scored->late <= best.late && scored->aimNs <= most &&
+        (found == nullptr || key(*scored) < key(*found)))
       found = &*scored;
   return found;
 }
@@ -302,6 +437,7 @@ std::vector<Played> Space::resident(const Coordinates &at) {
   Coordinates nothing = at;
   nothing.layers = 0;
   nothing.embedding = nothing.head = false;
+  nothing.listed = 0;
   std::vector<PlayPoint> points;
   for (const AimPoint &point : alike.aim.points)
     points.push_back(point.at);
@@ -327,7 +463,7 @@ uint64_t Space::leastLinkNs(const Coordinates &at, const PlayPoint &point) {
 absl::StatusOr<Candidate> Space::filled(const Scored &scored) {
   Candidate candidate = scored.candidate;
   Alike &alike = *alikeOf(scored.at);
-  if (candidate.residency.firstKvBlockAway() && !alike.target.kvResident)
+  if (candidate.residency.firstKvBlockAway() && !alike.target.kvResident && !prefersMemory())
     (void)fill(scored.at, candidate, /*exactly=*/true);
   return candidate;
 }

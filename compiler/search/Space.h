@@ -24,6 +24,7 @@
 #include "compiler/evaluate/Placements.h"
 #include "compiler/evaluate/PlayChoice.h"
 #include "compiler/search/Aim.h"
+#include "compiler/search/Limits.h"
 
 namespace headrace::compiler {
 
@@ -31,6 +32,8 @@ inline constexpr int64_t kActParts = 16; // a share is so many of them
 inline constexpr double kTie = 1e-3;     // of the aim: a smaller difference is none
 
 struct Coordinates {
+  int64_t listed = 0; // of the space's list of placements of weights (from 1), which then says all that is said below
+                      // of weights; 0: none of it
   int64_t miniBatches = 1;
   int64_t actParts = 0; // of kActParts
   int64_t actAway = 0;  // layers whose activation blocks are on the host
@@ -42,8 +45,8 @@ struct Coordinates {
   bool wraps = true; // iterations copy for the next; else transients may use slots that are empty
 
   auto key() const {
-    return std::tie(miniBatches, actParts, actAway, layers, embedding, head, slots, kvSlots, decodeDirty, mixedDirty,
-                    wraps);
+    return std::tie(listed, miniBatches, actParts, actAway, layers, embedding, head, slots, kvSlots, decodeDirty,
+                    mixedDirty, wraps);
   }
   bool operator==(const Coordinates &other) const { return key() == other.key(); }
   bool operator<(const Coordinates &other) const { return key() < other.key(); }
@@ -55,14 +58,12 @@ struct Scored {
   Candidate candidate;
   std::vector<Played> played; // by point of the aim
   double aimNs = 0;
-  double movedBytes = 0; // over the link, by the aim's weights
+  double movedBytes = 0;           // over the link, by the aim's weights
+  std::vector<uint64_t> limitedNs; // of each of the space's limits, in its slowest iterations
+  double late = 0;                 // of the limit that is missed by most: the part of it that is missed; 0: all hold
   uint64_t deviceBytes = 0, hostBytes = 0;
   uint64_t overBytes = 0; // beyond what memory has: it was not played
 };
-// What memory holds, and of the rest what is the least beyond it; by the aim, then the fewest bytes moved, then the
-// least memory.
-bool isBetter(const Scored &a, const Scored &b);
-
 class Space {
 public:
   // Which coordinates a search may move along.
@@ -78,12 +79,37 @@ public:
 
   const CompileRequest &request() const { return request_; }
   const model::WeightLayout &layout() const { return layout_; }
+  bool prefersMemory() const { return request_.policy.prefer == model::Prefer::Memory; }
+  Prices &prices() { return prices_; }
   const Free &free() const { return free_; }
   Coordinates origin() const; // nothing on the host but what is stated
   const Aim &aim(const Coordinates &at);
 
+  // What memory holds, and of the rest what is the least beyond it; what holds the objectives, and of the rest what
+  // misses them the least. Of what does: by the aim, then the fewest bytes moved, then the least memory; where memory
+  // is preferred by that first.
+  bool isBetter(const Scored &a, const Scored &b) const;
+
   // None: there is no such choice. Worked out once.
   const Scored *score(const Coordinates &at);
+  const model::Goal &objectives() const { return objectives_; }
+  // Another goal's objectives in place of the request's; of each kind that it has.
+  void hold(const model::Goal &objectives);
+  // One more limit, of a bucket; all is played anew. False: it has it.
+  bool addLimit(const Limit &limit);
+  // The circle of every class of iterations is cut alike from now on, so that nothing is brought between them; all is
+  // played anew. False: it is.
+  bool cutAlike();
+  // Limits and cuts of another space.
+  void like(const Space &other);
+  // By limit, of a choice that was played.
+  const std::vector<Limit> &limits(const Coordinates &at);
+
+  // Where a generator begins, worked out once for the same objectives; where latency is preferred, whatever they are.
+  std::map<std::string_view, std::vector<Coordinates>> begins;
+
+  // One more placement of weights; its number among those that are listed.
+  int64_t list(Candidate weights);
   size_t evaluated() const { return evaluated_; } // choices that were played
 
   // Of a choice with nothing on the host, whatever memory there is; by point.
@@ -92,7 +118,7 @@ public:
   uint64_t leastLinkNs(const Coordinates &at, const PlayPoint &point);
   // Of all that were scored and are as good, to a thousandth: what moves the fewest bytes, then what has the least on
   // the host, then on the device.
-  const Scored *plainest(const Scored &best) const;
+  const Scored *plainest(const Scored &best);
 
   // Of a choice by its coordinates; all but `exists` only of one that there is.
   bool exists(const Coordinates &at);
@@ -112,18 +138,28 @@ public:
 private:
   // What choices have alike, and what is worked out once for it.
   struct Alike;
+  // Plays a choice that memory holds; false: it cannot be.
+  bool play(Alike &alike, Scored &scored);
+  void forget(); // what was played
+  // As few blocks on the device as the objectives allow, of one that has been filled.
+  void drain(Alike &alike, Scored &scored);
+  double lateOf(const Alike &alike, const Scored &scored) const;
   Alike *alikeOf(const Coordinates &at);
   Candidate candidateOf(const Coordinates &at, const Choice &common) const;
   // As many blocks as the device has room for; false: not even none.
   bool fill(const Coordinates &at, Candidate &candidate, bool exactly);
   // Splits caches where they have to be. Bytes that memory lacks.
-  uint64_t hold(const Coordinates &at, Candidate &candidate);
+  uint64_t settle(const Coordinates &at, Candidate &candidate);
   void setTails(const Coordinates &at, int64_t resident, Candidate &candidate) const;
 
   const CompileRequest &request_;
+  model::Goal objectives_;
+  std::vector<Limit> moreLimits_;
+  bool oneCut_ = false;
   const model::WeightLayout layout_;
   Prices prices_;
   Free free_;
+  std::vector<Candidate> listed_;
   std::map<std::tuple<int64_t, int64_t, int64_t>, std::unique_ptr<Alike>> alike_;
   std::map<Coordinates, std::optional<Scored>> scored_;
   size_t evaluated_ = 0;

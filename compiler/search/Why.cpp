@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "compiler/choice/AmountText.h"
+#include "runtime/base/Units.h"
 #include "runtime/model/ModelSpec.h"
 
 namespace headrace::compiler {
@@ -15,6 +16,19 @@ std::string ms(double ns) { return msText(static_cast<uint64_t>(ns)); }
 
 // "1.23 times"
 std::string times(double a, double b) { return absl::StrFormat("%.2f times", a / b); }
+
+// " within TPOT 85ms"
+std::string objectivesText(const model::Goal &goal) {
+  std::string text;
+  const auto add = [&](const std::string &one) { absl::StrAppend(&text, text.empty() ? " within " : " and ", one); };
+  if (goal.ttft)
+    add(absl::StrCat("a TTFT of ", model::durationText(*goal.ttft)));
+  if (goal.tpot)
+    add(absl::StrCat("a TPOT of ", model::durationText(*goal.tpot)));
+  if (goal.sloFactor)
+    add(absl::StrCat(*goal.sloFactor, " times the iteration without offloading"));
+  return text;
+}
 
 double weighted(const Aim &aim, const std::vector<Played> &played, uint64_t Played::*of) {
   double sum = 0;
@@ -40,7 +54,41 @@ Bound boundOf(Space &space, const Searched &searched) {
   return bound;
 }
 
-std::string why(Space &space, const Searched &searched, const Candidate &chosen) {
+FlagThatHelps flagThatHelps(Space &space, const Searched &searched, const cost::CostModel &costs) {
+  constexpr double kHelps = 0.98;
+  const CompileRequest &request = space.request();
+  const Scored &best = searched.best;
+  FlagThatHelps helps;
+  if (best.at.listed > 0 || space.prefersMemory())
+    return helps;
+  const auto attempt = [&](const std::string &flag, const CompileRequest &with, auto &&change) {
+    Space other(with, costs);
+    for (int64_t parts = 1; parts <= 4; ++parts) {
+      Coordinates at = best.at;
+      change(at, parts);
+      const Scored *const scored = at == best.at ? nullptr : other.score(at);
+      if (scored == nullptr || scored->overBytes > 0 || scored->late > best.late)
+        continue;
+      // Of other mini-batches the points are of other buckets, but of the same batch.
+      const double ratio = scored->aimNs / best.aimNs;
+      if (ratio < std::min(kHelps, helps.ratio))
+        helps = {flag, ratio};
+    }
+  };
+  if (!space.free().act && (!request.policy.actShare || !request.policy.actShare->any())) {
+    CompileRequest with = request;
+    with.policy.actShare.reset(); // where they may stand beside what is stated
+    attempt("--act-ratio auto", with, [](Coordinates &at, int64_t part) { at.actParts = part * kActParts / 4; });
+  }
+  if (!space.free().miniBatches && request.goal.miniBatches == 1 && request.goal.batch.value_or(1) > 1) {
+    CompileRequest with = request;
+    with.goal.autoMiniBatches = true;
+    attempt("--mini-batches auto", with, [](Coordinates &at, int64_t part) { at.miniBatches = int64_t{1} << part; });
+  }
+  return helps;
+}
+
+std::string why(Space &space, const Searched &searched, const Candidate &chosen, const FlagThatHelps &flag) {
   const Scored &best = searched.best;
   const Aim &aim = space.aim(best.at);
   const model::ModelSpec &spec = space.request().model;
@@ -57,21 +105,30 @@ std::string why(Space &space, const Searched &searched, const Candidate &chosen)
                                ? ", activations in all blocks"
                                : absl::StrCat(", activations in ", model::actShareText(share), " of the blocks");
   std::string text = absl::StrCat(
-      describe(chosen, spec), acts, " of ", spec.name, ": the least time of ", searched.evaluated,
-      " choices that were played, by the aim of ", aim.what, ": ", ms(best.aimNs), "; compute alone ", ms(compute),
-      ", link alone ", ms(link), ". No choice takes less than ", ms(bound.aimNs), " (compute ", ms(bound.computeNs),
-      ", bringing what the device cannot hold ", ms(bound.linkNs), "): this one ", times(best.aimNs, bound.aimNs),
-      " as long. ", link > compute ? "The link limits it: " : "Compute limits it: ",
+      describe(chosen, spec), acts, " of ", spec.name,
+      space.prefersMemory() ? ": the least memory of " : ": the least time of ", searched.evaluated,
+      " choices that were played", objectivesText(space.request().goal), ", ",
+      space.prefersMemory() ? absl::StrCat(best.deviceBytes, " bytes; ") : "by the aim of ", aim.what, ": ",
+      ms(best.aimNs), "; compute alone ", ms(compute), ", link alone ", ms(link), ". No choice takes less than ",
+      ms(bound.aimNs), " (compute ", ms(bound.computeNs), ", bringing what the device cannot hold ", ms(bound.linkNs),
+      "): this one ", times(best.aimNs, bound.aimNs), " as long. ",
+      link > compute ? "The link limits it: " : "Compute limits it: ",
       bytesText(static_cast<uint64_t>(best.movedBytes)), " cross it");
   for (const BestOf &of : searched.of) {
     absl::StrAppend(&text, ". Of ", std::string(of.generator), " alone: ");
     if (!of.best)
       absl::StrAppend(&text, "nothing fits");
     else
-      absl::StrAppend(&text, describe(of.best->candidate, spec), ", ", ms(of.best->aimNs));
+      absl::StrAppend(&text, describe(of.best->candidate, spec), ", ",
+                      space.prefersMemory() ? bytesText(of.best->deviceBytes) : ms(of.best->aimNs),
+                      of.best->late > 0 ? ", too late" : "");
   }
   if (searched.runnerUp)
-    absl::StrAppend(&text, ". The runner-up takes ", times(searched.runnerUp->aimNs, best.aimNs), " as long");
+    absl::StrAppend(&text, ". The runner-up takes ",
+                    space.prefersMemory() ? bytesText(searched.runnerUp->deviceBytes)
+                                          : absl::StrCat(times(searched.runnerUp->aimNs, best.aimNs), " as long"));
+  if (!flag.flag.empty())
+    absl::StrAppend(&text, ". With ", flag.flag, " it would take ", times(flag.ratio, 1), " as long or less");
   return text;
 }
 

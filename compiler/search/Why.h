@@ -19,7 +19,14 @@ struct Bound {
 };
 Bound boundOf(Space &space, const Searched &searched);
 
+// A flag that would change what the search chose, by how much: the best choice with what the flag lets vary besides.
+struct FlagThatHelps {
+  std::string flag; // "--act-ratio auto"; empty: none of those there are makes it a fiftieth shorter
+  double ratio = 1; // of the aim's time with it to that without
+};
+FlagThatHelps flagThatHelps(Space &space, const Searched &searched, const cost::CostModel &costs);
+
 // `chosen`: the best, as it is compiled.
-std::string why(Space &space, const Searched &searched, const Candidate &chosen);
+std::string why(Space &space, const Searched &searched, const Candidate &chosen, const FlagThatHelps &flag);
 
 } // namespace headrace::compiler

@@ -35,8 +35,8 @@ private:
   size_t size_ = 0;
 };
 
-// The part of `inner` bytes that begins at `at` and is taken at once: at most 64 MiB, between which signals come in, since
-// to take all of it may need seconds. 0 at the end.
+// The part of `inner` bytes that begins at `at` and is taken at once: at most 64 MiB, between which signals come in,
+// since to take all of it may need seconds. 0 at the end.
 uint64_t partTakenAt(uint64_t at, uint64_t inner);
 
 // Bytes that this machine could give without swapping (MemAvailable, less where a cgroup limits it); 0 if unknown.

@@ -172,6 +172,14 @@ std::optional<ActHome> actHomeFromName(std::string_view name) {
   return std::nullopt;
 }
 
+std::string_view preferName(Prefer prefer) { return prefer == Prefer::Latency ? "latency" : "memory"; }
+std::optional<Prefer> preferFromName(std::string_view name) {
+  for (Prefer prefer : {Prefer::Latency, Prefer::Memory})
+    if (preferName(prefer) == name)
+      return prefer;
+  return std::nullopt;
+}
+
 std::string_view instancesName(Instances instances) { return instances == Instances::Together ? "together" : "apart"; }
 std::optional<Instances> instancesFromName(std::string_view name) {
   for (Instances instances : {Instances::Together, Instances::Apart})

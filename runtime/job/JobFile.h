@@ -15,6 +15,7 @@
 //   [policy]   name = "headrace"  placements = 8  interval = 4 | "none"  offload_layers = 10  start_rule = "eager"
 //              kv_write_back = "auto" | "mirror" | "all" | "dirty"  kv_places = 6  residuals = "device" | "host"
 //              act_ratio = 0.25 | "1/3" | "auto"  act_home = "auto" | "device" | "host"
+//              prefer = "latency" | "memory"
 //              slots = 2  offload_embedding = "auto" | true | false  offload_head = "auto" | true | false
 //   [buckets]  new_tokens = [1, 8, 512]  sequences = [1, 8]  contexts = [256, 2048]
 //
@@ -55,18 +56,22 @@ enum class Residuals : uint8_t { Device = 0, Host = 1 };
 // None: nowhere. Nothing is kept of these tokens, and each iteration passes them from their ids through all layers:
 // token recomputation, which HybridServe compares itself with.
 enum class ActHome : uint8_t { Auto = 0, Device = 1, Host = 2 };
+// What a search makes small: the time of iterations; or device memory, and then time.
+enum class Prefer : uint8_t { Latency = 0, Memory = 1 };
 enum class Instances : uint8_t { Together = 0, Apart = 1 };
 std::string_view startRuleName(StartRule rule);       // "paper", "eager", "ahead"
 std::string_view autoOnOffName(AutoOnOff choice);     // "auto", "on", "off"
 std::string_view kvWriteBackName(KvWriteBack choice); // "auto", "mirror", "all", "dirty"
 std::string_view residualsName(Residuals residuals);  // "device", "host"
 std::string_view actHomeName(ActHome home);           // "auto", "device", "host"
+std::string_view preferName(Prefer prefer);           // "latency", "memory"
 std::string_view instancesName(Instances instances);  // "together", "apart"
 std::optional<StartRule> startRuleFromName(std::string_view name);
 std::optional<AutoOnOff> autoOnOffFromName(std::string_view name);
 std::optional<KvWriteBack> kvWriteBackFromName(std::string_view name);
 std::optional<Residuals> residualsFromName(std::string_view name);
 std::optional<ActHome> actHomeFromName(std::string_view name);
+std::optional<Prefer> preferFromName(std::string_view name);
 std::optional<Instances> instancesFromName(std::string_view name);
 
 struct Goal {
@@ -135,7 +140,9 @@ struct Policy {
   Residuals residuals = Residuals::Device;
   std::optional<ActShare> actShare; // of each sequence's blocks so many keep activations; unset: none; may be auto
   ActHome actHome = ActHome::Auto;
-  bool startRuleStated = false; // by a job file or a flag; plans do not keep it
+  Prefer prefer = Prefer::Latency; // of a policy that searches by an aim
+  bool preferStated = false;       // as startRuleStated
+  bool startRuleStated = false;    // by a job file or a flag; plans do not keep it
 
   bool statesPlacement() const { return none || interval || offloadLayers; }
 };

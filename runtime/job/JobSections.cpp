@@ -146,6 +146,10 @@ absl::Status readPolicy(TomlReader &table, Policy &policy) {
   lay(table.integer("kv_places", kLeastKvPlaces, kMaxLayers), policy.kvPlaces);
   lay(table.oneOf("residuals", residualsFromName, "device or host"), policy.residuals);
   readActShare(table, policy);
+  if (const auto prefer = table.oneOf("prefer", preferFromName, "latency or memory")) {
+    policy.prefer = *prefer;
+    policy.preferStated = true;
+  }
   lay(table.oneOf("act_home", actHomeFromName, "auto, device or host"), policy.actHome);
   return table.finish();
 }

@@ -222,6 +222,7 @@ model::Policy Decoder::policy(const fb::Policy &p) {
   out.kvPlaces = optional(p.kv_places());
   out.residuals = enumerator<model::Residuals>(p.residuals(), "policy.residuals");
   out.actHome = enumerator<model::ActHome>(p.act_home(), "policy.act_home");
+  out.prefer = enumerator<model::Prefer>(p.prefer(), "policy.prefer");
   if (p.act_num())
     out.actShare = model::ActShare{*p.act_num(), p.act_den()};
   return out;

@@ -72,7 +72,7 @@ Offset<fb::Policy> encodePolicy(FlatBufferBuilder &fbb, const model::Policy &p) 
                           raw(p.startRule), optional(p.slots), raw(p.offloadEmbedding), raw(p.offloadHead),
                           optional(p.placements), raw(p.kvWriteBack), optional(p.kvPlaces), raw(p.residuals),
                           p.actShare ? flatbuffers::Optional<int64_t>(p.actShare->num) : flatbuffers::nullopt,
-                          p.actShare ? p.actShare->den : 1, raw(p.actHome));
+                          p.actShare ? p.actShare->den : 1, raw(p.actHome), raw(p.prefer));
 }
 
 Offset<fb::Buffer> encodeBuffer(FlatBufferBuilder &fbb, const Buffer &b, uint64_t address) {

@@ -102,6 +102,7 @@ void StructureCheck::checkActBlocks() {
       fail(path, "_num is ", s.num, " of ", s.den, ", expected lowest terms");
   };
   enumerator(plan_.policy.actHome, "policy.act_home");
+  enumerator(plan_.policy.prefer, "policy.prefer");
   if (plan_.policy.actShare)
     share(*plan_.policy.actShare, "policy.act");
   share(plan_.actShare, "act");

@@ -142,6 +142,8 @@ void addGoal(const plan::Plan &plan, bool stated, Words &words) {
 void addPolicy(const model::Policy &policy, Words &words) {
   words.add("--policy", policy.name);
   words.addIf("--placements", policy.placements);
+  if (policy.prefer != model::Prefer::Latency)
+    words.add("--prefer", std::string(model::preferName(policy.prefer)));
   if (policy.none)
     words.add("--interval", "none");
   words.addIf("--interval", policy.interval);
@@ -241,7 +243,7 @@ absl::StatusOr<plan::Plan> compileJob(const model::Job &job, const PhaseText &on
   absl::StatusOr<plan::Plan> plan = compiler::compile(request);
   if (job.goal.ttft) {
     ASSIGN_OR_RETURN(policy, compiler::policyFor(job.policy, job.goal));
-    if (policy->traits.byObjective && policy->opinion == nullptr) {
+    if ((policy->traits.byObjective || policy->traits.searches) && policy->opinion == nullptr) {
       compiler::CompileRequest other = request;
       other.onPhase = nullptr;
       other.onPass = nullptr;

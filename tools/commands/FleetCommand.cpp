@@ -235,6 +235,8 @@ private:
       model::Job job = source.assembled->job;
       if (spec_.devices[d].role != model::FleetRole::Both)
         job.goal.instances = model::Instances::Apart;
+      if (job.policy.name == "auto" && job.goal.hasSlo() && !job.policy.statesPlacement())
+        job.policy.name = "headrace"; // whose placements a coordinator changes between
       if (job.goal.ttft)
         setPrompt(spec_.devices[d].role, source.model().name, job.goal);
       absl::StatusOr<plan::Plan> plan = compileJob(job);

@@ -74,6 +74,8 @@ constexpr KeyFlag kKeyFlags[] = {
     {"policy", "act_home", "--act-home", kText,
      "where activation blocks are between iterations: device, host or auto (on the host as many layers' as is "
      "fastest)"},
+    {"policy", "prefer", "--prefer", kText,
+     "what policy joint makes least within the memory and the objectives: latency, or memory and then latency"},
     {"policy", "offload_embedding", "--offload-embedding", kChoice, "auto, on or off"},
     {"policy", "offload_head", "--offload-head", kChoice, "auto, on or off"},
     {"buckets", "new_tokens", "--new-tokens", kList, "sizes of new tokens per iteration, such as 1,8,512"},

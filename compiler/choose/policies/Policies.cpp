@@ -17,15 +17,14 @@ constexpr std::string_view kAuto = "auto";
 std::string quoted(std::string_view text) { return absl::StrCat("\"", std::string(text), "\""); }
 
 // What a search over all mechanisms does not vary is `interval`'s: a placement that is stated, several of them, a start
-// rule, and KV by what it takes of the device.
+// rule, and KV by what it takes of the device; or, within objectives, `headrace`'s.
 const Policy *autoPolicy(const model::Policy &asked, const model::Goal &goal) {
   if (asked.statesPlacement())
     return &kIntervalPolicy;
-  if (goal.hasSlo())
-    return &kHeadracePolicy;
   const bool varied = asked.placements.value_or(1) == 1 && !asked.startRuleStated &&
-                      asked.startRule == model::StartRule::Eager && !asked.kvPlaces && !goal.expansion;
-  return varied ? &kJointPolicy : &kIntervalPolicy;
+                      asked.startRule == model::StartRule::Eager && !asked.kvPlaces && !goal.expansion &&
+                      (!goal.hasSlo() || goal.instances == model::Instances::Together);
+  return varied ? &kJointPolicy : goal.hasSlo() ? &kHeadracePolicy : &kIntervalPolicy;
 }
 
 } // namespace
@@ -80,9 +79,9 @@ absl::Status checkPolicy(const model::Policy &asked, const model::Goal &goal) {
                   "policy.name \"interval\" beside it, or no start_rule: policy ", own, " has a rule of its own");
   if (traits.onePlacement && asked.placements.value_or(1) > 1)
     return refuse("policy.placements", *asked.placements, "1: policy ", own, " has one setting for all iterations");
-  if (traits.searches && goal.hasSlo())
-    return refuse("policy.name", name,
-                  "no goal.ttft, goal.tpot or goal.slo_factor beside it: policy \"headrace\" chooses within them");
+  if (!traits.searches && asked.preferStated)
+    return refuse("policy.prefer", quoted(model::preferName(asked.prefer)),
+                  "policy.name \"joint\" beside it, or no prefer: policy ", own, " has an aim of its own");
   return absl::OkStatus();
 }
 

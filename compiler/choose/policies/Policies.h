@@ -17,8 +17,9 @@ namespace headrace::compiler {
 const std::vector<const Policy *> &allPolicies();
 // Null where there is none; "auto" is none.
 const Policy *findPolicy(std::string_view name);
-// "auto" stands for `interval` where a placement is stated, for `headrace` where the goal has a latency objective, else
-// for `joint`; of what that does not vary (several placements, a start rule, KV places, an expansion) for `interval`.
+// "auto" stands for `interval` where a placement is stated, else for `joint`; of what that does not vary (several
+// placements, a start rule, KV places, an expansion) for `interval`, or for `headrace` where the goal has a latency
+// objective, as for objectives of instances apart.
 // InvalidArgument, with the names there are, for one that is none.
 absl::StatusOr<const Policy *> policyFor(const model::Policy &asked, const model::Goal &goal);
 // Beside that, for what this policy cannot be asked for: an objective is missing, a placement stated where the policy

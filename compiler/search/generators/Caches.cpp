@@ -8,8 +8,8 @@ namespace headrace::compiler {
 const Generator kCachesGenerator = {
     .name = "caches",
     .what = "weights on the device, and on the host the KV blocks that then do not fit",
-    .seeds = [](const Space &of) { return std::vector{of.origin()}; },
-    .holds = [](const Coordinates &at) { return at.layers == 0 && at.actParts == 0; },
+    .seeds = [](Space &of) { return std::vector{of.origin()}; },
+    .holds = [](const Coordinates &at) { return at.listed == 0 && at.layers == 0 && at.actParts == 0; },
 };
 
 } // namespace headrace::compiler

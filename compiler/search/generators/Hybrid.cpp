@@ -7,7 +7,7 @@
 namespace headrace::compiler {
 namespace {
 
-std::vector<Coordinates> seeds(const Space &of) {
+std::vector<Coordinates> seeds(Space &of) {
   std::vector<Coordinates> found;
   if (!of.free().act)
     return found;
@@ -27,7 +27,7 @@ const Generator kHybridGenerator = {
     .name = "hybrid",
     .what = "activations in place of some keys and values",
     .seeds = seeds,
-    .holds = [](const Coordinates &) { return true; },
+    .holds = [](const Coordinates &at) { return at.listed == 0; },
 };
 
 } // namespace headrace::compiler

@@ -11,7 +11,7 @@ namespace {
 constexpr int64_t kCounts = 16;
 constexpr int64_t kShallow = 8; // layers
 
-std::vector<Coordinates> seeds(const Space &of) {
+std::vector<Coordinates> seeds(Space &of) {
   std::vector<Coordinates> found;
   if (!of.free().layers)
     return found;
@@ -41,7 +41,7 @@ const Generator kWeightsGenerator = {
     .name = "weights",
     .what = "whole layers of weights on the host, evenly spread, and of KV what then does not fit",
     .seeds = seeds,
-    .holds = [](const Coordinates &at) { return at.actParts == 0; },
+    .holds = [](const Coordinates &at) { return at.listed == 0 && at.actParts == 0; },
 };
 
 } // namespace headrace::compiler

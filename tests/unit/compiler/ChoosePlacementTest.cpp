@@ -183,10 +183,11 @@ TEST(ChoosePlacement, AClassWithoutAnObjectiveTakesWhatTheOtherHas) {
   EXPECT_EQ(chosenOf(*plan, false).sloNs, 0u);
 }
 
-TEST(ChoosePlacement, AnObjectiveAloneMeansHeadrace) {
+TEST(ChoosePlacement, AnObjectiveAloneIsOneOfTheSearch) {
   CompileRequest r = oneBucket(request(tinyLlama(3)), "auto");
   r.goal.tpot = std::chrono::nanoseconds(1'000'000'000);
-  EXPECT_EQ(compile(r)->policy.name, "headrace");
+  EXPECT_EQ(compile(r)->policy.name, "joint");
+  EXPECT_EQ(compile(r)->choices.front().sloNs, 1'000'000'000u);
   r.goal.tpot.reset();
   EXPECT_EQ(compile(r)->policy.name, "joint");
   EXPECT_TRUE(compile(r)->choices.empty());

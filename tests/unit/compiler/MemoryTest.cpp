@@ -101,6 +101,7 @@ TEST(Minimum, IsWithinThreePercentOfWhatIsLiveAtOnce) {
 TEST(Minimum, OneStepLessIsRefusedWithTheNumber) {
   for (const MinimumCase &c : minimumCases()) {
     CompileRequest r = c.request;
+    r.policy.name = "interval";
     const auto least = leastMemory(r);
     ASSERT_TRUE(least.ok()) << least.status();
     r.goal.deviceMemory = *least - 256;

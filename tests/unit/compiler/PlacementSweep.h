@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "compiler/choose/SearchPlacement.h"
+#include "compiler/search/SearchPlacement.h"
 #include "runtime/model/ModelSpec.h"
 
 namespace headrace::compiler {

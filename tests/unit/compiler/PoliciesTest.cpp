@@ -51,7 +51,13 @@ TEST(Policies, AnObjectiveDecidesWhatAutoIs) {
   EXPECT_EQ((*policyFor(asked, goal))->name, "interval");
   asked = {};
   goal.tpot = std::chrono::nanoseconds(1);
+  EXPECT_EQ((*policyFor(asked, goal))->name, "joint");
+  asked.placements = 4;
   EXPECT_EQ((*policyFor(asked, goal))->name, "headrace");
+  asked = {};
+  goal.instances = model::Instances::Apart; // for which it takes one placement each
+  EXPECT_EQ((*policyFor(asked, goal))->name, "headrace");
+  goal.instances = model::Instances::Together;
   asked.interval = 4; // stated: nothing to choose
   EXPECT_EQ((*policyFor(asked, goal))->name, "interval");
   asked = {};
@@ -71,6 +77,18 @@ TEST(Policies, RefuseWhatTheyCannotBeAskedFor) {
     if (policy->traits.byObjective) {
       EXPECT_EQ(refusal([&](CompileRequest &r) { r.policy.name = std::string(policy->name); }),
                 name + "expected goal.ttft, goal.tpot or goal.slo_factor beside it: it chooses by latency");
+    }
+    if (!policy->traits.searches) {
+      EXPECT_THAT(
+          refusal([&](CompileRequest &r) {
+            r.policy.name = std::string(policy->name);
+            r.policy.prefer = model::Prefer::Memory;
+            r.policy.preferStated = true;
+            r.goal.sloFactor = 2;
+          }),
+          HasSubstr("policy.prefer = \"memory\": expected policy.name \"joint\" beside it, or no prefer: policy "
+                    "\"" +
+                    std::string(policy->name) + "\" has an aim of its own"));
     }
     if (policy->traits.statesPlacement)
       continue;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What a search says against what the compiler makes of its placement.
-#include "compiler/choose/SearchPlacement.h"
+#include "compiler/search/SearchPlacement.h"
 
 #include <algorithm>
 #include <cmath>

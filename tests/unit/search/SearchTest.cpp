@@ -190,7 +190,7 @@ TEST_F(Search, IsAsGoodAsTryingAll) {
                   at.decodeDirty = dirty % 2 == 1;
                   at.mixedDirty = dirty / 2 == 1;
                   if (const Scored *const of = space.score(at);
-                      of != nullptr && of->overBytes == 0 && (best == nullptr || isBetter(*of, *best)))
+                      of != nullptr && of->overBytes == 0 && (best == nullptr || space.isBetter(*of, *best)))
                     best = of;
                 }
     if (best == nullptr)

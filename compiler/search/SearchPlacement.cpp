@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/choose/SearchPlacement.h"
+#include "compiler/search/SearchPlacement.h"
 
 #include <algorithm>
 #include <limits>

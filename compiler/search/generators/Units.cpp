@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Headrace's: any weight operand of any layer through a ring of any size (SearchPlacement.h), with all KV on the
+// device. Where latency is preferred, what is fastest of all that frees what memory lacks; where memory is, what frees
+// the most within the objectives.
+#include <algorithm>
+#include <optional>
+
+#include "compiler/search/Generator.h"
+#include "compiler/search/SearchPlacement.h"
+#include "runtime/model/ModelSpec.h"
+#include "runtime/plan/PlacementTable.h"
+
+namespace headrace::compiler {
+namespace {
+
+constexpr int kTries = 3; // a placement may take more beside what is freed
+
+// Single units are of one mini-batch's layer, and of what nobody states.
+bool searchesUnits(const Space &space) {
+  const model::Policy &asked = space.request().policy;
+  const Space::Free &free = space.free();
+  return free.layers && free.slots && free.kv && space.origin().miniBatches == 1 && space.origin().actAway == 0 &&
+         asked.residuals == model::Residuals::Device && asked.offloadHead != model::AutoOnOff::On &&
+         !(space.request().model->tiedEmbeddings && asked.offloadEmbedding == model::AutoOnOff::On);
+}
+
+SearchRequest searchRequest(Space &space, const Coordinates &at, bool embedding) {
+  const CompileRequest &request = space.request();
+  const model::WeightLayout &layout = space.layout();
+  const uint64_t host = request.hardware.hostLimit();
+  const uint64_t table = layout.units[static_cast<size_t>(layout.embeddingUnit())].bytes;
+  SearchRequest asked;
+  asked.model = &*request.model;
+  asked.layout = &layout;
+  asked.target = &space.target(at);
+  asked.deviceKind = request.hardware.kind;
+  asked.embedding = embedding && request.policy.offloadEmbedding != model::AutoOnOff::Off && table <= host;
+  asked.head = request.policy.offloadHead != model::AutoOnOff::Off;
+  asked.mostBytes = host - (asked.embedding && !request.model->tiedEmbeddings ? table : 0);
+  return asked;
+}
+
+// Its time with nothing on the host.
+BucketGoal residentGoal(Space &space, const Coordinates &at, const PlayPoint &point) {
+  const std::vector<AimPoint> &points = space.aim(at).points;
+  const std::vector<Played> resident = space.resident(at);
+  for (size_t i = 0; i < points.size(); ++i)
+    if (points[i].at == point)
+      return {point.bucket, std::max<uint64_t>(1, resident[i].ns)};
+  return {point.bucket, 1};
+}
+
+// The largest of a class that the aim has.
+std::optional<PlayPoint> largest(const Aim &aim, plan::IterationClass iterationClass) {
+  std::optional<PlayPoint> found;
+  for (const AimPoint &point : aim.points)
+    if (point.at.iterationClass == iterationClass && (!found || found->bucket.context <= point.at.bucket.context))
+      found = point.at;
+  return found;
+}
+
+void listFastest(Space &space, const Coordinates &at, bool embedding, std::vector<Coordinates> &seeds) {
+  const Candidate nothing = space.candidate(at, space.target(at).kvBlocks);
+  const uint64_t memory = space.target(at).deviceMemory;
+  const auto lacking = [&](const Candidate &candidate) {
+    const uint64_t bytes = space.need(at, candidate).bytes;
+    return bytes - std::min(bytes, memory);
+  };
+  uint64_t freed = lacking(nothing);
+  if (freed == 0)
+    return;
+  SearchRequest request = searchRequest(space, at, embedding);
+  if (embedding && !request.embedding)
+    return;
+  for (const plan::IterationClass of : {plan::IterationClass::Decode, plan::IterationClass::Mixed})
+    if (const std::optional<PlayPoint> point = largest(space.aim(at), of))
+      (of == plan::IterationClass::Decode ? request.decode : request.mixed).push_back(residentGoal(space, at, *point));
+  for (int tries = 0; tries < kTries; ++tries) {
+    absl::StatusOr<FastestSearched> found = searchFastest(request, freed, space.prices());
+    if (!found.ok())
+      return;
+    const uint64_t more = lacking(found->placement.candidate);
+    freed += more;
+    if (more > 0 && tries + 1 < kTries)
+      continue;
+    seeds.push_back(at);
+    seeds.back().listed = space.list(std::move(found->placement.candidate));
+    return;
+  }
+}
+
+void listMostFreed(Space &space, const Coordinates &at, bool embedding, std::vector<Coordinates> &seeds) {
+  SearchRequest request = searchRequest(space, at, embedding);
+  if (embedding && !request.embedding)
+    return;
+  const uint32_t slowest = space.prices().slowestPermille();
+  for (const Limit &limit : space.limits(at)) {
+    uint64_t ns = plan::predictedWithin(limitNs(space.objectives(), limit), slowest);
+    double weight = 0; // of a prompt's chunks each may take its part
+    for (const AimPoint &point : limit.points)
+      weight += point.weight;
+    ns = static_cast<uint64_t>(static_cast<double>(ns) / weight);
+    for (const AimPoint &point : limit.points)
+      (limit.decode ? request.decode : request.mixed).push_back({point.at.bucket, ns});
+  }
+  if (request.decode.empty() && request.mixed.empty())
+    return;
+  absl::StatusOr<SearchedPlacement> found = searchPlacement(request, space.prices());
+  if (!found.ok() || found->candidate.offloadsNothing())
+    return;
+  seeds.push_back(at);
+  seeds.back().listed = space.list(std::move(found->candidate));
+}
+
+std::vector<Coordinates> seeds(Space &of) {
+  std::vector<Coordinates> found;
+  const Coordinates at = of.origin();
+  if (!searchesUnits(of) || !of.exists(at))
+    return found;
+  for (const bool embedding : {false, true})
+    of.request().policy.prefer == model::Prefer::Memory ? listMostFreed(of, at, embedding, found)
+                                                        : listFastest(of, at, embedding, found);
+  return found;
+}
+
+} // namespace
+
+const Generator kUnitsGenerator = {
+    .name = "units",
+    .what = "single units of weights through a ring, all KV on the device",
+    .seeds = seeds,
+    .holds = [](const Coordinates &at) { return at.listed > 0; },
+};
+
+} // namespace headrace::compiler
