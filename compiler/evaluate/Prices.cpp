@@ -17,7 +17,7 @@ constexpr size_t kUnits = model::enumCount<model::UnitRole>();
 } // namespace
 
 Prices::Table &Prices::tableOf(const cost::Bucket &bucket) {
-  const auto [it, fresh] = tables_.try_emplace({bucket.tokens, bucket.sequences, bucket.context});
+  const auto [it, fresh] = tables_.try_emplace({bucket.tokens, bucket.sequences, bucket.context, bucket.actRows});
   if (fresh)
     it->second.assign(kernels::kOpCount * kUnits * 2, kUnknown);
   return it->second;

@@ -50,7 +50,7 @@ private:
   uint64_t computeNs(Table &table, const cost::OpSite &site, const cost::Bucket &bucket, bool direct) const;
 
   const cost::CostModel &costs_;
-  std::map<std::array<int64_t, 3>, Table> tables_; // by bucket
+  std::map<std::array<int64_t, 4>, Table> tables_; // by bucket
   std::map<std::pair<uint64_t, bool>, uint64_t> copies_;
   std::array<Copied, 64> recent_; // by bytes and direction
 };
