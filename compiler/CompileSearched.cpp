@@ -17,13 +17,11 @@
 #include "compiler/choose/Explain.h"
 #include "compiler/choose/ExplainObjective.h"
 #include "compiler/search/Minima.h"
+#include "compiler/search/Waits.h"
 #include "compiler/search/Why.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/cost/CostModel.h"
 #include "runtime/model/ModelSpec.h"
-#include "runtime/plan/PlacementTable.h"
-#include "runtime/sim/BucketTime.h"
-#include "runtime/sim/TokenGaps.h"
 
 namespace headrace::compiler {
 namespace {
@@ -70,73 +68,122 @@ absl::Status nothingFits(Space &space, const std::optional<LeastChoice> &least, 
   return host.empty() ? refused : refusalWith(refused, absl::StrCat(", ", host));
 }
 
-// What a compiled placement misses though the limits that were searched with hold.
-struct Broken {
-  std::optional<Limit> bucket; // that is no limit yet
-  double gap = 0;              // the part of an objective by which a gap between tokens is longer
-};
-
-Broken brokenBy(const Draft &draft) {
-  Broken broken;
-  std::vector<uint32_t> chosen;
-  for (const plan::BucketChoice &choice : draft.choices)
-    chosen.push_back(choice.variant);
-  const sim::TokenGaps gaps(draft);
-  const std::vector<sim::TokenGaps::Longest> longest = gaps.longest(chosen);
-  double most = 0;
-  for (size_t c = 0; c < chosen.size(); ++c) {
-    const uint64_t sloNs = draft.choices[c].sloNs;
-    const plan::Variant &variant = draft.variants[chosen[c]];
-    const plan::IterationClass of = draft.schedules[variant.schedule].iterationClass;
-    if (sloNs == 0 || (of == plan::IterationClass::Mixed && draft.goal.ttft))
-      continue;
-    const uint32_t permille = plan::slowestPermille(draft, variant.placement);
-    const uint64_t ns = sim::bucketNs(draft, chosen[c]);
-    const double late = static_cast<double>(plan::slowestNs(ns, permille)) / static_cast<double>(sloNs) - 1;
-    if (late > most) {
-      most = late;
-      broken.bucket =
-          limitOf(of, {variant.newTokens, variant.sequences, variant.context, plan::actRows(draft, variant)});
-    }
-    // With as much in use as the bucket bounds; what is behind prompts is as long.
-    const uint64_t more = variant.predictedNs - ns;
-    const uint64_t gapNs = longest[c].ns - std::min(longest[c].ns, more);
-    broken.gap =
-        std::max(broken.gap, static_cast<double>(plan::slowestNs(gapNs, permille)) / static_cast<double>(sloNs) - 1);
-  }
-  return broken;
-}
-
 // A search within objectives, which goes on where what it finds turns out to miss one.
-class ObjectiveSearch {
+class SearchWithin {
 public:
-  ObjectiveSearch(const CompileRequest &request, const cost::CostModel &costs)
+  SearchWithin(const CompileRequest &request, const cost::CostModel &costs)
       : request_(request), costs_(costs), space_(request, costs) {}
 
-  Space &space() { return space_; }
+  // ResourceExhausted, with the least that would do of each objective that is missed and of memory, where none holds
+  // them.
+  absl::StatusOr<Draft> run() {
+    ASSIGN_OR_RETURN(attempt, within(request_.goal));
+    if (attempt.draft)
+      return *std::move(attempt.draft);
+    return attempt.searched ? refusal(*attempt.searched) : nothingFits(space_, leastDevice(space_), costs_);
+  }
+
+private:
+  struct Attempt {
+    std::optional<Searched> searched; // none: memory holds nothing
+    std::optional<Draft> draft;       // none: it misses an objective
+  };
+  struct Least {
+    Scored best;
+    size_t limit = 0; // that decides
+    bool decode = true;
+    uint64_t ns = 0;
+    double factor = 0;
+  };
+
+  // Until what is found holds what it was played to hold.
+  static std::optional<Searched> searchHeld(Space &space) {
+    for (int tries = 0;; ++tries) {
+      std::optional<Searched> searched = search(space, allGenerators());
+      if (!searched || searched->best.late > 0 || !space.verify(searched->best) || searched->best.late <= 0 ||
+          tries == kMostVerified)
+        return searched;
+    }
+  }
 
   // None: memory holds nothing.
-  std::optional<Searched> run() {
-    std::optional<Searched> searched = search(space_, allGenerators(), begin_);
-    if (searched && searched->best.late > 0 && begin_.empty()) { // from what needs the least memory within them
-      leastBytes();
-      if (!begin_.empty())
-        searched = search(space_, allGenerators(), begin_);
-    }
+  std::optional<Searched> find(const model::Goal &goal) {
+    space_.hold(goal);
+    std::optional<Searched> searched = searchHeld(space_);
+    const auto atEnd = [&](const Coordinates &at, const Candidate &candidate) {
+      std::optional<Scored> scored = space_.scored(at, candidate);
+      if (scored && space_.verify(*scored) && (!searched || space_.isBetter(*scored, searched->best)))
+        searched = Searched{.best = *std::move(scored), .of = {}, .evaluated = space_.evaluated(), .atEnd = true};
+    };
+    // What is at an end of the space, which a search may not have come to: what takes the least memory, and what takes
+    // the least of it within the objectives.
+    if (!searched)
+      if (const std::optional<LeastChoice> least = leastThatFits(space_, leastDevice(space_)))
+        atEnd(least->at, least->candidate);
+    if (searched && searched->best.late > 0)
+      if (const std::optional<LeastChoice> least = leastWithin(goal);
+          least && least->deviceBytes <= space_.target(least->at).deviceMemory &&
+          space_.beyondHost(least->at, least->candidate) == 0)
+        atEnd(least->at, least->candidate);
     return searched;
   }
 
-  // Goes on with what was missed; false: there is nothing more to try.
-  bool goOn(const Broken &broken) {
-    if (broken.bucket)
-      return space_.addLimit(*broken.bucket);
-    if (space_.cutAlike())
-      return true;
-    if (++tightened_ > kMostTightened)
-      return false;
-    spare_ = (1 + spare_) * (1 + broken.gap + 1e-9) - 1;
-    space_.hold(tightened(request_.goal));
-    return true;
+  absl::StatusOr<Attempt> within(const model::Goal &goal) {
+    for (int tries = 0;;) {
+      Attempt attempt{.searched = find(goal), .draft = std::nullopt};
+      if (!attempt.searched || attempt.searched->best.late > 0)
+        return attempt;
+      const Searched &searched = *attempt.searched;
+      CompileRequest chosen = request_;
+      chosen.goal = goal;
+      chosen.goal.deviceMemory = request_.goal.deviceMemory;
+      chosen.placements = {searched.best.candidate};
+      if (!searched.atEnd) {
+        ASSIGN_OR_RETURN(filled, space_.filled(searched.best));
+        chosen.placements.front() = std::move(filled);
+      }
+      ASSIGN_OR_RETURN(draft, compileStated(chosen, space_.commonOf(searched.best.at)));
+      if (const auto missed = missedBy(draft)) {
+        const std::vector<Limit> &limits = space_.limits(searched.best.at);
+        const auto same = std::find_if(limits.begin(), limits.end(), [&](const Limit &of) {
+          return of.decode == missed->first.decode && (goal.tpot || of.points == missed->first.points);
+        });
+        if (same == limits.end())
+          space_.addLimit(missed->first);
+        else
+          space_.raise(searched.best, static_cast<size_t>(same - limits.begin()), missed->second);
+        if (++tries < kMostVerified)
+          continue;
+        return attempt;
+      }
+      draft.reason = why(space_, searched, chosen.placements.front(), flagThatHelps(space_, searched, costs_));
+      draft.request.placements.clear();
+      attempt.draft = std::move(draft);
+      return attempt;
+    }
+  }
+
+  // The bucket that a draft misses by the most though the search took it to hold, and how long it takes; nothing where
+  // there is none.
+  static std::optional<std::pair<Limit, uint64_t>> missedBy(const Draft &draft) {
+    std::vector<uint32_t> chosen;
+    for (const plan::BucketChoice &choice : draft.choices)
+      chosen.push_back(choice.variant);
+    const std::vector<uint64_t> waits = waitsFor(draft, chosen, draft.goal.instances == model::Instances::Together);
+    std::optional<std::pair<Limit, uint64_t>> missed;
+    double most = 1;
+    for (size_t c = 0; c < waits.size(); ++c) {
+      const plan::Variant &variant = draft.variants[chosen[c]];
+      const plan::IterationClass of = draft.schedules[variant.schedule].iterationClass;
+      const double part = static_cast<double>(waits[c]) / static_cast<double>(draft.choices[c].sloNs);
+      if (draft.choices[c].sloNs == 0 || (of == plan::IterationClass::Mixed && draft.goal.ttft) || part <= most)
+        continue;
+      most = part;
+      missed.emplace(
+          limitOf(of, {variant.newTokens, variant.sequences, variant.context, plan::actRows(draft, variant)}),
+          waits[c]);
+    }
+    return missed;
   }
 
   // The least of each objective that is missed, alone, and memory that would do.
@@ -146,57 +193,38 @@ public:
     ObjectiveMinima minima;
     std::vector<Objective> buckets;
     buckets.reserve(2); // minima point into it
-    const auto minimum = [&](bool decode, const Least &least) {
-      ClassMinimum &of = decode ? minima.decode : minima.mixed;
+    const auto minimum = [&](const Least &least) {
+      ClassMinimum &of = least.decode ? minima.decode : minima.mixed;
       const Limit &limit = space_.limits(least.best.at)[least.limit];
-      buckets.push_back({.bucket = limit.points.back().at.bucket, .decode = decode});
+      buckets.push_back({.bucket = limit.points.back().at.bucket, .decode = least.decode});
       of.missed = true;
       of.ns = least.ns;
       of.factor = least.factor;
       of.bucket = &buckets.back();
       of.candidate = least.best.candidate;
     };
-    if (goal.sloFactor) {
-      if (const std::optional<Least> least = leastOf(goal))
-        minimum(least->decode, *least);
-    } else {
-      for (const bool decode : {true, false}) {
+    const auto consider = [&](const model::Goal &asked) {
+      if (asked.hasSlo())
+        if (const std::optional<Least> least = leastHeld(asked))
+          minimum(*least);
+    };
+    if (goal.tpot && goal.ttft) {
+      for (const auto other : {&model::Goal::ttft, &model::Goal::tpot}) {
         model::Goal alone = goal;
-        (decode ? alone.ttft : alone.tpot).reset();
-        if (alone.hasSlo())
-          if (const std::optional<Least> least = leastOf(alone))
-            minimum(decode, *least);
+        (alone.*other).reset();
+        consider(alone);
       }
       if (!minima.decode.missed && !minima.mixed.missed) // each can be held, and not both
-        if (const std::optional<Least> least = leastOf(goal))
-          minimum(least->decode, *least);
+        consider(goal);
+    } else {
+      consider(goal);
     }
-    space_.hold(tightened(goal));
-    minima.bytesAtObjective = leastBytes();
+    minima.bytesAtObjective = leastBytes(goal, target);
     if (const std::optional<LeastChoice> least = leastDevice(space_))
       minima.bytesAtAny = {target.leastMemoryFor(least->deviceBytes, request_.model->layers), least->candidate};
     const bool prompts = goal.ttft && minima.mixed.missed && !minima.decode.missed;
     return missed(explainMissed(request_.model, target, goal, "joint", minima),
                   std::chrono::nanoseconds(prompts ? minima.mixed.ns : 0));
-  }
-
-private:
-  struct Least {
-    Scored best;
-    size_t limit = 0; // that decides
-    bool decode = true;
-    uint64_t ns = 0;
-    double factor = 0;
-  };
-
-  // By the spare that gaps between tokens need.
-  model::Goal tightened(model::Goal goal) const {
-    for (auto *time : {&goal.tpot, &goal.ttft})
-      if (*time)
-        *time = std::chrono::nanoseconds(static_cast<int64_t>(static_cast<double>((*time)->count()) / (1 + spare_)));
-    if (goal.sloFactor)
-      *goal.sloFactor /= 1 + spare_;
-    return goal;
   }
 
   // The limit of a choice that takes the most of what a goal allows.
@@ -214,66 +242,106 @@ private:
       most = ratio;
       least.limit = i;
       least.decode = limits[i].decode;
-      least.ns = static_cast<uint64_t>(std::ceil(static_cast<double>(best.limitedNs[i]) * (1 + spare_)));
+      least.ns = best.limitedNs[i];
       if (goal.sloFactor)
         least.factor = std::ceil(static_cast<double>(best.limitedNs[i]) / static_cast<double>(limits[i].residentNs) *
-                                 (1 + spare_) * kFactorSteps) /
+                                 kFactorSteps) /
                        kFactorSteps;
     }
     return least;
   }
 
+  static void ask(const Least &least, double part, model::Goal &goal) {
+    if (goal.sloFactor)
+      goal.sloFactor = part * least.factor;
+    else
+      (least.decode ? goal.tpot : goal.ttft) =
+          std::chrono::nanoseconds(static_cast<int64_t>(part * static_cast<double>(least.ns)));
+  }
+
   // None where the goal can be held. What misses it by the least is found first, then whether a little less can be.
-  std::optional<Least> leastOf(const model::Goal &goal) {
+  std::optional<Least> leastFound(const model::Goal &goal) {
     model::Goal asked = goal;
     std::optional<Least> least;
-    for (int tries = 0; tries < kMostTightened; ++tries) {
-      space_.hold(tightened(asked));
-      const std::optional<Searched> searched = search(space_, allGenerators(), begin_);
+    for (int tries = 0; tries < kMostTries; ++tries) {
+      const std::optional<Searched> searched = find(asked);
       if (!searched || (!least && searched->best.late <= 0))
         return std::nullopt;
       if (least && searched->best.late > 0)
         return least;
       least = decisive(searched->best, asked);
-      const double part = 1 - kMinimumStep;
-      if (asked.sloFactor)
-        asked.sloFactor = least->factor * part;
-      else
-        (least->decode ? asked.tpot : asked.ttft) =
-            std::chrono::nanoseconds(static_cast<int64_t>(static_cast<double>(least->ns) * part));
+      ask(*least, 1 - kMinimumStep, asked);
     }
     return least;
   }
 
-  // Of device memory, whatever there is, within the objectives; none: no memory would do. What takes it is where a
-  // search begins from then on.
-  std::optional<uint64_t> leastBytes() {
-    CompileRequest any = request_;
-    any.policy.prefer = model::Prefer::Memory;
-    any.goal.deviceMemory = uint64_t{1} << 62;
-    Space space(any, costs_);
-    space.like(space_);
-    space.hold(tightened(request_.goal));
-    const std::optional<Searched> searched = search(space, allGenerators());
+  // The same, of what a plan has turned out to hold.
+  std::optional<Least> leastHeld(const model::Goal &goal) {
+    std::optional<Least> least;
+    for (int tries = 0; tries < kMostTries; ++tries) {
+      if (std::optional<Least> found = leastFound(goal))
+        least = std::move(found);
+      else
+        return least;
+      model::Goal asked = goal;
+      ask(*least, 1, asked);
+      if (const absl::StatusOr<Attempt> attempt = within(asked); !attempt.ok() || attempt->draft)
+        return least;
+    }
+    return least;
+  }
+
+  // What takes the least device memory within the objectives, whatever there is of it; none: nothing holds them.
+  std::optional<LeastChoice> leastWithin(const model::Goal &goal) {
+    if (!memory_) {
+      any_ = request_;
+      any_.policy.prefer = model::Prefer::Memory;
+      any_.goal.deviceMemory = uint64_t{1} << 62;
+      memory_.emplace(any_, costs_);
+    }
+    memory_->like(space_);
+    memory_->hold(goal);
+    const std::optional<Searched> searched = searchHeld(*memory_);
     if (!searched || searched->best.late > 0)
       return std::nullopt;
     const Scored &best = searched->best;
-    Coordinates at = best.at;
-    if (at.listed > 0)
-      at.listed = space_.list(best.candidate);
-    begin_ = {at};
-    return space.target(best.at).leastMemoryFor(space.packed(best.at, best.candidate), request_.model->layers);
+    LeastChoice least{best.at, best.candidate, 0, memory_->hostBytes(best.at, best.candidate)};
+    least.deviceBytes =
+        memory_->target(best.at).leastMemoryFor(memory_->packed(best.at, best.candidate), request_.model->layers);
+    if (least.at.listed > 0)
+      least.at.listed = space_.list(best.candidate);
+    return least;
   }
 
-  static constexpr int kMostTightened = 6;
+  // Its device memory, or less with which something else is found.
+  std::optional<uint64_t> leastBytes(const model::Goal &goal, const Target &target) {
+    CompileRequest with = request_;
+    with.goal = goal;
+    const std::optional<LeastChoice> least = leastWithin(goal);
+    if (!least)
+      return std::nullopt;
+    uint64_t bytes = least->deviceBytes;
+    with.placements.clear();
+    for (int tries = 0; tries < kMostTries; ++tries) {
+      with.goal.deviceMemory = bytes - 1;
+      const absl::StatusOr<Attempt> attempt = SearchWithin(with, costs_).within(goal);
+      if (!attempt.ok() || !attempt->draft)
+        return bytes;
+      bytes = target.leastMemoryFor(attempt->draft->arenaBytes, request_.model->layers);
+    }
+    return bytes;
+  }
+
+  static constexpr int kMostTries = 8, kMostVerified = 100;
   static constexpr double kMinimumStep = 1e-4; // an objective so much shorter than a minimum is refused
   static constexpr double kFactorSteps = 1e6;  // a factor's decimals
 
   const CompileRequest &request_;
   const cost::CostModel &costs_;
   Space space_;
-  std::vector<Coordinates> begin_;
-  double spare_ = 0; // of each objective
+  CompileRequest any_;
+  std::optional<Space> memory_; // the same with any memory, where it is preferred
+  double spare_ = 0;            // of each objective
   int tightened_ = 0;
 };
 
@@ -285,39 +353,7 @@ absl::StatusOr<Draft> compileSearched(const CompileRequest &request) {
   std::optional<cost::Roofline> roofline;
   const cost::CostModel &costs =
       request.costs ? *request.costs : roofline.emplace(request.model, request.hardware, target.activation, target.kv);
-  ObjectiveSearch within(request, costs);
-  Space &space = within.space();
-  for (;;) {
-    const std::optional<Searched> searched = within.run();
-    CompileRequest chosen = request;
-    chosen.placements.resize(1);
-    Coordinates at;
-    if (searched && searched->best.late > 0)
-      return within.refusal(*searched);
-    if (searched) {
-      at = searched->best.at;
-      ASSIGN_OR_RETURN(filled, space.filled(searched->best));
-      chosen.placements.front() = std::move(filled);
-    } else {
-      const std::optional<LeastChoice> least = leastDevice(space), fits = leastThatFits(space, least);
-      if (!fits)
-        return nothingFits(space, least, costs);
-      at = fits->at;
-      chosen.placements.front() = fits->candidate;
-    }
-    ASSIGN_OR_RETURN(draft, compileStated(chosen, space.commonOf(at)));
-    if (searched && request.goal.hasSlo())
-      if (const Broken broken = brokenBy(draft); broken.bucket || broken.gap > 0) {
-        if (within.goOn(broken))
-          continue;
-        return within.refusal(*searched);
-      }
-    draft.reason = searched ? why(space, *searched, chosen.placements.front(), flagThatHelps(space, *searched, costs))
-                            : absl::StrCat(describe(chosen.placements.front(), request.model), " of ",
-                                           request.model->name, ": what takes the least memory");
-    draft.request.placements.clear();
-    return draft;
-  }
+  return SearchWithin(request, costs).run();
 }
 
 } // namespace headrace::compiler

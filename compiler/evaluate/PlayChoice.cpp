@@ -86,6 +86,7 @@ absl::StatusOr<std::vector<Played>> Player::play(const Candidate &candidate, con
         }
         now.linkNs = std::max(h2d, d2h);
         of.ns += now.ns;
+        of.headNs += timeline_.publishNs;
         of.computeNs += now.computeNs;
         of.linkNs += now.linkNs;
         of.h2dBytes += now.h2dBytes;
@@ -95,8 +96,8 @@ absl::StatusOr<std::vector<Played>> Player::play(const Candidate &candidate, con
     }
     for (size_t p = 0; p < points.size(); ++p)
       if (const size_t n = phases[p]; n > 1)
-        for (uint64_t *sum :
-             {&played[p].ns, &played[p].computeNs, &played[p].linkNs, &played[p].h2dBytes, &played[p].d2hBytes})
+        for (uint64_t *sum : {&played[p].ns, &played[p].headNs, &played[p].computeNs, &played[p].linkNs,
+                              &played[p].h2dBytes, &played[p].d2hBytes})
           *sum /= n;
   }
   return played;

@@ -27,6 +27,7 @@ struct PlayPoint {
 
 struct Played {
   uint64_t ns = 0;        // of a cycle of iterations the mean
+  uint64_t headNs = 0;    // until its tokens are visible; behind them it may copy for the next
   uint64_t computeNs = 0; // the lane alone
   uint64_t linkNs = 0;    // the longer of both directions alone
   uint64_t h2dBytes = 0, d2hBytes = 0;

@@ -7,24 +7,12 @@
 namespace headrace::compiler {
 namespace {
 
-// Of buckets by (tokens, sequences, context) the first and the last, and between them those with the shortest and the
-// longest context.
-std::vector<cost::Bucket> corners(const std::vector<cost::Bucket> &buckets) {
+// Of the fewest tokens and of the most, with the fewest and the most sequences, at every context.
+std::vector<cost::Bucket> ends(const std::vector<cost::Bucket> &buckets) {
   std::vector<cost::Bucket> found;
-  const auto keep = [&](const cost::Bucket &bucket) {
-    if (std::find(found.begin(), found.end(), bucket) == found.end())
+  for (const cost::Bucket &bucket : buckets)
+    if (bucket.tokens == buckets.front().tokens || bucket.tokens == buckets.back().tokens)
       found.push_back(bucket);
-  };
-  if (buckets.empty())
-    return found;
-  const auto same = [](const cost::Bucket &a, const cost::Bucket &b) {
-    return a.tokens == b.tokens && a.sequences == b.sequences;
-  };
-  for (const cost::Bucket &end : {buckets.front(), buckets.back()})
-    for (const cost::Bucket &bucket : buckets)
-      if (same(bucket, end) && (bucket == buckets.front() || bucket == buckets.back() ||
-                                bucket.context == buckets.front().context || bucket.context == buckets.back().context))
-        keep(bucket);
   return found;
 }
 
@@ -38,9 +26,9 @@ Limit limitOf(plan::IterationClass iterationClass, const cost::Bucket &bucket) {
 std::vector<Limit> limitsOf(const model::Goal &goal, const Target &target) {
   std::vector<Limit> limits;
   if (goal.sloFactor) {
-    for (const cost::Bucket &bucket : corners(target.decode))
+    for (const cost::Bucket &bucket : target.decode)
       limits.push_back(limitOf(plan::IterationClass::Decode, bucket));
-    for (const cost::Bucket &bucket : corners(target.mixed))
+    for (const cost::Bucket &bucket : ends(target.mixed))
       limits.push_back(limitOf(plan::IterationClass::Mixed, bucket));
     return limits;
   }
@@ -49,6 +37,15 @@ std::vector<Limit> limitsOf(const model::Goal &goal, const Target &target) {
   if (goal.ttft && !target.mixed.empty())
     limits.push_back({.points = promptPoints(goal.promptLength(target.context), target), .decode = false});
   return limits;
+}
+
+std::vector<PlayPoint> beforeDecode(const model::Goal &goal, const Target &target) {
+  std::vector<PlayPoint> points;
+  if ((!goal.tpot && !goal.sloFactor) || goal.instances == model::Instances::Apart || target.mixed.empty())
+    return points;
+  for (const cost::Bucket &bucket : {target.mixed.front(), target.mixed.back()})
+    points.push_back({plan::IterationClass::Mixed, bucket, bucket.context});
+  return points;
 }
 
 uint64_t limitNs(const model::Goal &goal, const Limit &limit) {

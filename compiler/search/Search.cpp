@@ -116,17 +116,15 @@ const std::vector<const Generator *> &allGenerators() {
   return generators;
 }
 
-std::optional<Searched> search(Space &space, const std::vector<const Generator *> &generators,
-                               const std::vector<Coordinates> &more) {
+std::optional<Searched> search(Space &space, const std::vector<const Generator *> &generators) {
   Searched searched;
   const Scored *best = nullptr;
   std::vector<const Scored *> found;
   for (const Generator *generator : generators) {
     const auto known = space.begins.find(generator->name);
-    std::vector<Coordinates> seeds =
-        known != space.begins.end() ? known->second
-                                    : space.begins.emplace(generator->name, generator->seeds(space)).first->second;
-    std::copy_if(more.begin(), more.end(), std::back_inserter(seeds), generator->holds);
+    std::vector<Coordinates> seeds = known != space.begins.end()
+                                         ? known->second
+                                         : space.begins.emplace(generator->name, generator->seeds(space)).first->second;
     if (seeds.empty())
       continue; // the space has nothing of it
     const Scored *const of = bestOf(space, *generator, seeds);

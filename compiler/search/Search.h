@@ -30,11 +30,10 @@ struct Searched {
   std::optional<Scored> runnerUp; // the best that moves other things
   std::vector<BestOf> of;         // each generator alone, of those that the space has something of
   size_t evaluated = 0;           // choices that were played
+  bool atEnd = false;             // of none of them: an end of the space, which takes the least memory
 };
 
 // None: memory holds no choice of any generator.
-// `more`: where the search begins besides, for every generator that would consider it.
-std::optional<Searched> search(Space &space, const std::vector<const Generator *> &generators,
-                               const std::vector<Coordinates> &more = {});
+std::optional<Searched> search(Space &space, const std::vector<const Generator *> &generators);
 
 } // namespace headrace::compiler

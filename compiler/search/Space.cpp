@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "compiler/evaluate/Evaluate.h"
+#include "compiler/search/Waits.h"
 #include "passes/algorithms/PickLayers.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/model/ModelSpec.h"
@@ -22,7 +24,7 @@ struct Space::Alike {
   Target target; // with the buckets that decide
   Aim aim;
   std::vector<Limit> limits;
-  std::vector<PlayPoint> points; // of the aim, then of the limits
+  std::vector<PlayPoint> points; // of the aim, then of the limits, then those that decode may follow
   std::optional<Iterations> iterations;
   std::optional<PlacementFamily> family;
   std::optional<Player> player;
@@ -81,7 +83,9 @@ bool Space::isBetter(const Scored &a, const Scored &b) const {
 }
 
 Space::Space(const CompileRequest &request, const cost::CostModel &costs)
-    : request_(request), objectives_(request.goal), layout_(model::layoutWeights(request.model)), prices_(costs) {
+    : request_(request), objectives_(request.goal),
+      oneCut_((request.goal.tpot || request.goal.sloFactor) && request.goal.instances == model::Instances::Together),
+      layout_(model::layoutWeights(request.model)), prices_(costs) {
   const model::Policy &policy = request.policy;
   const bool tied = request.model->tiedEmbeddings;
   free_.embedding =
@@ -146,6 +150,8 @@ Space::Alike *Space::alikeOf(const Coordinates &at) {
   for (const Limit &limit : alike.limits)
     for (const AimPoint &point : limit.points)
       alike.points.push_back(point.at);
+  for (const PlayPoint &point : beforeDecode(request_.goal, alike.target))
+    alike.points.push_back(point);
   keepDeciding(alike.points, plan::IterationClass::Decode, alike.target.decode);
   keepDeciding(alike.points, plan::IterationClass::Mixed, alike.target.mixed);
   alike.iterations.emplace(request_, alike.target, layout_, prices_);
@@ -179,20 +185,67 @@ bool Space::addLimit(const Limit &limit) {
                   [&](const Limit &of) { return of.points == limit.points && of.decode == limit.decode; }))
     return false;
   moreLimits_.push_back(limit);
+  verified_.clear(); // it is by limit
   forget();
   return true;
 }
 
-bool Space::cutAlike() {
-  if (std::exchange(oneCut_, true))
-    return false;
-  forget();
+bool Space::verify(Scored &scored) {
+  Alike &alike = *alikeOf(scored.at);
+  if (alike.limits.empty())
+    return true;
+  const std::string text = toText(scored.candidate);
+  auto known = verified_.find(text);
+  if (known == verified_.end()) {
+    const absl::StatusOr<Draft> draft = evaluate(*alike.iterations, {scored.candidate});
+    if (!draft.ok())
+      return false;
+    std::vector<uint32_t> variants; // whatever is in use, decode and mixed; of a cycle all phases
+    for (uint32_t v = 0; v < draft->variants.size(); ++v)
+      if (draft->schedules[draft->variants[v].schedule].kvBlocks == 0)
+        variants.push_back(v);
+    const std::vector<uint64_t> waits =
+        waitsFor(*draft, variants, request_.goal.instances == model::Instances::Together);
+    std::vector<uint64_t> ofLimits(alike.limits.size(), 0);
+    for (size_t i = 0; i < variants.size(); ++i) {
+      const plan::Variant &variant = draft->variants[variants[i]];
+      const bool decode = draft->schedules[variant.schedule].iterationClass == plan::IterationClass::Decode;
+      for (size_t l = 0; l < alike.limits.size(); ++l) {
+        const Limit &limit = alike.limits[l];
+        const cost::Bucket &of = limit.points.front().at.bucket;
+        // A TPOT is of every bucket; a TTFT of a sum, which has no gaps.
+        if (limit.decode == decode && (decode ? objectives_.tpot || objectives_.sloFactor : !objectives_.ttft) &&
+            (objectives_.tpot ||
+             (of.tokens == variant.newTokens && of.sequences == variant.sequences && of.context == variant.context)))
+          ofLimits[l] = std::max(ofLimits[l], waits[i]);
+      }
+    }
+    known = verified_.emplace(text, std::move(ofLimits)).first;
+  }
+  for (size_t i = 0; i < known->second.size(); ++i)
+    scored.limitedNs[i] = std::max(scored.limitedNs[i], known->second[i]);
+  scored.late = lateOf(alike, scored);
+  for (size_t i = 0; i < known->second.size(); ++i)
+    raise(scored, i, known->second[i]);
   return true;
+}
+
+void Space::raise(const Scored &scored, size_t limit, uint64_t ns) {
+  std::vector<uint64_t> &known = verified_[toText(scored.candidate)];
+  known.resize(std::max(known.size(), limit + 1), 0);
+  known[limit] = std::max(known[limit], ns);
+  for (auto &[at, of] : scored_)
+    if (of && of->overBytes == 0 && of->candidate.samePlacement(scored.candidate)) {
+      of->limitedNs[limit] = std::max(of->limitedNs[limit], ns);
+      of->late = lateOf(*alikeOf(at), *of);
+    }
 }
 
 void Space::like(const Space &other) {
+  if (moreLimits_ != other.moreLimits_ || verified_ != other.verified_)
+    forget();
   moreLimits_ = other.moreLimits_;
-  oneCut_ = other.oneCut_;
+  verified_ = other.verified_;
 }
 
 void Space::forget() {
@@ -203,8 +256,10 @@ void Space::forget() {
 
 void Space::hold(const model::Goal &objectives) {
   objectives_ = objectives;
-  if (prefersMemory())
+  if (prefersMemory()) { // where it is the objectives that say how many blocks stay
     begins.clear();
+    scored_.clear();
+  }
   for (auto &[at, scored] : scored_)
     if (scored && scored->overBytes == 0)
       scored->late = lateOf(*alikeOf(at), *scored);
@@ -227,7 +282,11 @@ const Aim &Space::aim(const Coordinates &at) {
 Candidate Space::candidateOf(const Coordinates &at, const Choice &common) const {
   if (at.listed > 0) {
     Candidate listed = alike(listed_[static_cast<size_t>(at.listed - 1)], common);
-    listed.residency.wrap.oneCut |= oneCut_ && listed.residency.wrap.around;
+    if (algorithms::Wrap &wrap = listed.residency.wrap; oneCut_ && wrap.around) {
+      wrap.oneCut = true;
+      if (wrap.decode && !wrap.mixed) // cut for decode alone
+        wrap.mixed = wrap.decode;
+    }
     return listed;
   }
   const int64_t layers = request_.model->layers;
@@ -321,6 +380,9 @@ uint64_t Space::settle(const Coordinates &at, Candidate &candidate) {
     setTails(at, 0, candidate);
     if (fill(at, candidate, /*exactly=*/false))
       return beyondHost(at, candidate);
+    candidate.residency.setKvAway(request_.model->layers, 0);
+    if (deviceHolds(at, candidate, /*exactly=*/true))
+      return beyondHost(at, candidate);
   }
   return std::max<uint64_t>(1, alike.family->need(candidate).bytes -
                                    std::min(alike.family->need(candidate).bytes, alike.target.deviceMemory));
@@ -340,13 +402,23 @@ bool Space::play(Alike &alike, Scored &scored) {
         alike.aim.points[i].weight * static_cast<double>(scored.played[i].h2dBytes + scored.played[i].d2hBytes);
   const uint32_t slowest = scored.candidate.offloadsNothing() ? plan::kPredicted : prices_.slowestPermille();
   scored.limitedNs.clear();
-  size_t next = scored.played.size();
+  size_t next = scored.played.size(), before = next;
+  for (const Limit &limit : alike.limits)
+    before += limit.points.size();
+  uint64_t tailNs = 0; // behind the tokens of what decode follows
+  for (; before < played->size(); ++before)
+    tailNs = std::max(tailNs, (*played)[before].ns - (*played)[before].headNs);
   for (const Limit &limit : alike.limits) {
     double ns = 0;
-    for (const AimPoint &point : limit.points)
-      ns += point.weight * static_cast<double>((*played)[next++].ns);
+    for (const AimPoint &point : limit.points) {
+      const Played &of = (*played)[next++];
+      ns += point.weight * static_cast<double>(limit.decode ? std::max(of.ns, tailNs + of.headNs) : of.ns);
+    }
     scored.limitedNs.push_back(plan::slowestNs(static_cast<uint64_t>(ns), slowest));
   }
+  if (const auto known = verified_.find(toText(scored.candidate)); known != verified_.end())
+    for (size_t i = 0; i < std::min(known->second.size(), scored.limitedNs.size()); ++i)
+      scored.limitedNs[i] = std::max(scored.limitedNs[i], known->second[i]);
   scored.late = lateOf(alike, scored);
   scored.deviceBytes = alike.family->need(scored.candidate).bytes;
   scored.hostBytes = alike.family->hostBytes(scored.candidate);
@@ -396,6 +468,11 @@ const Scored *Space::score(const Coordinates &at) {
   return &it->second.emplace(std::move(scored));
 }
 
+std::optional<Scored> Space::scored(const Coordinates &at, const Candidate &candidate) {
+  Scored scored{.at = at, .candidate = candidate};
+  return play(*alikeOf(at), scored) ? std::optional(std::move(scored)) : std::nullopt;
+}
+
 bool Space::exists(const Coordinates &at) { return alikeOf(at) != nullptr; }
 const Target &Space::target(const Coordinates &at) { return alikeOf(at)->target; }
 
@@ -433,14 +510,18 @@ const Scored *Space::plainest(const Scored &best) {
 }
 
 std::vector<Played> Space::resident(const Coordinates &at) {
+  std::vector<PlayPoint> points;
+  for (const AimPoint &point : aim(at).points)
+    points.push_back(point.at);
+  return resident(at, points);
+}
+
+std::vector<Played> Space::resident(const Coordinates &at, const std::vector<PlayPoint> &points) {
   Alike &alike = *alikeOf(at);
   Coordinates nothing = at;
   nothing.layers = 0;
   nothing.embedding = nothing.head = false;
   nothing.listed = 0;
-  std::vector<PlayPoint> points;
-  for (const AimPoint &point : alike.aim.points)
-    points.push_back(point.at);
   absl::StatusOr<std::vector<Played>> played = alike.player->play(candidateOf(nothing, commonOf(at)), points);
   return played.ok() ? *std::move(played) : std::vector<Played>(points.size());
 }

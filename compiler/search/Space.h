@@ -93,14 +93,18 @@ public:
   // None: there is no such choice. Worked out once.
   const Scored *score(const Coordinates &at);
   const model::Goal &objectives() const { return objectives_; }
+  // Of a candidate that memory holds, whatever the space would make of its coordinates; none: it cannot be played.
+  std::optional<Scored> scored(const Coordinates &at, const Candidate &candidate);
   // Another goal's objectives in place of the request's; of each kind that it has.
   void hold(const model::Goal &objectives);
   // One more limit, of a bucket; all is played anew. False: it has it.
   bool addLimit(const Limit &limit);
-  // The circle of every class of iterations is cut alike from now on, so that nothing is brought between them; all is
-  // played anew. False: it is.
-  bool cutAlike();
-  // Limits and cuts of another space.
+  // Lays a choice that was played out and evaluates it with all transitions: what a sequence then waits for is known of
+  // all its kind, and `late` is right. False: it cannot be laid out.
+  bool verify(Scored &scored);
+  // A choice has turned out to take so long where a limit holds it, whatever was known of it.
+  void raise(const Scored &scored, size_t limit, uint64_t ns);
+  // The limits of another space, and what has turned out there.
   void like(const Space &other);
   // By limit, of a choice that was played.
   const std::vector<Limit> &limits(const Coordinates &at);
@@ -113,7 +117,8 @@ public:
   size_t evaluated() const { return evaluated_; } // choices that were played
 
   // Of a choice with nothing on the host, whatever memory there is; by point.
-  std::vector<Played> resident(const Coordinates &at);
+  std::vector<Played> resident(const Coordinates &at); // of the aim's
+  std::vector<Played> resident(const Coordinates &at, const std::vector<PlayPoint> &points);
   // What bringing takes, alone, of all that an iteration uses at a point and the device has no room for.
   uint64_t leastLinkNs(const Coordinates &at, const PlayPoint &point);
   // Of all that were scored and are as good, to a thousandth: what moves the fewest bytes, then what has the least on
@@ -155,7 +160,8 @@ private:
   const CompileRequest &request_;
   model::Goal objectives_;
   std::vector<Limit> moreLimits_;
-  bool oneCut_ = false;
+  std::map<std::string, std::vector<uint64_t>> verified_; // by a candidate's text: the limits' times, at least
+  const bool oneCut_; // the circles of all classes are cut alike, so that nothing is brought between them
   const model::WeightLayout layout_;
   Prices prices_;
   Free free_;

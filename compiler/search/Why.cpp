@@ -92,6 +92,8 @@ std::string why(Space &space, const Searched &searched, const Candidate &chosen,
   const Scored &best = searched.best;
   const Aim &aim = space.aim(best.at);
   const model::ModelSpec &spec = space.request().model;
+  if (searched.atEnd)
+    return absl::StrCat(describe(chosen, spec), " of ", spec.name, ": what takes the least memory");
   if (chosen.offloadsNothing() && !chosen.residency.movesBack() && !chosen.act.any())
     return absl::StrCat("offload nothing of ", spec.name, ": everything fits; takes ", best.deviceBytes, " of ",
                         space.target(best.at).deviceMemory, " bytes; ", aim.what, ": ", ms(best.aimNs),

@@ -22,20 +22,24 @@ core::InUse mostInUse(const plan::Plan &plan, const plan::Variant &variant) {
   return inUse;
 }
 
-uint64_t bucketNs(const plan::Plan &plan, uint32_t of) {
+InUseTimes timesInUse(const plan::Plan &plan, uint32_t of, const core::InUse &inUse) {
   const plan::Variant &variant = plan.variants[of];
   const plan::Schedule &schedule = plan.schedules[variant.schedule];
-  const auto sized =
-      sizedTimes(plan, schedule, variant.durationsNs, variant.newTokens, linkRates(plan.hardware, /*linkBandwidth=*/0));
-  if (!sized.ok() || sized->empty())
-    return variant.predictedNs;
   std::vector<uint64_t> ns = variant.durationsNs;
-  const core::LaunchInUse launch(mostInUse(plan, variant));
-  for (const SizedTime &copy : *sized)
-    ns[copy.step] = copy.nsOf(core::bytesInUse(copy.size, launch));
+  const auto sized = sizedTimes(plan, schedule, ns, variant.newTokens, linkRates(plan.hardware, /*linkBandwidth=*/0));
+  if (sized.ok()) {
+    const core::LaunchInUse launch(inUse);
+    for (const SizedTime &copy : *sized)
+      ns[copy.step] = copy.nsOf(core::bytesInUse(copy.size, launch));
+  }
   Timeline timeline;
   Simulator(schedule).run(ns, plan.hardware.duplexShare(), timeline);
-  return std::min(variant.predictedNs, timeline.iterationNs);
+  return {timeline.iterationNs, timeline.publishNs};
+}
+
+uint64_t bucketNs(const plan::Plan &plan, uint32_t of) {
+  const plan::Variant &variant = plan.variants[of];
+  return std::min(variant.predictedNs, timesInUse(plan, of, mostInUse(plan, variant)).iterationNs);
 }
 
 } // namespace headrace::sim

@@ -16,6 +16,11 @@ namespace headrace::sim {
 
 // Of each mini-batch.
 core::InUse mostInUse(const plan::Plan &plan, const plan::Variant &variant);
+// An iteration with so much in use: until its last step ends, and until its tokens are visible.
+struct InUseTimes {
+  uint64_t iterationNs = 0, headNs = 0;
+};
+InUseTimes timesInUse(const plan::Plan &plan, uint32_t variant, const core::InUse &inUse);
 // At most what is predicted with all of it in use. The plan is one that PlanVerifier accepts.
 uint64_t bucketNs(const plan::Plan &plan, uint32_t variant);
 

@@ -41,16 +41,6 @@ SearchRequest searchRequest(Space &space, const Coordinates &at, bool embedding)
   return asked;
 }
 
-// Its time with nothing on the host.
-BucketGoal residentGoal(Space &space, const Coordinates &at, const PlayPoint &point) {
-  const std::vector<AimPoint> &points = space.aim(at).points;
-  const std::vector<Played> resident = space.resident(at);
-  for (size_t i = 0; i < points.size(); ++i)
-    if (points[i].at == point)
-      return {point.bucket, std::max<uint64_t>(1, resident[i].ns)};
-  return {point.bucket, 1};
-}
-
 // The largest of a class that the aim has.
 std::optional<PlayPoint> largest(const Aim &aim, plan::IterationClass iterationClass) {
   std::optional<PlayPoint> found;
@@ -60,7 +50,23 @@ std::optional<PlayPoint> largest(const Aim &aim, plan::IterationClass iterationC
   return found;
 }
 
-void listFastest(Space &space, const Coordinates &at, bool embedding, std::vector<Coordinates> &seeds) {
+// What each of the limits' iterations may take: of a prompt's chunks each its part.
+void addLimits(Space &space, const Coordinates &at, SearchRequest &request) {
+  const uint32_t slowest = space.prices().slowestPermille();
+  for (const Limit &limit : space.limits(at)) {
+    uint64_t ns = plan::predictedWithin(limitNs(space.objectives(), limit), slowest);
+    double weight = 0;
+    for (const AimPoint &point : limit.points)
+      weight += point.weight;
+    ns = std::max<uint64_t>(1, static_cast<uint64_t>(static_cast<double>(ns) / weight));
+    for (const AimPoint &point : limit.points)
+      (limit.decode ? request.decode : request.mixed).push_back({point.at.bucket, ns});
+  }
+}
+
+// The placement that frees what memory lacks with which the aim's largest iterations, or those that have limits, are
+// the fastest, by a common factor of what they take with nothing on the host.
+void listFastest(Space &space, const Coordinates &at, bool embedding, bool ofLimits, std::vector<Coordinates> &seeds) {
   const Candidate nothing = space.candidate(at, space.target(at).kvBlocks);
   const uint64_t memory = space.target(at).deviceMemory;
   const auto lacking = [&](const Candidate &candidate) {
@@ -73,9 +79,20 @@ void listFastest(Space &space, const Coordinates &at, bool embedding, std::vecto
   SearchRequest request = searchRequest(space, at, embedding);
   if (embedding && !request.embedding)
     return;
+  std::vector<PlayPoint> points;
   for (const plan::IterationClass of : {plan::IterationClass::Decode, plan::IterationClass::Mixed})
-    if (const std::optional<PlayPoint> point = largest(space.aim(at), of))
-      (of == plan::IterationClass::Decode ? request.decode : request.mixed).push_back(residentGoal(space, at, *point));
+    if (const std::optional<PlayPoint> point = largest(space.aim(at), of); point && !ofLimits)
+      points.push_back(*point);
+  for (const Limit &limit : space.limits(at))
+    for (const AimPoint &point : limit.points)
+      if (ofLimits)
+        points.push_back(point.at);
+  const std::vector<Played> resident = space.resident(at, points);
+  for (size_t i = 0; i < points.size(); ++i)
+    (points[i].iterationClass == plan::IterationClass::Decode ? request.decode : request.mixed)
+        .push_back({points[i].bucket, std::max<uint64_t>(1, resident[i].ns)});
+  if (request.decode.empty() && request.mixed.empty())
+    return;
   for (int tries = 0; tries < kTries; ++tries) {
     absl::StatusOr<FastestSearched> found = searchFastest(request, freed, space.prices());
     if (!found.ok())
@@ -94,16 +111,7 @@ void listMostFreed(Space &space, const Coordinates &at, bool embedding, std::vec
   SearchRequest request = searchRequest(space, at, embedding);
   if (embedding && !request.embedding)
     return;
-  const uint32_t slowest = space.prices().slowestPermille();
-  for (const Limit &limit : space.limits(at)) {
-    uint64_t ns = plan::predictedWithin(limitNs(space.objectives(), limit), slowest);
-    double weight = 0; // of a prompt's chunks each may take its part
-    for (const AimPoint &point : limit.points)
-      weight += point.weight;
-    ns = static_cast<uint64_t>(static_cast<double>(ns) / weight);
-    for (const AimPoint &point : limit.points)
-      (limit.decode ? request.decode : request.mixed).push_back({point.at.bucket, ns});
-  }
+  addLimits(space, at, request);
   if (request.decode.empty() && request.mixed.empty())
     return;
   absl::StatusOr<SearchedPlacement> found = searchPlacement(request, space.prices());
@@ -118,9 +126,19 @@ std::vector<Coordinates> seeds(Space &of) {
   const Coordinates at = of.origin();
   if (!searchesUnits(of) || !of.exists(at))
     return found;
-  for (const bool embedding : {false, true})
-    of.request().policy.prefer == model::Prefer::Memory ? listMostFreed(of, at, embedding, found)
-                                                        : listFastest(of, at, embedding, found);
+  // The table of an embedding that is not tied costs next to nothing on the host, but what an objective as short as the
+  // resident iteration has not.
+  if (of.prefersMemory()) {
+    listMostFreed(of, at, /*embedding=*/false, found);
+    listMostFreed(of, at, /*embedding=*/true, found);
+  } else {
+    for (const bool ofLimits : {false, true}) {
+      const size_t before = found.size();
+      listFastest(of, at, /*embedding=*/true, ofLimits, found);
+      if (found.size() == before)
+        listFastest(of, at, /*embedding=*/false, ofLimits, found);
+    }
+  }
   return found;
 }
 

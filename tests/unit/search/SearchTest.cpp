@@ -96,7 +96,7 @@ TEST_F(Search, WithoutRoomForAnythingTheLeastThatWouldDoIsSaid) {
   EXPECT_THAT(std::string(refused.message()), HasSubstr("What would do: a device memory of "));
   r.goal.deviceMemory = 24'000'000'000;
   r.goal.tpot = std::chrono::milliseconds(100);
-  EXPECT_THAT(std::string(compile(r).status().message()), HasSubstr("policy \"headrace\" chooses within them"));
+  EXPECT_THAT(std::string(compile(r).status().message()), HasSubstr("the minimum TPOT is 348."));
 }
 
 // At the least memory that a refusal names it compiles, and with one granule less it is refused: of the device, and of
