@@ -80,7 +80,7 @@ public:
     ASSIGN_OR_RETURN(attempt, within(request_.goal));
     if (attempt.draft)
       return *std::move(attempt.draft);
-    return attempt.searched ? refusal(*attempt.searched) : nothingFits(space_, leastDevice(space_), costs_);
+    return attempt.searched ? refusal(*attempt.searched) : nothingFits(space_, leastOfAll(), costs_);
   }
 
 private:
@@ -126,6 +126,24 @@ private:
           space_.beyondHost(least->at, least->candidate) == 0)
         atEnd(least->at, least->candidate);
     return searched;
+  }
+
+  // Whatever device memory there is; or less with which a search finds something.
+  std::optional<LeastChoice> leastOfAll() {
+    std::optional<LeastChoice> least = leastDevice(space_);
+    CompileRequest less = request_;
+    for (int tries = 0; least && tries < kMostTries; ++tries) {
+      less.goal.deviceMemory = least->deviceBytes - 1;
+      Space space(less, costs_);
+      const std::optional<Searched> searched = search(space, allGenerators());
+      if (!searched)
+        break;
+      const Scored &best = searched->best;
+      least = LeastChoice{best.at, best.candidate, space.packed(best.at, best.candidate), best.hostBytes};
+      if (best.at.listed > 0)
+        least->at.listed = space_.list(best.candidate);
+    }
+    return least;
   }
 
   absl::StatusOr<Attempt> within(const model::Goal &goal) {

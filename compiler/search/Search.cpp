@@ -9,7 +9,7 @@
 namespace headrace::compiler {
 namespace {
 
-constexpr size_t kBeginnings = 3; // of each generator, that a search goes on from
+constexpr size_t kBeginnings = 6; // of each generator, that a search goes on from
 constexpr int64_t kMostSlots = 8;
 
 // Coordinates one step away, in an order that does not change: those of the coordinate that matters most first.
