@@ -287,6 +287,14 @@ cost::Bucket Target::limits(const std::vector<cost::Bucket> &buckets) {
   return most;
 }
 
+int64_t Target::mostPromptRows() const {
+  int64_t rows = 0;
+  for (const cost::Bucket &bucket : mixed)
+    if (bucket.sequences >= batch)
+      rows = std::max(rows, bucket.tokens);
+  return rows;
+}
+
 int64_t Target::mostBlocksIn(uint64_t memory, int64_t layers) const {
   const uint64_t held = memory / (kvBlockBytes * static_cast<uint64_t>(caches(layers)));
   const auto useful = static_cast<uint64_t>(usefulBlocks);

@@ -22,6 +22,9 @@ struct PlayPoint {
   plan::IterationClass iterationClass = plan::IterationClass::Decode;
   cost::Bucket bucket;
   int64_t context = 0; // at most the bucket's
+  // Blocks of a cache that the whole batch has, the scratch block left out, and how many of them, the last, this writes
+  // to; 0: those of the bucket's sequences at that context.
+  int64_t blocks = 0, written = 0;
   bool operator==(const PlayPoint &) const = default;
 };
 
