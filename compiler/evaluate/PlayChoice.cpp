@@ -61,7 +61,12 @@ absl::StatusOr<std::vector<Played>> Player::play(const Candidate &candidate, con
         const bool noTails = candidate.residency.firstKvBlockAway().value_or(0) >= used.kvBlocks;
         if (point.iterationClass != iterationClass || noTails != (schedule.kvBlocks != 0))
           continue;
-        std::vector<uint64_t> ns = prices.durations(plan_, schedule, made.sites, point.bucket);
+        cost::Bucket rows = point.bucket;
+        if (point.sequences > 0) {
+          rows.actRows = rows.actRows * point.sequences / rows.sequences;
+          rows.sequences = point.sequences;
+        }
+        std::vector<uint64_t> ns = prices.durations(plan_, schedule, made.sites, rows);
         ASSIGN_OR_RETURN(sized, sim::sizedTimes(plan_, schedule, ns, point.bucket.tokens, link));
         Played &of = played[p];
         Played now;

@@ -2,6 +2,7 @@
 #include "compiler/search/Aim.h"
 
 #include <algorithm>
+#include <cmath>
 #include <tuple>
 
 #include "absl/strings/str_cat.h"
@@ -65,8 +66,12 @@ private:
       return before / prompt * of(prompt) + of(before % prompt);
     };
     const int64_t has = blocks(end), full = blocks(begin);
-    add({{plan::IterationClass::Mixed, bucketFor(target_.mixed, rows, sequences, context), context, has,
-          has - full + (begin % prompt % target_.blockTokens == 0 ? 0 : 1)},
+    add({{.iterationClass = plan::IterationClass::Mixed,
+          .bucket = bucketFor(target_.mixed, rows, sequences, context),
+          .context = context,
+          .sequences = sequences,
+          .blocks = has,
+          .written = has - full + (begin % prompt % target_.blockTokens == 0 ? 0 : 1)},
          weight});
   }
   // Each of them, or some, evenly spread, that stand for all.
@@ -90,6 +95,13 @@ private:
 
 } // namespace
 
+std::vector<PlayPoint> Aim::at() const {
+  std::vector<PlayPoint> at;
+  for (const AimPoint &point : points)
+    at.push_back(point.at);
+  return at;
+}
+
 double Aim::of(const std::vector<Played> &played) const {
   double sum = 0;
   for (size_t i = 0; i < points.size(); ++i)
@@ -109,6 +121,14 @@ std::vector<AimPoint> promptPoints(int64_t prompt, const Target &target) {
       of.push_back(chunk);
     }
   return of;
+}
+
+double Aim::compared(const std::vector<Played> &played) const {
+  double sum = of(played);
+  for (size_t i = 0; i < points.size() && chunkHandicap > 0; ++i)
+    if (points[i].at.iterationClass == plan::IterationClass::Mixed)
+      sum += chunkHandicap * points[i].weight * static_cast<double>(played[i].ns);
+  return sum;
 }
 
 Aim aimOf(const model::Goal &goal, const Target &target) {
@@ -134,6 +154,10 @@ Aim aimOf(const model::Goal &goal, const Target &target) {
       absl::StrAppend(&aim.what, ", up to ", most, " of prompts at a time");
   }
   aim.points = points.take();
+  if (target.choice.largestChunk > kLargestChunk)
+    aim.chunkHandicap = std::pow(1 + kChunkIsWorth, std::log2(static_cast<double>(target.choice.largestChunk) /
+                                                              static_cast<double>(kLargestChunk))) -
+                        1;
   return aim;
 }
 

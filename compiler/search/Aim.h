@@ -24,6 +24,10 @@
 
 namespace headrace::compiler {
 
+// Of prompts' time what a chunk twice as large has to take less: all that decodes beside it waits for it, and what was
+// prompted first has its tokens later.
+inline constexpr double kChunkIsWorth = 0.02;
+
 struct AimPoint {
   PlayPoint at;
   double weight = 1;
@@ -34,11 +38,19 @@ struct Aim {
   std::vector<AimPoint> points; // at least one
   std::string what;             // "decode of 2 at contexts of 256 to 1024 tokens"
 
-  double of(const std::vector<Played> &played) const; // one for each point
+  // Of prompts' time, what choices with larger chunks have to be better by.
+  double chunkHandicap = 0;
+
+  std::vector<PlayPoint> at() const;
+  double of(const std::vector<Played> &played) const;       // one for each point
+  double compared(const std::vector<Played> &played) const; // what choices are compared by
 };
 
 // The chunks of one sequence's prompt; those of one bucket at the context that the last of them ends at.
 std::vector<AimPoint> promptPoints(int64_t prompt, const Target &target);
+
+// Whether a goal says what is prompted, so that prompts have a say in the aim.
+inline bool hasPrompts(const model::Goal &goal) { return goal.inputLen || goal.ttft; }
 
 // The points are of one mini-batch's buckets: a target of as many mini-batches has as many sequences at each all told.
 Aim aimOf(const model::Goal &goal, const Target &target);

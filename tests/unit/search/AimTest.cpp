@@ -50,11 +50,12 @@ TEST(Aim, OfAShortContextIsThatContext) {
   EXPECT_DOUBLE_EQ(aim.points.front().weight, 1);
 }
 
-void expectChunk(const AimPoint &point, const std::string &bucket, int64_t context, int64_t blocks, int64_t written,
-                 double weight) {
+void expectChunk(const AimPoint &point, const std::string &bucket, int64_t sequences, int64_t context, int64_t blocks,
+                 int64_t written, double weight) {
   const cost::Bucket &of = point.at.bucket;
   EXPECT_EQ(point.at.iterationClass, IterationClass::Mixed);
   EXPECT_EQ(absl::StrCat(of.tokens, "x", of.sequences, "@", of.context), bucket);
+  EXPECT_EQ(point.at.sequences, sequences);
   EXPECT_EQ(point.at.context, context);
   EXPECT_EQ(point.at.blocks, blocks);
   EXPECT_EQ(point.at.written, written);
@@ -70,9 +71,9 @@ TEST(Aim, OfStatedLengthsIsABatchOfSuchRequests) {
   r.goal.outputLen = 500;
   const Aim aim = aimOf(r.goal, *resolve(r));
   ASSERT_EQ(aim.points.size(), 11u);
-  expectChunk(aim.points[0], "2048x1@2048", 2048, 128, 128, 1);
-  expectChunk(aim.points[1], "2048x2@4096", 3000, 188 + 69, 60 + 69, 1);
-  expectChunk(aim.points[2], "2048x1@4096", 3000, 2 * 188, 120, 1); // the 69th has its last 8 rows yet to come
+  expectChunk(aim.points[0], "2048x1@2048", 1, 2048, 128, 128, 1);
+  expectChunk(aim.points[1], "2048x2@4096", 2, 3000, 188 + 69, 60 + 69, 1);
+  expectChunk(aim.points[2], "2048x1@4096", 1, 3000, 2 * 188, 120, 1); // the 69th has its last 8 rows yet to come
   EXPECT_EQ(aim.points[3].at.context, 3001);
   EXPECT_EQ(aim.points[10].at.context, 3500);
   for (size_t i = 3; i < 11; ++i) {
@@ -92,16 +93,33 @@ TEST(Aim, ShortPromptsShareAnIteration) {
   Choice choice = askedChoice(r);
   const Aim few = aimOf(r.goal, *resolve(r, choice));
   ASSERT_EQ(few.points.size(), 8u + 1); // of sixteen iterations
-  expectChunk(few.points[0], "2048x64@512", 512, 4 * 32, 4 * 32, 2);
-  expectChunk(few.points[7], "2048x64@512", 512, 64 * 32, 4 * 32, 2);
+  expectChunk(few.points[0], "2048x64@512", 4, 512, 4 * 32, 4 * 32, 2);
+  expectChunk(few.points[7], "2048x64@512", 4, 512, 64 * 32, 4 * 32, 2);
   choice.largestChunk = 8192;
   const Aim aim = aimOf(r.goal, *resolve(r, choice));
   ASSERT_EQ(aim.points.size(), 4u + 1);
   for (size_t i = 0; i < 4; ++i)
-    expectChunk(aim.points[i], "8192x64@512", 512, static_cast<int64_t>(i + 1) * 16 * 32, 16 * 32, 1);
+    expectChunk(aim.points[i], "8192x64@512", 16, 512, static_cast<int64_t>(i + 1) * 16 * 32, 16 * 32, 1);
   EXPECT_EQ(aim.points[4].at.iterationClass, IterationClass::Decode);
   EXPECT_EQ(aim.points[4].at.context, 513);
   EXPECT_EQ(aim.what, "a batch of 64 requests of 512 + 1 tokens, up to 8192 of prompts at a time");
+}
+
+// 2% of prompts' time for each doubling: of 100 + 10 ns a chunk of 8,192 is compared by 100 x 1.02^2 + 10.
+TEST(Aim, ALargerChunkHasToBeWorthIt) {
+  CompileRequest r = request(tinyLlama(2));
+  r.goal.batch = 64;
+  r.goal.context = 144;
+  r.goal.inputLen = 128;
+  Choice choice = askedChoice(r);
+  choice.largestChunk = 8192;
+  const Aim aim = aimOf(r.goal, *resolve(r, choice)), usual = aimOf(r.goal, *resolve(r));
+  ASSERT_EQ(aim.points.size(), 2u);
+  const std::vector<Played> played = {{.ns = 100}, {.ns = 10}};
+  EXPECT_DOUBLE_EQ(aim.of(played), 110);
+  EXPECT_DOUBLE_EQ(aim.compared(played), 100 * 1.02 * 1.02 + 10);
+  const std::vector<Played> four(5, {.ns = 10});
+  EXPECT_EQ(usual.compared(four), usual.of(four));
 }
 
 // Where no bucket of prompts has room for a row of each, they come a row at a time.
