@@ -102,7 +102,7 @@ std::string why(Space &space, const Searched &searched, const Candidate &chosen,
   if (chosen.offloadsNothing() && !chosen.residency.movesBack() && !chosen.act.any())
     return absl::StrCat("offload nothing of ", spec.name, ": everything fits; takes ", best.deviceBytes, " of ",
                         space.target(best.at).deviceMemory, " bytes; ", aim.what, ": ", ms(best.aimNs),
-                        aim.points.size() == 1 ? "" : " in the mean");
+                        aim.points.size() == 1 || hasPrompts(space.request().goal) ? "" : " in the mean");
   const Bound bound = boundOf(space, searched);
   const double compute = weighted(aim, best.played, &Played::computeNs),
                link = weighted(aim, best.played, &Played::linkNs);
