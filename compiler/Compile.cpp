@@ -226,7 +226,15 @@ absl::StatusOr<plan::Plan> compile(const CompileRequest &asked) {
         asked.policy.actHome == model::ActHome::Auto) // whoever runs it may want swap space, or hand over
       request.policy.actShare = model::ActShare();
     ASSIGN_OR_RETURN(draft, compileSearched(request));
-    return compileDraft(draft);
+    absl::StatusOr<plan::Plan> plan = compileDraft(draft);
+    if (!absl::IsUnimplemented(plan.status()) || draft.target.choice.largestChunk == kLargestChunk)
+      return plan;
+    // For a larger chunk weights leave, and caches fill what they had: they may span more than kernels of the device
+    // take.
+    ASSIGN_OR_RETURN(usual, resolve(request));
+    request.buckets.newTokens = usual.choice.buckets.newTokens;
+    ASSIGN_OR_RETURN(again, compileSearched(request));
+    return compileDraft(again);
   }
   const bool anyShare = request.policy.actShare && request.policy.actShare->isAuto();
   if (asked.progress && (anyShare || request.goal.autoMiniBatches))

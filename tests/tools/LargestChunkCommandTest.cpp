@@ -84,6 +84,14 @@ TEST_F(LargestChunk, BenchServeServesThePlanOfWhatComes) {
           2, "none.jsonl: line 1: input_length is missing");
 }
 
+// With all weights away a layer's cache would span more than the 128 GiB that attention's kernel takes.
+TEST_F(LargestChunk, WithoutAKernelForALargerOneTheUsualStays) {
+  const nlohmann::json plan =
+      json({"compile", "opt-30b", "--hardware", "h200", "--host-memory", "4TB", "--batch", "64", "--context", "2048",
+            "--input-len", "1900", "--output-len", "100", "--dry-run", "--json"});
+  EXPECT_THAT(plan["reason"].get<std::string>(), HasSubstr("1900 + 100 tokens, up to 2048 of prompts at a time"));
+}
+
 TEST_F(LargestChunk, WhatWasChosenStandsInTheFlagsThatLeadToThePlan) {
   const nlohmann::json first = json(opt({"compile"}, {"--batch", "128", "--context", "544", "--input-len", "512",
                                                       "--output-len", "2", "--dry-run", "--json"}));
