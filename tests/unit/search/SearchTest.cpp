@@ -156,6 +156,9 @@ TEST_F(Search, ChunksVaryWherePromptsAreStated) {
   r.goal.context = 144;
   const cost::Roofline costs(r.model, r.hardware, model::DType::F32, model::DType::F32);
   EXPECT_FALSE(Space(r, costs).free().chunk);
+  r.goal.ttft = std::chrono::seconds(1);
+  EXPECT_TRUE(Space(r, costs).free().chunk);
+  r.goal.ttft.reset();
   r.goal.inputLen = 100; // 6,400 rows
   {
     Space space(r, costs);
