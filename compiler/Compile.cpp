@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "compiler/CompileSearched.h"
@@ -12,11 +13,14 @@
 #include "compiler/choice/Resolve.h"
 #include "compiler/choose/BestActShare.h"
 #include "compiler/choose/Explain.h"
+#include "compiler/choose/ExplainObjective.h"
 #include "compiler/choose/HybridShare.h"
 #include "compiler/choose/MiniBatchCount.h"
 #include "compiler/choose/policies/MechanismsInUse.h"
 #include "compiler/choose/policies/Policies.h"
 #include "compiler/emit/CompileDraft.h"
+#include "compiler/evaluate/PlayChoice.h"
+#include "compiler/search/Aim.h"
 #include "passes/algorithms/PickLayers.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/cost/CostModel.h"
@@ -164,6 +168,44 @@ absl::StatusOr<Draft> compileWithBestMiniBatches(const CompileRequest &request, 
   return plan;
 }
 
+// With chunks of prompts twice as large, four times, ... where that is better by the aim of what a draft has first.
+absl::StatusOr<Draft> withBestChunk(Draft draft) {
+  const CompileRequest request = draft.request;
+  const model::WeightLayout layout = model::layoutWeights(request.model);
+  std::optional<cost::Roofline> roofline;
+  Prices prices(request.costs
+                    ? *request.costs
+                    : roofline.emplace(request.model, request.hardware, draft.target.activation, draft.target.kv));
+  Choice choice = draft.target.choice;
+  choice.buckets = request.buckets;
+  const size_t missed = missesOf(draft).size();
+  const int64_t rows = draft.target.batch * request.goal.promptLength(draft.target.context);
+  std::string tried;
+  std::optional<double> best;
+  for (Draft next = draft;;) {
+    const Aim aim = aimOf(request.goal, next.target);
+    Iterations iterations(request, next.target, layout, prices);
+    ASSIGN_OR_RETURN(played, Player(iterations).play(next.candidates.front(), aim.at()));
+    absl::StrAppend(&tried, best ? ", " : "", choice.largestChunk, " ", msText(static_cast<uint64_t>(aim.of(played))));
+    if (!best || (aim.compared(played) < *best && missesOf(next).size() <= missed)) {
+      best = aim.compared(played);
+      draft = std::move(next);
+    }
+    if (choice.largestChunk >= std::min(rows, draft.target.kvTokens))
+      break;
+    choice.largestChunk *= 2;
+    absl::StatusOr<Draft> larger = compileStated(request, choice);
+    if (!larger.ok()) // nor do larger ones fit
+      break;
+    next = *std::move(larger);
+  }
+  if (draft.target.choice.largestChunk != kLargestChunk)
+    absl::StrAppend(&draft.reason, ". Prompts: up to ", draft.target.choice.largestChunk,
+                    " tokens an iteration; with each of those tried ", aimOf(request.goal, draft.target).what, ": ",
+                    tried);
+  return draft;
+}
+
 } // namespace
 
 absl::StatusOr<plan::Plan> compile(const CompileRequest &asked) {
@@ -184,7 +226,15 @@ absl::StatusOr<plan::Plan> compile(const CompileRequest &asked) {
         asked.policy.actHome == model::ActHome::Auto) // whoever runs it may want swap space, or hand over
       request.policy.actShare = model::ActShare();
     ASSIGN_OR_RETURN(draft, compileSearched(request));
-    return compileDraft(draft);
+    absl::StatusOr<plan::Plan> plan = compileDraft(draft);
+    if (!absl::IsUnimplemented(plan.status()) || draft.target.choice.largestChunk == kLargestChunk)
+      return plan;
+    // For a larger chunk weights leave, and caches fill what they had: they may span more than kernels of the device
+    // take.
+    ASSIGN_OR_RETURN(usual, resolve(request));
+    request.buckets.newTokens = usual.choice.buckets.newTokens;
+    ASSIGN_OR_RETURN(again, compileSearched(request));
+    return compileDraft(again);
   }
   const bool anyShare = request.policy.actShare && request.policy.actShare->isAuto();
   if (asked.progress && (anyShare || request.goal.autoMiniBatches))
@@ -194,6 +244,11 @@ absl::StatusOr<plan::Plan> compile(const CompileRequest &asked) {
     };
   ASSIGN_OR_RETURN(draft, request.goal.autoMiniBatches ? compileWithBestMiniBatches(request, *policy)
                                                        : compileWithAnyShare(request, askedChoice(request)));
+  if (policy->traits.seeksChunk && hasPrompts(request.goal) && request.buckets.newTokens.empty() &&
+      request.placements.empty()) {
+    ASSIGN_OR_RETURN(chunked, withBestChunk(std::move(draft)));
+    draft = std::move(chunked);
+  }
   draft.request.progress = asked.progress;
   return compileDraft(draft);
 }

@@ -121,6 +121,7 @@ Candidate alike(Candidate candidate, const Choice &common) {
   candidate.miniBatches = common.miniBatches;
   candidate.act = common.act;
   candidate.buckets = common.buckets;
+  candidate.largestChunk = common.largestChunk;
   for (const algorithms::MovableTraits &of : algorithms::kMovables)
     if (!of.byPlacement) {
       if (std::vector<int32_t> away = common.residency.awayOf(of.kind); away != candidate.residency.awayOf(of.kind))

@@ -15,7 +15,8 @@ namespace headrace::compiler {
 namespace {
 
 constexpr std::string_view kMiniBatches = "mini-batches", kActRatio = "act-ratio", kKvBlocks = "kv-blocks",
-                           kNewTokens = "new-tokens", kSequences = "sequences", kContexts = "contexts";
+                           kNewTokens = "new-tokens", kSequences = "sequences", kContexts = "contexts",
+                           kChunk = "largest-chunk";
 
 bool parseSizes(std::string_view text, std::vector<int64_t> &sizes) {
   for (const absl::string_view part : absl::StrSplit(absl::string_view(text.data(), text.size()), ',')) {
@@ -45,6 +46,8 @@ std::optional<bool> parseOwn(std::string_view key, std::string_view value, Choic
     return parseSizes(value, choice.buckets.sequences);
   if (key == kContexts)
     return parseSizes(value, choice.buckets.contexts);
+  if (key == kChunk)
+    return algorithms::parseNumber(value, choice.largestChunk) && choice.largestChunk > 0;
   return std::nullopt;
 }
 
@@ -66,6 +69,8 @@ std::string toText(const Choice &choice) {
                                    {kContexts, &choice.buckets.contexts}})
     if (!sizes->empty())
       add(key, absl::StrJoin(*sizes, ","));
+  if (choice.largestChunk != kLargestChunk)
+    add(kChunk, choice.largestChunk);
   entries.push_back(algorithms::toText(choice.residency));
   return absl::StrJoin(entries, " ");
 }
@@ -89,8 +94,8 @@ std::optional<Choice> choiceFromText(std::string_view text, std::string &error) 
       continue;
     error = twice ? absl::StrCat("says '", key, "' twice")
                   : absl::StrCat("has '", entry,
-                                 "', expected mini-batches=N, act-ratio=A/B above 0, kv-blocks=N, or new-tokens=, "
-                                 "sequences= or contexts= with ascending sizes (1,8)");
+                                 "', expected mini-batches=N, act-ratio=A/B above 0, kv-blocks=N, "
+                                 "largest-chunk=N, or new-tokens=, sequences= or contexts= with ascending sizes (1,8)");
     return std::nullopt;
   }
   std::optional<algorithms::Residency> parsed = algorithms::residencyFromText(absl::StrJoin(residency, " "), error);
@@ -103,6 +108,8 @@ std::optional<Choice> choiceFromText(std::string_view text, std::string &error) 
 std::string contradictionIn(const Choice &choice) {
   if (choice.miniBatches < 1)
     return absl::StrCat("has at least one mini-batch, got ", choice.miniBatches);
+  if (choice.largestChunk < 1)
+    return absl::StrCat("has a largest chunk of at least one token, got ", choice.largestChunk);
   const std::optional<int64_t> away = choice.residency.firstKvBlockAway();
   if (choice.kvBlocks < 0 || (choice.kvBlocks > 0 && away >= choice.kvBlocks))
     return absl::StrCat("has more blocks of a cache than are away from one on, got ", choice.kvBlocks, " and block ",

@@ -11,6 +11,8 @@
 //   kv-blocks=150                   blocks of each cache, the scratch block included; default as many as the goal has
 //   new-tokens=1,8 sequences=8 contexts=256,2048
 //                                   sizes of the buckets, ascending; default the goal's
+//   largest-chunk=8192              where new-tokens does not say: new tokens of an iteration with prompts at most;
+//                                   default 2048
 //   weights=0,4-7 start=eager ...   the residency (passes/algorithms/Residency.h)
 #pragma once
 
@@ -24,11 +26,16 @@
 
 namespace headrace::compiler {
 
+// Longer prompts are prefilled in several iterations, so that activations stay small beside weights and decodes do not
+// wait long.
+inline constexpr int64_t kLargestChunk = 2048;
+
 struct Choice {
   int64_t miniBatches = 1;
   model::ActShare act;    // not auto
   int64_t kvBlocks = 0;   // of each cache, the scratch block included; 0: as many as the goal has
   model::Buckets buckets; // an empty list: the goal's default
+  int64_t largestChunk = kLargestChunk;
   algorithms::Residency residency;
 
   bool operator==(const Choice &) const = default;

@@ -21,8 +21,6 @@ namespace {
 constexpr int64_t kDefaultContext = 2048;
 constexpr int64_t kSmallestContextBucket = 256;
 constexpr int64_t kSmallestMixedBucket = 16;
-// New tokens of one iteration: more are prefilled in several, so that activations stay small beside weights.
-constexpr int64_t kLargestMixedBucket = 2048;
 // Beyond these the meta buffer and the KV cache no longer have sizes that a plan can state.
 constexpr int64_t kMostSequences = int64_t{1} << 20;
 constexpr int64_t kMostTokens = int64_t{1} << 24;
@@ -237,7 +235,8 @@ void resolveGrowth(const CompileRequest &request, Target &target) {
 // The buckets that the plan has variants for.
 absl::Status resolveBuckets(Target &target) {
   model::Buckets &buckets = target.choice.buckets;
-  const int64_t mostTokens = std::min({target.kvTokens, target.batch * target.context, kLargestMixedBucket});
+  const int64_t mostTokens =
+      std::min({target.kvTokens, target.batch * target.context, target.choice.largestChunk, kMostTokens});
   std::vector<int64_t> &sequences = buckets.sequences, &contexts = buckets.contexts, &tokens = buckets.newTokens;
   if (sequences.empty())
     sequences = powersOfTwo(1, target.batch);
@@ -286,6 +285,14 @@ cost::Bucket Target::limits(const std::vector<cost::Bucket> &buckets) {
     most.actRows = std::max(most.actRows, bucket.actRows);
   }
   return most;
+}
+
+int64_t Target::mostPromptRows() const {
+  int64_t rows = 0;
+  for (const cost::Bucket &bucket : mixed)
+    if (bucket.sequences >= batch)
+      rows = std::max(rows, bucket.tokens);
+  return rows;
 }
 
 int64_t Target::mostBlocksIn(uint64_t memory, int64_t layers) const {

@@ -59,6 +59,8 @@ struct Target {
   int64_t mostSampled() const { return meta.maxSequences * choice.miniBatches; } // rows of an iteration, at most
   int64_t caches(int64_t layers) const { return layers * choice.miniBatches; }
 
+  // Rows of prompts that an iteration of the whole batch has at most; 0: it has them as it decodes.
+  int64_t mostPromptRows() const;
   // The largest of each, over a list that is not empty.
   static cost::Bucket limits(const std::vector<cost::Bucket> &buckets);
 };

@@ -21,6 +21,7 @@ struct PolicyTraits {
   bool swapsLayers = false;      // where they do not fit, layers' caches are swapped whole, first in, first out
   bool keepsActivations = false; // KV on the host and activation blocks in place of some of it, where neither is stated
   bool searches = false;         // chosen by compiler/search, of all mechanisms
+  bool seeksChunk = false;       // the largest chunk of prompts is sought where the goal says what is prompted
   bool printsFormula = false;    // Select-N's closed form stands beside its choices
   size_t colour = 5;             // its own in every chart (tools/timeline/BarChart.h)
 };

@@ -20,9 +20,10 @@ core::InUse Player::inUse(const PlayPoint &point) const {
   const Target &target = iterations_.target();
   const int64_t ofOne = (point.context + target.blockTokens - 1) / target.blockTokens;
   const int64_t all = target.actBlocks > 0 ? target.contextBlocks : target.kvBlocks - 1;
-  const int64_t blocks = std::min(point.bucket.sequences * ofOne, all);
-  const model::BlocksOfKinds of =
-      model::blocksOfKinds(target.choice.act, blocks, point.bucket.sequences, std::max<int64_t>(1, ofOne));
+  const int64_t longest = std::max<int64_t>(1, ofOne);
+  const int64_t sequences = point.blocks > 0 ? (point.blocks - 1) / longest + 1 : point.bucket.sequences;
+  const int64_t blocks = std::min(point.blocks > 0 ? point.blocks : sequences * ofOne, all);
+  const model::BlocksOfKinds of = model::blocksOfKinds(target.choice.act, blocks, sequences, longest);
   core::InUse inUse;
   inUse.kvBlocks = std::min(of.kv + 1, target.kvBlocks);
   inUse.actBlocks = std::min(of.act, target.actBlocks);
@@ -30,6 +31,8 @@ core::InUse Player::inUse(const PlayPoint &point) const {
   inUse.writtenEnd = inUse.kvBlocks;
   if (point.iterationClass == plan::IterationClass::Decode) // the last block of each, and what lies between
     inUse.writtenBegin = std::max<int64_t>(1, of.kv / std::max<int64_t>(1, point.bucket.sequences));
+  else if (point.blocks > 0)
+    inUse.writtenBegin = std::max<int64_t>(1, inUse.kvBlocks - point.written);
   return inUse;
 }
 
@@ -58,7 +61,12 @@ absl::StatusOr<std::vector<Played>> Player::play(const Candidate &candidate, con
         const bool noTails = candidate.residency.firstKvBlockAway().value_or(0) >= used.kvBlocks;
         if (point.iterationClass != iterationClass || noTails != (schedule.kvBlocks != 0))
           continue;
-        std::vector<uint64_t> ns = prices.durations(plan_, schedule, made.sites, point.bucket);
+        cost::Bucket rows = point.bucket;
+        if (point.sequences > 0) {
+          rows.actRows = rows.actRows * point.sequences / rows.sequences;
+          rows.sequences = point.sequences;
+        }
+        std::vector<uint64_t> ns = prices.durations(plan_, schedule, made.sites, rows);
         ASSIGN_OR_RETURN(sized, sim::sizedTimes(plan_, schedule, ns, point.bucket.tokens, link));
         Played &of = played[p];
         Played now;

@@ -21,7 +21,11 @@ namespace headrace::compiler {
 struct PlayPoint {
   plan::IterationClass iterationClass = plan::IterationClass::Decode;
   cost::Bucket bucket;
-  int64_t context = 0; // at most the bucket's
+  int64_t context = 0;   // at most the bucket's
+  int64_t sequences = 0; // with rows, at most the bucket's; 0: all of them
+  // Blocks of a cache that the whole batch has, the scratch block left out, and how many of them, the last, this writes
+  // to; 0: those of the bucket's sequences at that context.
+  int64_t blocks = 0, written = 0;
   bool operator==(const PlayPoint &) const = default;
 };
 

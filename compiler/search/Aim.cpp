@@ -2,6 +2,7 @@
 #include "compiler/search/Aim.h"
 
 #include <algorithm>
+#include <cmath>
 #include <tuple>
 
 #include "absl/strings/str_cat.h"
@@ -10,7 +11,7 @@ namespace headrace::compiler {
 namespace {
 
 constexpr int64_t kFirstContext = 256;
-constexpr int64_t kDecodePoints = 8; // of an output
+constexpr int64_t kSamples = 8; // of many iterations alike
 
 // The smallest bucket that holds so much; the largest where none does.
 const cost::Bucket &bucketFor(const std::vector<cost::Bucket> &buckets, int64_t tokens, int64_t sequences,
@@ -32,21 +33,53 @@ public:
     add({{plan::IterationClass::Decode, bucketFor(target_.decode, target_.batch, target_.batch, context), context},
          weight});
   }
-  // A chunk of one sequence's prompt that ends at a context.
-  void chunk(int64_t tokens, int64_t context, double weight) {
-    add({{plan::IterationClass::Mixed, bucketFor(target_.mixed, tokens, 1, context), context}, weight});
+  // A row of every sequence at a time, from a context on.
+  void decodes(int64_t context, int64_t iterations) {
+    sampled(iterations, [&](int64_t i, double weight) { decode(context + i, weight); });
   }
-  // A whole prompt, so many times.
-  void prompt(int64_t length, double weight) {
+  // All sequences' prompts of so many tokens.
+  void prompts(int64_t prompt) {
+    const int64_t most = target_.mostPromptRows(), all = target_.batch * prompt;
+    if (most == 0) // the engine brings them as it decodes
+      return decodes(1, prompt);
+    sampled(all / most, [&](int64_t i, double weight) { chunk(i * most, most, prompt, weight); });
+    if (const int64_t rest = all % most; rest > 0)
+      chunk(all - rest, rest, prompt, 1);
+  }
+  // One sequence's prompt.
+  void prompt(int64_t length) {
     const int64_t most = Target::limits(target_.mixed).tokens;
     for (int64_t begin = 0; begin < length; begin += most) {
-      const int64_t tokens = std::min(most, length - begin);
-      chunk(tokens, begin + tokens, weight);
+      const int64_t tokens = std::min(most, length - begin), context = begin + tokens;
+      add({{plan::IterationClass::Mixed, bucketFor(target_.mixed, tokens, 1, context), context}, 1});
     }
   }
   std::vector<AimPoint> take() { return std::move(points_); }
 
 private:
+  // Rows of prompts that lie one behind the other, from such a row on.
+  void chunk(int64_t begin, int64_t rows, int64_t prompt, double weight) {
+    const int64_t end = begin + rows, sequences = (end - 1) / prompt - begin / prompt + 1;
+    const int64_t context = sequences > 1 || end % prompt == 0 ? prompt : end % prompt;
+    const auto blocks = [&](int64_t before) {
+      const auto of = [&](int64_t tokens) { return (tokens + target_.blockTokens - 1) / target_.blockTokens; };
+      return before / prompt * of(prompt) + of(before % prompt);
+    };
+    const int64_t has = blocks(end), full = blocks(begin);
+    add({{.iterationClass = plan::IterationClass::Mixed,
+          .bucket = bucketFor(target_.mixed, rows, sequences, context),
+          .context = context,
+          .sequences = sequences,
+          .blocks = has,
+          .written = has - full + (begin % prompt % target_.blockTokens == 0 ? 0 : 1)},
+         weight});
+  }
+  // Each of them, or some, evenly spread, that stand for all.
+  template <class At> void sampled(int64_t count, At &&at) {
+    const int64_t samples = std::min(kSamples, count);
+    for (int64_t i = 0; i < samples; ++i)
+      at(samples == 1 ? 0 : i * (count - 1) / (samples - 1), static_cast<double>(count) / static_cast<double>(samples));
+  }
   void add(const AimPoint &point) {
     const auto same =
         std::find_if(points_.begin(), points_.end(), [&](const AimPoint &of) { return of.at == point.at; });
@@ -62,6 +95,13 @@ private:
 
 } // namespace
 
+std::vector<PlayPoint> Aim::at() const {
+  std::vector<PlayPoint> at;
+  for (const AimPoint &point : points)
+    at.push_back(point.at);
+  return at;
+}
+
 double Aim::of(const std::vector<Played> &played) const {
   double sum = 0;
   for (size_t i = 0; i < points.size(); ++i)
@@ -71,7 +111,7 @@ double Aim::of(const std::vector<Played> &played) const {
 
 std::vector<AimPoint> promptPoints(int64_t prompt, const Target &target) {
   Points points(target);
-  points.prompt(prompt, 1);
+  points.prompt(prompt);
   std::vector<AimPoint> of; // by bucket, of its chunks the one with the most in use
   for (const AimPoint &chunk : points.take())
     if (!of.empty() && of.back().at.bucket == chunk.at.bucket) {
@@ -81,6 +121,14 @@ std::vector<AimPoint> promptPoints(int64_t prompt, const Target &target) {
       of.push_back(chunk);
     }
   return of;
+}
+
+double Aim::compared(const std::vector<Played> &played) const {
+  double sum = of(played);
+  for (size_t i = 0; i < points.size() && chunkHandicap > 0; ++i)
+    if (points[i].at.iterationClass == plan::IterationClass::Mixed)
+      sum += chunkHandicap * points[i].weight * static_cast<double>(played[i].ns);
+  return sum;
 }
 
 Aim aimOf(const model::Goal &goal, const Target &target) {
@@ -99,15 +147,17 @@ Aim aimOf(const model::Goal &goal, const Target &target) {
                                   contexts.back(), " tokens, evenly by octave");
   } else {
     const int64_t output = goal.outputLen.value_or(1), prompt = goal.promptLength(target.context);
-    if (!target.mixed.empty()) // each mini-batch has as many sequences, whose chunks run side by side
-      points.prompt(prompt, static_cast<double>(target.batch));
-    const int64_t count = std::min(kDecodePoints, output);
-    for (int64_t i = 0; i < count; ++i)
-      points.decode(prompt + (count == 1 ? 0 : i * (output - 1) / (count - 1)) + 1,
-                    static_cast<double>(output) / static_cast<double>(count));
+    points.prompts(prompt); // each mini-batch has as many sequences, whose chunks run side by side
+    points.decodes(prompt + 1, output);
     aim.what = absl::StrCat("a batch of ", target.sequences(), " requests of ", prompt, " + ", output, " tokens");
+    if (const int64_t most = target.mostPromptRows(); most > 0)
+      absl::StrAppend(&aim.what, ", up to ", most, " of prompts at a time");
   }
   aim.points = points.take();
+  if (target.choice.largestChunk > kLargestChunk)
+    aim.chunkHandicap = std::pow(1 + kChunkIsWorth, std::log2(static_cast<double>(target.choice.largestChunk) /
+                                                              static_cast<double>(kLargestChunk))) -
+                        1;
   return aim;
 }
 

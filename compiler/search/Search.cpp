@@ -9,7 +9,9 @@
 namespace headrace::compiler {
 namespace {
 
-constexpr size_t kBeginnings = 6; // of each generator, that a search goes on from
+// Of each generator, that a search goes on from: of a shallow model more where prompts have a say, as what is best for
+// these and what is best for decoding lie further apart.
+constexpr size_t kBeginnings = 6, kShallowBeginnings = 8;
 constexpr int64_t kMostSlots = 8;
 
 // Coordinates one step away, in an order that does not change: those of the coordinate that matters most first.
@@ -36,6 +38,10 @@ std::vector<Coordinates> stepsFrom(const Coordinates &at, int64_t step, const Sp
       along(&Coordinates::actParts, by, 0, kActParts);
     if (free.actAway && at.actParts > 0)
       along(&Coordinates::actAway, step, 0, layers);
+  }
+  if (free.chunk) {
+    add([](Coordinates &c) { c.chunk *= 2; });
+    add([](Coordinates &c) { c.chunk = std::max(kLargestChunk, c.chunk / 2); });
   }
   if (step > 1)
     return steps;
@@ -96,7 +102,9 @@ const Scored *bestOf(Space &space, const Generator &generator, const std::vector
   std::stable_sort(begin.begin(), begin.end(),
                    [&](const Scored *a, const Scored *b) { return space.isBetter(*a, *b); });
   const Scored *best = nullptr;
-  for (size_t i = 0; i < begin.size() && i < kBeginnings; ++i)
+  const bool more = space.free().chunk && space.request().model->layers <= kShallow;
+  const size_t beginnings = std::min(begin.size(), more ? kShallowBeginnings : kBeginnings);
+  for (size_t i = 0; i < beginnings; ++i)
     if (const Scored *const found = climb(space, begin[i], generator); best == nullptr || space.isBetter(*found, *best))
       best = found;
   while (best != nullptr) {

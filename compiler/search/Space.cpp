@@ -76,10 +76,10 @@ void keepDeciding(const std::vector<PlayPoint> &points, plan::IterationClass ite
 
 bool Space::isBetter(const Scored &a, const Scored &b) const {
   if (prefersMemory())
-    return std::tie(a.overBytes, a.late, a.deviceBytes, a.aimNs, a.movedBytes) <
-           std::tie(b.overBytes, b.late, b.deviceBytes, b.aimNs, b.movedBytes);
-  return std::tie(a.overBytes, a.late, a.aimNs, a.movedBytes, a.deviceBytes) <
-         std::tie(b.overBytes, b.late, b.aimNs, b.movedBytes, b.deviceBytes);
+    return std::tie(a.overBytes, a.late, a.deviceBytes, a.comparedNs, a.movedBytes) <
+           std::tie(b.overBytes, b.late, b.deviceBytes, b.comparedNs, b.movedBytes);
+  return std::tie(a.overBytes, a.late, a.comparedNs, a.movedBytes, a.deviceBytes) <
+         std::tie(b.overBytes, b.late, b.comparedNs, b.movedBytes, b.deviceBytes);
 }
 
 Space::Space(const CompileRequest &request, const cost::CostModel &costs)
@@ -103,6 +103,7 @@ Space::Space(const CompileRequest &request, const cost::CostModel &costs)
                        request.model->hidden < 2 * request.model->kvRows();
   free_.act = policy.actShare ? policy.actShare->isAuto() : actsMay;
   free_.actAway = policy.actHome == model::ActHome::Auto;
+  free_.chunk = hasPrompts(goal) && request.buckets.newTokens.empty();
 }
 
 Space::~Space() = default;
@@ -124,6 +125,7 @@ Coordinates Space::origin() const {
 Choice Space::commonOf(const Coordinates &at) const {
   Choice choice = askedChoice(request_);
   choice.miniBatches = at.miniBatches;
+  choice.largestChunk = at.chunk;
   if (free_.act)
     choice.act = model::actShareOf(at.actParts, kActParts - at.actParts);
   if (choice.act.any())
@@ -132,11 +134,14 @@ Choice Space::commonOf(const Coordinates &at) const {
 }
 
 Space::Alike *Space::alikeOf(const Coordinates &at) {
-  auto [it, fresh] = alike_.try_emplace({at.miniBatches, at.actParts, at.actAway});
+  auto [it, fresh] = alike_.try_emplace({at.miniBatches, at.actParts, at.actAway, at.chunk});
   if (!fresh)
     return it->second.get();
   absl::StatusOr<Target> target = resolve(request_, commonOf(at));
   if (!target.ok())
+    return nullptr;
+  if (at.chunk > kLargestChunk && // with half of it nothing would be cut
+      at.chunk / 2 >= std::min(target->kvTokens, target->batch * request_.goal.promptLength(target->context)))
     return nullptr;
   it->second = std::make_unique<Alike>();
   Alike &alike = *it->second;
@@ -144,9 +149,10 @@ Space::Alike *Space::alikeOf(const Coordinates &at) {
   alike.all = alike.target;
   alike.aim = aimOf(request_.goal, alike.target);
   alike.limits = limitsOf(request_.goal, alike.target);
-  alike.limits.insert(alike.limits.end(), moreLimits_.begin(), moreLimits_.end());
-  for (const AimPoint &point : alike.aim.points)
-    alike.points.push_back(point.at);
+  for (const Limit &limit : moreLimits_) // but of iterations larger than those of this chunk
+    if (!free_.chunk || limit.decode || limit.points.front().at.bucket.tokens <= alike.target.mostPromptRows())
+      alike.limits.push_back(limit);
+  alike.points = alike.aim.at();
   for (const Limit &limit : alike.limits)
     for (const AimPoint &point : limit.points)
       alike.points.push_back(point.at);
@@ -396,6 +402,7 @@ bool Space::play(Alike &alike, Scored &scored) {
   const auto ofAim = static_cast<std::ptrdiff_t>(alike.aim.points.size());
   scored.played.assign(played->begin(), played->begin() + ofAim);
   scored.aimNs = alike.aim.of(scored.played);
+  scored.comparedNs = alike.aim.compared(scored.played);
   scored.movedBytes = 0;
   for (size_t i = 0; i < scored.played.size(); ++i)
     scored.movedBytes +=
@@ -499,11 +506,13 @@ uint64_t Space::hostBytes(const Coordinates &at, const Candidate &candidate) {
 const Scored *Space::plainest(const Scored &best) {
   if (prefersMemory())
     return score(best.at);
-  const double most = best.aimNs * (1 + kTie);
-  const auto key = [](const Scored &of) { return std::tie(of.movedBytes, of.hostBytes, of.deviceBytes, of.aimNs); };
+  const double most = best.comparedNs * (1 + kTie);
+  const auto key = [](const Scored &of) {
+    return std::tie(of.movedBytes, of.hostBytes, of.deviceBytes, of.comparedNs);
+  };
   const Scored *found = nullptr;
   for (const auto &[at, scored] : scored_)
-    if (scored && scored->overBytes == 0 && scored->late <= best.late && scored->aimNs <= most &&
+    if (scored && scored->overBytes == 0 && scored->late <= best.late && scored->comparedNs <= most &&
         (found == nullptr || key(*scored) < key(*found)))
       found = &*scored;
   return found;

@@ -29,6 +29,7 @@
 namespace headrace::compiler {
 
 inline constexpr int64_t kActParts = 16; // a share is so many of them
+inline constexpr int64_t kShallow = 8;   // layers: a model of no more is searched more closely
 inline constexpr double kTie = 1e-3;     // of the aim: a smaller difference is none
 
 struct Coordinates {
@@ -42,11 +43,12 @@ struct Coordinates {
   int64_t slots = 2;                            // of weights
   int64_t kvSlots = 2;                          // of tails
   bool decodeDirty = false, mixedDirty = false; // rows of tails go home behind the step, not by it
-  bool wraps = true; // iterations copy for the next; else transients may use slots that are empty
+  bool wraps = true;             // iterations copy for the next; else transients may use slots that are empty
+  int64_t chunk = kLargestChunk; // Choice::largestChunk
 
   auto key() const {
     return std::tie(listed, miniBatches, actParts, actAway, layers, embedding, head, slots, kvSlots, decodeDirty,
-                    mixedDirty, wraps);
+                    mixedDirty, wraps, chunk);
   }
   bool operator==(const Coordinates &other) const { return key() == other.key(); }
   bool operator<(const Coordinates &other) const { return key() < other.key(); }
@@ -58,6 +60,7 @@ struct Scored {
   Candidate candidate;
   std::vector<Played> played; // by point of the aim
   double aimNs = 0;
+  double comparedNs = 0;           // Aim::compared
   double movedBytes = 0;           // over the link, by the aim's weights
   std::vector<uint64_t> limitedNs; // of each of the space's limits, in its slowest iterations
   double late = 0;                 // of the limit that is missed by most: the part of it that is missed; 0: all hold
@@ -69,7 +72,7 @@ public:
   // Which coordinates a search may move along.
   struct Free {
     bool miniBatches = false, act = false, actAway = false, layers = true, embedding = true, head = true, slots = true,
-         kvSlots = true, writeBack = true, kv = true; // kv: caches may be split
+         kvSlots = true, writeBack = true, kv = true, chunk = false; // kv: caches may be split
   };
 
   Space(const CompileRequest &request, const cost::CostModel &costs);
@@ -166,7 +169,7 @@ private:
   Prices prices_;
   Free free_;
   std::vector<Candidate> listed_;
-  std::map<std::tuple<int64_t, int64_t, int64_t>, std::unique_ptr<Alike>> alike_;
+  std::map<std::tuple<int64_t, int64_t, int64_t, int64_t>, std::unique_ptr<Alike>> alike_;
   std::map<Coordinates, std::optional<Scored>> scored_;
   size_t evaluated_ = 0;
 };

@@ -40,18 +40,25 @@ double weighted(const Aim &aim, const std::vector<Played> &played, uint64_t Play
 } // namespace
 
 Bound boundOf(Space &space, const Searched &searched) {
-  const Coordinates &at = searched.best.at;
-  const Aim &aim = space.aim(at);
-  const std::vector<Played> resident = space.resident(at);
-  Bound bound;
-  for (size_t i = 0; i < aim.points.size(); ++i) {
-    const double weight = aim.points[i].weight, compute = static_cast<double>(resident[i].computeNs),
-                 link = static_cast<double>(space.leastLinkNs(at, aim.points[i].at));
-    bound.computeNs += weight * compute;
-    bound.linkNs += weight * link;
-    bound.aimNs += weight * std::max(compute, link);
+  Coordinates at = searched.best.at;
+  if (space.free().chunk)
+    at.chunk = kLargestChunk;
+  Bound least;
+  for (bool first = true; space.exists(at) && (first || space.free().chunk); first = false, at.chunk *= 2) {
+    const Aim &aim = space.aim(at);
+    const std::vector<Played> resident = space.resident(at);
+    Bound bound;
+    for (size_t i = 0; i < aim.points.size(); ++i) {
+      const double weight = aim.points[i].weight, compute = static_cast<double>(resident[i].computeNs),
+                   link = static_cast<double>(space.leastLinkNs(at, aim.points[i].at));
+      bound.computeNs += weight * compute;
+      bound.linkNs += weight * link;
+      bound.aimNs += weight * std::max(compute, link);
+    }
+    if (first || bound.aimNs < least.aimNs)
+      least = bound;
   }
-  return bound;
+  return least;
 }
 
 FlagThatHelps flagThatHelps(Space &space, const Searched &searched, const cost::CostModel &costs) {
@@ -97,7 +104,7 @@ std::string why(Space &space, const Searched &searched, const Candidate &chosen,
   if (chosen.offloadsNothing() && !chosen.residency.movesBack() && !chosen.act.any())
     return absl::StrCat("offload nothing of ", spec.name, ": everything fits; takes ", best.deviceBytes, " of ",
                         space.target(best.at).deviceMemory, " bytes; ", aim.what, ": ", ms(best.aimNs),
-                        aim.points.size() == 1 ? "" : " in the mean");
+                        aim.points.size() == 1 || hasPrompts(space.request().goal) ? "" : " in the mean");
   const Bound bound = boundOf(space, searched);
   const double compute = weighted(aim, best.played, &Played::computeNs),
                link = weighted(aim, best.played, &Played::linkNs);

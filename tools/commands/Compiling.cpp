@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/commands/Compiling.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 
@@ -174,6 +175,17 @@ void addPlacement(const plan::Plan &plan, const plan::Placement &placement, Word
     words.add("--offload-head", placement.offloadsHead ? "on" : "off");
 }
 
+// Sizes of iterations with prompts, where they were sought.
+std::vector<int64_t> soughtTokens(const plan::Plan &plan) {
+  std::vector<int64_t> sizes;
+  for (const plan::Variant &variant : plan.variants)
+    if (plan.schedules[variant.schedule].iterationClass == plan::IterationClass::Mixed)
+      sizes.push_back(variant.newTokens);
+  std::sort(sizes.begin(), sizes.end());
+  sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
+  return sizes;
+}
+
 void addBuckets(const model::Buckets &buckets, Words &words) {
   for (const auto &[flag, sizes] : {std::pair("--new-tokens", &buckets.newTokens),
                                     {"--sequences", &buckets.sequences},
@@ -289,7 +301,10 @@ std::string chosenFlags(const model::Job &job, const plan::Plan &plan) {
     addPlacement(plan, placement, words);
   else
     addPolicy(plan.policy, words);
-  addBuckets(job.buckets, words);
+  model::Buckets buckets = job.buckets;
+  if (stated && buckets.newTokens.empty() && plan.goal.inputLen)
+    buckets.newTokens = soughtTokens(plan);
+  addBuckets(buckets, words);
   if (!checkObjectives(plan).ok())
     words.add("--allow-missed");
   return words.text();

@@ -78,7 +78,9 @@ constexpr KeyFlag kKeyFlags[] = {
      "what policy joint makes least within the memory and the objectives: latency, or memory and then latency"},
     {"policy", "offload_embedding", "--offload-embedding", kChoice, "auto, on or off"},
     {"policy", "offload_head", "--offload-head", kChoice, "auto, on or off"},
-    {"buckets", "new_tokens", "--new-tokens", kList, "sizes of new tokens per iteration, such as 1,8,512"},
+    {"buckets", "new_tokens", "--new-tokens", kList,
+     "sizes of new tokens per iteration, such as 1,8,512 (default: to 2048, beyond where --input-len makes it worth "
+     "it)"},
     {"buckets", "sequences", "--sequences", kList, "sizes of sequences per iteration"},
     {"buckets", "contexts", "--contexts", kList, "sizes of context"},
     {"shape", "name", "--model-name", kText, "the shape's name"},

@@ -156,7 +156,8 @@ private:
     ASSIGN_OR_RETURN(prompts, readRunPrompts(options_, source));
     RETURN_IF_ERROR(setRequest(std::move(prompts)));
     source.fit(options_.scheduler.maxNumSeqs.value_or(static_cast<int64_t>(request_.prompts.size())),
-               longestPrompt() + request_.maxNewTokens, longestPrompt());
+               longestPrompt() + request_.maxNewTokens, longestPrompt(),
+               options_.prompts.randomLength ? request_.maxNewTokens : 0);
     RETURN_IF_ERROR(checkScheduler(options_.scheduler, source.bounds().sequences, source.miniBatches()));
     RETURN_IF_ERROR(serve::checkPrompts(source.bounds(), request_));
     if (device_->holdsData()) {

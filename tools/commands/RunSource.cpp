@@ -83,7 +83,7 @@ int64_t RunSource::mostContext() const {
   return plan_ ? plan_->maxContext : assembled_->job.goal.context.value_or(model().longestContext());
 }
 
-void RunSource::fit(int64_t batch, int64_t context, int64_t longestPrompt) {
+void RunSource::fit(int64_t batch, int64_t context, int64_t longestPrompt, int64_t output) {
   if (plan_)
     return;
   model::Goal &goal = assembled_->job.goal;
@@ -91,6 +91,10 @@ void RunSource::fit(int64_t batch, int64_t context, int64_t longestPrompt) {
     goal.batch = (batch + goal.miniBatches - 1) / goal.miniBatches * goal.miniBatches;
   if (!goal.context)
     goal.context = std::max(context, goal.inputLen.value_or(0) + goal.outputLen.value_or(1));
+  if (output > 0 && !goal.inputLen && !goal.outputLen && longestPrompt + output <= *goal.context) {
+    goal.inputLen = longestPrompt;
+    goal.outputLen = output;
+  }
   if (goal.ttft && !goal.inputLen && longestPrompt > 0 && longestPrompt + goal.outputLen.value_or(1) <= *goal.context)
     goal.inputLen = longestPrompt;
 }

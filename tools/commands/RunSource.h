@@ -46,8 +46,9 @@ public:
   // Tokens of a prompt with its new ones, at most; of a job that does not say, the model's positions.
   int64_t mostContext() const;
   // What the job leaves open: so many seats, a context of so many tokens, and what a TTFT is of, the longest prompt;
-  // 0: the longest that the context leaves.
-  void fit(int64_t batch, int64_t context, int64_t longestPrompt = 0);
+  // 0: the longest that the context leaves. `output`: tokens of each output, where all prompts are as long as that one:
+  // such requests are then what the plan is for; 0: lengths are not stated.
+  void fit(int64_t batch, int64_t context, int64_t longestPrompt = 0, int64_t output = 0);
   // Refuses a --placement that the plan does not have, or none that a job becomes.
   absl::Status checkPlacement(uint32_t placement) const;
   serve::RequestBounds bounds() const;

@@ -77,6 +77,10 @@ absl::Status fitSizes(const BenchServeOptions &options, const ServeTraffic &traf
   if (job.goal.ttft) { // of what comes
     job.goal.inputLen = std::max<int64_t>(1, std::min(traffic.longestPrompt(), *job.goal.context - 1));
     job.goal.outputLen.reset();
+  } else if (!job.goal.inputLen && !job.goal.outputLen && *job.goal.context > 1) { // what the plan is for
+    const serve::RequestLengths lengths = traffic.meanLengths(*job.goal.context);
+    job.goal.inputLen = lengths.prompt;
+    job.goal.outputLen = lengths.output;
   }
   const bool expanded = job.goal.expansion && job.goal.kvDeviceMemory;
   const auto kvTokens = [&]() -> absl::StatusOr<int64_t> { // of a mini-batch, which buckets are of
@@ -101,6 +105,9 @@ absl::Status fitSizes(const BenchServeOptions &options, const ServeTraffic &traf
   if (!job.buckets.newTokens.empty())
     return absl::OkStatus();
   const int64_t miniBatches = job.goal.miniBatches;
+  const bool asked = options.scheduler.maxNumBatchedTokens || !options.scheduler.chunkedPrefill;
+  if (!asked && *job.goal.batch / miniBatches < kDefaultBatchedTokens)
+    return absl::OkStatus(); // the compiler's own are as large, or larger where that is worth it
   ASSIGN_OR_RETURN(all, kvTokens());
   // A bucket of prompts has more rows than sequences.
   const int64_t most = std::min(
@@ -147,7 +154,11 @@ absl::StatusOr<plan::Plan> compileWithKv(model::Job job) {
   const int64_t block = std::max<int64_t>(job.goal.blockTokens, 1);
   const int64_t sequence = (*job.goal.context + block - 1) / block * block;
   const int64_t all = *job.goal.batch * sequence;
-  const int64_t least = std::min(all, job.goal.miniBatches * std::max(sequence, job.buckets.newTokens.back()));
+  const std::vector<int64_t> &stated = job.buckets.newTokens;
+  const int64_t rows = stated.empty()
+                           ? std::min(kDefaultBatchedTokens, *job.goal.batch / job.goal.miniBatches * *job.goal.context)
+                           : stated.back();
+  const int64_t least = std::min(all, job.goal.miniBatches * std::max(sequence, rows));
   job.goal.kvTokens = least;
   ASSIGN_OR_RETURN(smallest, compileJob(job));
   const uint64_t offloaded = hostBytes(smallest);

@@ -155,6 +155,20 @@ absl::Status ServeTraffic::draw(const model::Goal &goal, int64_t context, int64_
   return absl::OkStatus();
 }
 
+serve::RequestLengths ServeTraffic::meanLengths(int64_t context) const {
+  int64_t prompts = 0, outputs = 0, held = 0;
+  for (const serve::TrafficRequest &request : requests_) {
+    if (request.tokensOfPrompt() + request.outputTokens > context)
+      continue;
+    prompts += request.tokensOfPrompt();
+    outputs += request.outputTokens;
+    ++held;
+  }
+  const auto mean = [&](int64_t sum) { return std::max<int64_t>(1, held == 0 ? 0 : (sum + held / 2) / held); };
+  const int64_t output = std::min(mean(outputs), std::max<int64_t>(1, context - 1));
+  return {.prompt = std::max<int64_t>(1, std::min(mean(prompts), context - output)), .output = output};
+}
+
 std::string ServeTraffic::lengthsText() const {
   if (flags_.dataset == Dataset::Trace)
     return "lengths of " + flags_.path;

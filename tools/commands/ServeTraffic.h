@@ -32,6 +32,7 @@ public:
   int64_t longest() const { return longest_; }                  // prompt and output together
   int64_t longestPrompt() const { return longestPrompt_; }      // of any
   int64_t outputTokens() const { return outputTokens_; }        // of all
+  serve::RequestLengths meanLengths(int64_t context) const;     // of those that it holds, in whole tokens
   std::string lengthsText() const;                              // "1024 tokens in, 128 out", "sharegpt lengths"
   int64_t leftOut() const { return leftOut_; }                  // draws longer than the context, of a fit
   const std::string &traceClock() const { return traceClock_; } // serve::traceClockText(); empty: no trace

@@ -17,8 +17,12 @@ std::vector<Candidate> candidates(const PolicyInputs &in) {
 const Policy kIntervalPolicy = {
     .name = "interval",
     .summary = "the least offloading that fits the memory, or what interval or offload_layers state",
-    .traits =
-        {.statesPlacement = true, .flagsReachIt = true, .allowsForSlowest = true, .splitsCaches = true, .colour = 5},
+    .traits = {.statesPlacement = true,
+               .flagsReachIt = true,
+               .allowsForSlowest = true,
+               .splitsCaches = true,
+               .seeksChunk = true,
+               .colour = 5},
     .candidates = candidates,
 };
 

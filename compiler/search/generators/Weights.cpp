@@ -9,7 +9,7 @@ namespace headrace::compiler {
 namespace {
 
 constexpr int64_t kCounts = 16;
-constexpr int64_t kShallow = 8; // layers
+constexpr int64_t kMostTimes = 16;
 
 std::vector<Coordinates> seeds(Space &of) {
   std::vector<Coordinates> found;
@@ -30,8 +30,20 @@ std::vector<Coordinates> seeds(Space &of) {
           found.back().slots = slots;
           found.back().head = head;
         }
-    if (count == layers)
-      return found;
+    if (count < layers)
+      continue;
+    // With all of them away, chunks so many times as large, which bring them less often. What else weights could leave
+    // stays: each iteration would bring the head and a tied embedding.
+    for (size_t i = 0, n = found.size(); i < n && of.free().chunk; ++i)
+      if (Coordinates whole = found[i]; whole.layers == layers) {
+        whole.embedding = of.origin().embedding;
+        whole.head = of.origin().head;
+        for (int64_t times = 2; times <= kMostTimes; times *= 2) {
+          whole.chunk = times * kLargestChunk;
+          found.push_back(whole);
+        }
+      }
+    return found;
   }
 }
 

@@ -27,7 +27,7 @@ TEST(Choice, SaysWhatIsNotAsByDefault) {
   EXPECT_EQ(toText(Choice()), "start=eager");
   EXPECT_EQ(parsed(""), Choice());
   const char *all = "mini-batches=4 act-ratio=1/3 kv-blocks=150 new-tokens=1,8 sequences=8 contexts=256,2048 "
-                    "weights=0,4-7 kv=0-3@33 act=2 start=eager slots=2 kv-slots=3 residual-slots=3";
+                    "largest-chunk=8192 weights=0,4-7 kv=0-3@33 act=2 start=eager slots=2 kv-slots=3 residual-slots=3";
   const Choice choice = parsed(all);
   EXPECT_EQ(toText(choice), all);
   EXPECT_EQ(choice.miniBatches, 4);
@@ -36,15 +36,16 @@ TEST(Choice, SaysWhatIsNotAsByDefault) {
   EXPECT_EQ(choice.buckets.newTokens, (std::vector<int64_t>{1, 8}));
   EXPECT_EQ(choice.buckets.sequences, (std::vector<int64_t>{8}));
   EXPECT_EQ(choice.buckets.contexts, (std::vector<int64_t>{256, 2048}));
+  EXPECT_EQ(choice.largestChunk, 8192);
   EXPECT_EQ(choice.residency.weightsAway(), (std::vector<int32_t>{0, 4, 5, 6, 7}));
   EXPECT_TRUE(choice.residency.movesBack());
 }
 
 // Each of its entries sets it apart.
 TEST(Choice, ComparesAllOfIt) {
-  const std::string base =
-      "mini-batches=4 act-ratio=1/3 kv-blocks=150 new-tokens=1,8 sequences=8 contexts=256 "
-      "weights=0,4-7 kv=0-3@33 act=2 slots=2 kv-slots=3 residual-slots=3 decode-write-back=dirty wrap";
+  const std::string base = "mini-batches=4 act-ratio=1/3 kv-blocks=150 new-tokens=1,8 sequences=8 contexts=256 "
+                           "largest-chunk=8192 weights=0,4-7 kv=0-3@33 act=2 slots=2 kv-slots=3 residual-slots=3 "
+                           "decode-write-back=dirty wrap";
   const Choice choice = parsed(base);
   EXPECT_EQ(parsed(base), choice);
   for (const auto &[from, to] : std::vector<std::pair<std::string, std::string>>{{"batches=4", "batches=2"},
@@ -53,6 +54,7 @@ TEST(Choice, ComparesAllOfIt) {
                                                                                  {"=1,8", "=1,9"},
                                                                                  {"ces=8", "ces=4"},
                                                                                  {"=256", "=512"},
+                                                                                 {"=8192", "=4096"},
                                                                                  {"4-7", "4-8"},
                                                                                  {"@33", "@34"},
                                                                                  {"act=2", "act=1"},
@@ -71,9 +73,9 @@ TEST(Choice, ComparesAllOfIt) {
 }
 
 TEST(Choice, WhatIsNoTextOfOneIsNamed) {
-  for (const char *text :
-       {"mini-batches=0", "mini-batches=x", "mini-batches", "act-ratio=0", "act-ratio=auto", "act-ratio=2",
-        "kv-blocks=0", "kv-blocks=-1", "new-tokens=8,1", "sequences=", "contexts=0", "sequences=1,1", "contexts=1,"}) {
+  for (const char *text : {"mini-batches=0", "mini-batches=x", "mini-batches", "act-ratio=0", "act-ratio=auto",
+                           "act-ratio=2", "kv-blocks=0", "kv-blocks=-1", "new-tokens=8,1", "sequences=", "contexts=0",
+                           "sequences=1,1", "contexts=1,", "largest-chunk=0", "largest-chunk=x"}) {
     EXPECT_THAT(refused(text), HasSubstr(std::string("has '") + text + "'"));
     EXPECT_THAT(refused(text), HasSubstr("act-ratio=A/B above 0")) << text;
   }
@@ -91,6 +93,9 @@ TEST(Choice, HasMoreBlocksThanAreAwayFromOneOn) {
   Choice none;
   none.miniBatches = 0;
   EXPECT_EQ(contradictionIn(none), "has at least one mini-batch, got 0");
+  none = {};
+  none.largestChunk = 0;
+  EXPECT_EQ(contradictionIn(none), "has a largest chunk of at least one token, got 0");
   EXPECT_THAT(contradictionIn(parsed("kv=0-3@33 start=paper")), HasSubstr("under the rule eager only"));
 }
 
@@ -111,11 +116,11 @@ TEST(Choice, MovesActivationBlocksUnderTheRuleEagerOnly) {
 
 // Weights, caches and their blocks are a placement's own.
 TEST(Choice, PlacementsOfAPlanHaveTheRestAlike) {
-  const Choice common = parsed("mini-batches=4 act-ratio=1/3 sequences=8 act=2 residual-slots=3");
+  const Choice common = parsed("mini-batches=4 act-ratio=1/3 sequences=8 largest-chunk=4096 act=2 residual-slots=3");
   Candidate candidate{parsed("kv-blocks=150 weights=0 kv=0-3@33 act=0 slots=2 kv-slots=3"), "its name"};
   candidate = alike(candidate, common);
-  EXPECT_EQ(toText(candidate), "mini-batches=4 act-ratio=1/3 kv-blocks=150 sequences=8 weights=0 kv=0-3@33 act=2 "
-                               "start=eager slots=2 kv-slots=3 residual-slots=3");
+  EXPECT_EQ(toText(candidate), "mini-batches=4 act-ratio=1/3 kv-blocks=150 sequences=8 largest-chunk=4096 weights=0 "
+                               "kv=0-3@33 act=2 start=eager slots=2 kv-slots=3 residual-slots=3");
   EXPECT_EQ(candidate.name, "its name");
   EXPECT_FALSE(candidate.offloadsNothing());
   EXPECT_TRUE(alike({}, common).offloadsNothing()); // of what placements differ by

@@ -66,6 +66,27 @@ TEST(ResolveGoal, OneIterationPrefillsAtMost2048Tokens) {
   EXPECT_EQ(resolve(r)->mixed.back().tokens, 2048);
 }
 
+// Of 64 x 512 tokens; what is stated stays.
+TEST(ResolveGoal, OneIterationPrefillsAsManyAsTheChoiceSays) {
+  CompileRequest r = request(tinyLlama(2));
+  r.goal.batch = 64;
+  r.goal.context = 512;
+  const auto largest = [&](int64_t chunk) {
+    Choice choice = askedChoice(r);
+    choice.largestChunk = chunk;
+    const absl::StatusOr<Target> target = resolve(r, choice);
+    EXPECT_TRUE(target.ok()) << target.status();
+    EXPECT_EQ(target->meta.maxTokens, target->mixed.back().tokens);
+    return target->mixed.back().tokens;
+  };
+  EXPECT_EQ(largest(8192), 8192);
+  EXPECT_EQ(largest(65536), 64 * 512);
+  r.goal.kvTokens = 5000; // 313 blocks
+  EXPECT_EQ(largest(8192), 5008);
+  r.buckets.newTokens = {16, 128};
+  EXPECT_EQ(largest(8192), 128);
+}
+
 TEST(ResolveGoal, AShortContextHasOneBucket) {
   CompileRequest r = request(tinyLlama(2));
   r.goal.batch = 1;

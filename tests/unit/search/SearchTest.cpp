@@ -2,6 +2,7 @@
 #include "compiler/search/Search.h"
 
 #include <random>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "compiler/search/Why.h"
@@ -145,6 +146,98 @@ TEST_F(Search, MinimaAreMinimal) {
     EXPECT_TRUE(with(bytes).ok()) << with(bytes);
     EXPECT_EQ(with(bytes - 1).code(), absl::StatusCode::kResourceExhausted) << bytes;
   }
+}
+
+// Chunks vary where the goal says what is prompted and nothing what buckets there are, up to one that holds all
+// prompts.
+TEST_F(Search, ChunksVaryWherePromptsAreStated) {
+  CompileRequest r = request(tinyLlama(2));
+  r.goal.batch = 64;
+  r.goal.context = 144;
+  const cost::Roofline costs(r.model, r.hardware, model::DType::F32, model::DType::F32);
+  EXPECT_FALSE(Space(r, costs).free().chunk);
+  r.goal.ttft = std::chrono::seconds(1);
+  EXPECT_TRUE(Space(r, costs).free().chunk);
+  r.goal.ttft.reset();
+  r.goal.inputLen = 100; // 6,400 rows
+  {
+    Space space(r, costs);
+    EXPECT_TRUE(space.free().chunk);
+    Coordinates at = space.origin();
+    EXPECT_EQ(at.chunk, 2048);
+    at.chunk = 8192;
+    ASSERT_TRUE(space.exists(at));
+    EXPECT_EQ(space.target(at).mixed.back().tokens, 8192);
+    EXPECT_EQ(space.commonOf(at).largestChunk, 8192);
+    at.chunk = 16384;
+    EXPECT_FALSE(space.exists(at));
+  }
+  r.buckets.newTokens = {16, 128};
+  EXPECT_FALSE(Space(r, costs).free().chunk);
+}
+
+// Of 64 prompts of 128 tokens: in iterations of 2,048, 4,096 or all 8,192, with weights on the host and KV, too.
+TEST_F(Search, IsAsGoodAsTryingAllChunks) {
+  const int wanted = longRun() ? 300 : 10;
+  int problems = 0;
+  std::set<int64_t> chosen;
+  for (int draws = 0; problems < wanted; ++draws) {
+    ASSERT_LT(draws, 20 * wanted);
+    const int64_t layers = 3 + below(2);
+    CompileRequest r = request(below(2) == 0 ? tinyLlama(layers) : tinyOpt(layers));
+    r.goal.batch = 64;
+    r.goal.context = 144;
+    r.goal.inputLen = 128;
+    r.goal.outputLen = 1 + below(16);
+    r.policy.actShare = model::ActShare();
+    r.hardware.h2dBandwidth = r.hardware.d2hBandwidth = r.hardware.duplexBandwidth = 1e9 / (1 << below(12));
+    const absl::StatusOr<Target> target = resolve(r);
+    ASSERT_TRUE(target.ok());
+    const cost::Roofline costs(r.model, r.hardware, target->activation, target->kv);
+    uint64_t all = 0;
+    {
+      CompileRequest whole = r;
+      whole.goal.deviceMemory = uint64_t{1} << 30;
+      Space space(whole, costs);
+      all = space.score(space.origin())->deviceBytes;
+    }
+    r.goal.deviceMemory = all * static_cast<uint64_t>(30 + below(170)) / 100;
+    if (below(2) == 0)
+      r.goal.kvDeviceMemory = 0;
+    SCOPED_TRACE(absl::StrCat(r.model->name, ", output ", *r.goal.outputLen, ", ", *r.goal.deviceMemory, " of ", all,
+                              " bytes, link ", r.hardware.h2dBandwidth));
+    Space space(r, costs);
+    const std::optional<Searched> searched = search(space, allGenerators());
+    const size_t evaluated = space.evaluated();
+    const Scored *best = nullptr;
+    Coordinates at = space.origin();
+    const auto flag = [](bool may) { return may ? 2 : 1; };
+    for (at.chunk = kLargestChunk; space.exists(at); at.chunk *= 2)
+      for (at.layers = 0; at.layers <= layers; ++at.layers)
+        for (int e = 0; e < flag(space.free().embedding); ++e)
+          for (int h = 0; h < flag(space.free().head); ++h)
+            for (at.slots = 1; at.slots <= 3; ++at.slots)
+              for (int dirty = 0; dirty < 4; ++dirty) {
+                at.embedding = e == 1;
+                at.head = h == 1;
+                at.decodeDirty = dirty % 2 == 1;
+                at.mixedDirty = dirty / 2 == 1;
+                if (const Scored *const of = space.score(at);
+                    of != nullptr && of->overBytes == 0 && (best == nullptr || space.isBetter(*of, *best)))
+                  best = of;
+              }
+    EXPECT_EQ(at.chunk, 16384);
+    if (best == nullptr)
+      continue; // nothing of these fits
+    ASSERT_TRUE(searched.has_value());
+    ++problems;
+    chosen.insert(searched->best.at.chunk);
+    EXPECT_LE(searched->best.comparedNs, 1.01 * best->comparedNs)
+        << toText(searched->best.candidate) << " against " << toText(best->candidate);
+    EXPECT_LE(evaluated, 2000u);
+    EXPECT_LE(boundOf(space, *searched).aimNs, best->aimNs);
+  }
+  EXPECT_EQ(chosen, (std::set<int64_t>{2048, 4096, 8192}));
 }
 
 // All choices of a small model, shares in quarters: the search's is within a hundredth of the best.
