@@ -348,6 +348,18 @@ TEST(ShippedHardware, IsWhatDatasheetsSay) {
   EXPECT_EQ(shipped("rtx4090").hostMemoryBytes, 0u); // a card is of no machine
 }
 
+// One GPU was measured; the H100 has its kernels and as many multiprocessors.
+TEST(ShippedHardware, FiguresOfClassesAreTheH200sOrItsCarried) {
+  EXPECT_NE(shipped("h200").classes, OpClasses());
+  EXPECT_EQ(shipped("h100").classes, shipped("h200").classes);
+  EXPECT_EQ(shipped("h100").launchOverhead, shipped("h200").launchOverhead);
+  EXPECT_EQ(shipped("h100").copyLatency, shipped("h200").copyLatency);
+  for (const std::string &name : exampleNames("hardware"))
+    if (name != "h100" && name != "h200") {
+      EXPECT_EQ(shipped(name).classes, OpClasses()) << name;
+    }
+}
+
 TEST(ShippedHardware, HasTheFiguresThePapersGive) {
   EXPECT_EQ(shipped("a10").h2dBandwidth, 24e9);                 // Select-N, section 3
   EXPECT_EQ(shipped("gh200").h2dBandwidth, 419e9);              // Pie, section 2.4
