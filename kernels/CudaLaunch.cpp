@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Which CUDA kernel an op takes, and its launch. Plain C++: it is compiled and tested where no CUDA is.
+#include "kernels/AttentionSizes.h"
 #include "kernels/AttentionTiles.h"
 #include "kernels/CudaGrid.h"
 #include "kernels/CudaKernels.h"
@@ -88,22 +89,6 @@ CudaLaunch ropeAppend(const RopeAppendArgs &args, const CudaShape &shape, const 
                 least(atLeastOne(shape.tokens), kMostRowBlocks), blocks, 1, threads, sharedBytes);
 }
 
-// 0 .. 3: the head sizes with tensor-core kernels; -1: none.
-int sizeIndex(int64_t headDim) {
-  switch (headDim) {
-  case 64:
-    return 0;
-  case 80:
-    return 1;
-  case 96:
-    return 2;
-  case 128:
-    return 3;
-  default:
-    return -1;
-  }
-}
-
 constexpr const char *kDecodeNames[2][4] = {
     {"attention_decode_f16_64", "attention_decode_f16_80", "attention_decode_f16_96", "attention_decode_f16_128"},
     {"attention_decode_bf16_64", "attention_decode_bf16_80", "attention_decode_bf16_96", "attention_decode_bf16_128"}};
@@ -137,7 +122,7 @@ CudaLaunch attention(const AttentionArgs &args, const CudaShape &shape, const ch
   if (args.blockTokens < 1)
     return refuse(why, "attention needs KV blocks of one token at least");
   const int64_t group = args.heads / args.kvHeads, tokens = atLeastOne(shape.tokens);
-  const int size = sizeIndex(args.headDim), elem = args.activation == Elem::F16 ? 0 : 1;
+  const int size = tensorCoreHead(args.headDim), elem = args.activation == Elem::F16 ? 0 : 1;
   const bool tensorCores = size >= 0 && valid16(args.activation) && args.kvElem == args.activation;
   if (tensorCores && !countsInUnits(args.segments))
     return refuse(why, args.segments.end > kCacheUnit << 32

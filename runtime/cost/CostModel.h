@@ -2,8 +2,8 @@
 //
 // What a step takes: measured, or the roofline where nothing was measured.
 //
-//   compute  max(flops / (peak x efficiency), bytes / (bandwidth x efficiency)) + launch overhead
-//   copy     latency + bytes / (bandwidth x efficiency)
+//   compute  max(flops / (peak x efficiency), bytes / (bandwidth x efficiency)) + launch overhead, each of the op's
+//   class copy     latency + bytes / (bandwidth x efficiency)
 //
 // Prefill and decode are priced separately by construction: work depends on the rows and the context of the bucket.
 #pragma once
@@ -100,7 +100,13 @@ uint64_t wholeNs(double ns);
 //   compute  max(flops / (peak x flopsEfficiency), device bytes / (memoryBandwidth x memoryEfficiency),
 //                link bytes / (bandwidth of their direction x linkEfficiency)) + launchOverhead
 //   copy     copyLatency + bytes / (bandwidth x linkEfficiency)
-// to the nearest nanosecond. The peak is flopsF32 for F32 activations, flopsF16 for others.
+// to the nearest nanosecond. The peak is flopsF32 for F32 activations, flopsF16 for others. A class of ops that has
+// figures of its own (model::OpClasses) goes by those:
+//   products    Linear, RecomputeKv
+//   attention   its flops by prefill's efficiency and ramp, its bytes by decode's, its overhead; plain where CUDA has
+//   no
+//               tensor-core kernel for the head size and types (kernels/AttentionSizes.h)
+//   rows        all others
 class Roofline final : public CostModel {
 public:
   Roofline(const model::ModelSpec &spec, const model::Hardware &hardware, model::DType activation, model::DType kv);
@@ -109,12 +115,15 @@ public:
   double duplexShare() const override;
   // The least that a direct op takes: its link bytes, and the launch.
   uint64_t directNs(const OpSite &site, const Bucket &bucket) const;
-  // Of what runs, launchSeconds() apart; infinite where a rate is zero.
+  // Of what runs, launchSeconds() of its op apart; infinite where a rate is zero.
   double seconds(const OpSite &site, const Rows &rows, bool direct) const;
-  double launchSeconds() const { return hardware_.launchOverhead; }
+  double launchSeconds(kernels::Op op) const;
 
 private:
   double linkSeconds(uint64_t bytes, bool hostToDevice) const;
+  bool plainAttention() const;
+  double flopsSeconds(kernels::Op op, uint64_t flops, const Rows &rows) const;
+  double memorySeconds(kernels::Op op, uint64_t bytes) const;
 
   model::Boxed<model::ModelSpec> spec_;
   model::Hardware hardware_;

@@ -2,12 +2,19 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/AttentionSizes.h"
+#include "kernels/Kernels.h"
 #include "runtime/cost/CostModel.h"
+#include "runtime/model/ModelSpec.h"
 
 namespace headrace::cost {
 namespace {
 
 uint64_t toNs(double seconds) { return wholeNs(seconds * 1e9); }
+
+bool isProduct(kernels::Op op) { return op == kernels::Op::Linear || op == kernels::Op::RecomputeKv; }
+
+double orAll(double ofClass, double ofAll) { return ofClass > 0 ? ofClass : ofAll; }
 
 double secondsFor(uint64_t amount, double rate) { return amount == 0 ? 0.0 : static_cast<double>(amount) / rate; }
 
@@ -25,14 +32,46 @@ Roofline::Roofline(const model::ModelSpec &spec, const model::Hardware &hardware
 
 double Roofline::seconds(const OpSite &site, const Rows &rows, bool direct) const {
   const Work work = workOf(spec_, site, rows, activation_, kv_, direct);
-  const double peak = hardware_.flops(activation_ == model::DType::F32);
-  return std::max({secondsFor(work.flops, peak * hardware_.flopsEfficiency),
-                   secondsFor(work.deviceBytes, hardware_.bandwidth() * hardware_.memoryEfficiency),
+  return std::max({flopsSeconds(site.op, work.flops, rows), memorySeconds(site.op, work.deviceBytes),
                    linkSeconds(work.linkBytes, !work.toHost)});
 }
 
+bool Roofline::plainAttention() const {
+  return hardware_.classes.plainAttentionFlopsEfficiency > 0 &&
+         (activation_ == model::DType::F32 || kv_ != activation_ || kernels::tensorCoreHead(spec_->headDim) < 0);
+}
+
+double Roofline::flopsSeconds(kernels::Op op, uint64_t flops, const Rows &rows) const {
+  const model::OpClasses &classes = hardware_.classes;
+  const double peak = hardware_.flops(activation_ == model::DType::F32);
+  if (op != kernels::Op::Attention)
+    return secondsFor(flops, peak * (isProduct(op) ? orAll(classes.productFlopsEfficiency, hardware_.flopsEfficiency)
+                                                   : hardware_.flopsEfficiency));
+  if (plainAttention()) // whose arithmetic is F32's
+    return secondsFor(flops, hardware_.flops(true) * classes.plainAttentionFlopsEfficiency);
+  const double seconds =
+      secondsFor(flops, peak * orAll(classes.prefillAttentionFlopsEfficiency, hardware_.flopsEfficiency));
+  // Rows that decode have their contexts cut into splits: none walks one alone.
+  const bool prompts = rows.pairs > rows.contexts;
+  return prompts && classes.prefillAttentionRamp > 0 ? seconds + std::sqrt(seconds * classes.prefillAttentionRamp)
+                                                     : seconds;
+}
+
+double Roofline::memorySeconds(kernels::Op op, uint64_t bytes) const {
+  const model::OpClasses &classes = hardware_.classes;
+  const double ofClass = isProduct(op)                  ? classes.productMemoryEfficiency
+                         : op == kernels::Op::Attention ? classes.decodeAttentionMemoryEfficiency
+                                                        : classes.rowMemoryEfficiency;
+  return secondsFor(bytes, hardware_.bandwidth() * orAll(ofClass, hardware_.memoryEfficiency));
+}
+
+double Roofline::launchSeconds(kernels::Op op) const {
+  return op == kernels::Op::Attention ? orAll(hardware_.classes.attentionOverhead, hardware_.launchOverhead)
+                                      : hardware_.launchOverhead;
+}
+
 uint64_t Roofline::computeNs(const OpSite &site, const Bucket &bucket, bool direct) const {
-  return toNs(seconds(site, rowsOf(bucket), direct) + hardware_.launchOverhead);
+  return toNs(seconds(site, rowsOf(bucket), direct) + launchSeconds(site.op));
 }
 
 uint64_t Roofline::directNs(const OpSite &site, const Bucket &bucket) const {

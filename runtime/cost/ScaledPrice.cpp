@@ -10,7 +10,7 @@ ScaledPrice::ScaledPrice(const Roofline &roofline, const OpSite &site, bool dire
     : roofline_(&roofline), site_(site), direct_(direct), pricedNs_(pricedNs),
       bucketSeconds_(roofline.seconds(site, rowsOf(bucket), direct)),
       overNs_(static_cast<double>(pricedNs) - static_cast<double>(roofline.computeNs(site, bucket, direct))) {
-  fixed_ = static_cast<double>(pricedNs) <= roofline.launchSeconds() * 1e9 || !(bucketSeconds_ > 0) ||
+  fixed_ = static_cast<double>(pricedNs) <= roofline.launchSeconds(site.op) * 1e9 || !(bucketSeconds_ > 0) ||
            !std::isfinite(bucketSeconds_);
 }
 
@@ -20,7 +20,7 @@ uint64_t ScaledPrice::ns(const Rows &rows) const {
   if (fixed_)
     return pricedNs_;
   const double seconds = roofline_->seconds(site_, rows, direct_);
-  return wholeNs((seconds + roofline_->launchSeconds()) * 1e9 + overNs_ * (seconds / bucketSeconds_));
+  return wholeNs((seconds + roofline_->launchSeconds(site_.op)) * 1e9 + overNs_ * (seconds / bucketSeconds_));
 }
 
 } // namespace headrace::cost

@@ -54,6 +54,7 @@ public:
     return absl::OkStatus();
   }
   FusePolicy fuse() const override { return FusePolicy::Library; }
+  void use(const ProductAlgorithms &chosen) override { chosen_ = chosen; }
 
   absl::StatusOr<bool> prepare(const MatMul &matmul) override {
     if (prepared_.contains(matmul.shape))
@@ -235,7 +236,7 @@ private:
   }
 
   const CublasLt lt_;
-  const ProductAlgorithms chosen_;
+  ProductAlgorithms chosen_;
   cublasLtHandle_t handle_ = nullptr;
   std::map<MatMulShape, Prepared> prepared_;
 };

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "runtime/base/FileIo.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/core/LaunchChecks.h"
 #include "runtime/core/SleepUntil.h"
@@ -15,6 +16,7 @@
 #include "runtime/cuda/DynamicLibrary.h"
 #include "runtime/cuda/MakeGraph.h"
 #include "runtime/cuda/OpenedDevice.h"
+#include "runtime/cuda/ProductAlgorithms.h"
 
 namespace headrace::cuda {
 namespace {
@@ -23,6 +25,10 @@ class CudaDevice final : public core::Device {
 public:
   CudaDevice(const CudaOptions &options, DeviceInfo info, MatMulLibraries libraries)
       : cudaOptions_(options), info_(std::move(info)), libraries_(std::move(libraries)) {}
+  // Before any graph is built.
+  absl::Status useAlgorithms(const std::string &path);
+  std::string algorithms() const { return productAlgorithmsText(libraries_.algorithms(), chosen_); }
+  bool algorithmsStated() const { return !cudaOptions_.algorithms.empty(); }
   // Handles of libraries are destroyed on their own GPU.
   ~CudaDevice() override { giveBack(cudaSetDevice(info_.index)); }
 
@@ -87,6 +93,7 @@ private:
   const CudaOptions cudaOptions_;
   const DeviceInfo info_;
   MatMulLibraries libraries_;
+  ProductAlgorithms chosen_; // before
   const NvtxName awaiting_{"await tokens"};
   std::unique_ptr<OpenedDevice> o_;
   uint64_t opening_ = 0; // open() calls so far: graphs of an earlier one are refused
@@ -347,6 +354,16 @@ core::DeviceCounters CudaDevice::counters() const {
           .sizesSet = o_->sizesSet};
 }
 
+absl::Status CudaDevice::useAlgorithms(const std::string &path) {
+  ASSIGN_OR_RETURN(chosen, readProductAlgorithms(path));
+  if (chosen.library != libraries_.version() && cudaOptions_.notice != nullptr)
+    cudaOptions_.notice(absl::StrCat(path, ": algorithms of ", chosen.library, ", the library here is ",
+                                     libraries_.version(), ": it chooses its own"));
+  libraries_.use(chosen);
+  chosen_ = std::move(chosen);
+  return absl::OkStatus();
+}
+
 GraphCosts CudaDevice::costs() const {
   GraphCosts costs = o_ == nullptr ? GraphCosts() : o_->costs;
   costs.algorithms = libraries_.algorithms();
@@ -374,16 +391,23 @@ absl::StatusOr<std::vector<CopyChannel>> CudaDevice::copyChannels() const {
 
 absl::StatusOr<std::unique_ptr<core::Device>> makeCudaDevice(const CudaOptions &options) {
   ASSIGN_OR_RETURN(info, selectDevice(options.index));
-  ProductAlgorithms chosen;
-  if (!options.algorithms.empty()) {
-    ASSIGN_OR_RETURN(read, readProductAlgorithms(options.algorithms));
-    chosen = std::move(read);
-  }
-  ASSIGN_OR_RETURN(libraries, MatMulLibraries::open(options.gemmEx, librarySearchPath(options.libraries), chosen));
-  if (!chosen.library.empty() && chosen.library != libraries.version() && options.notice != nullptr)
-    options.notice(absl::StrCat(options.algorithms, ": algorithms of ", chosen.library, ", the library here is ",
-                                libraries.version(), ": it chooses its own"));
-  return std::make_unique<CudaDevice>(options, std::move(info), std::move(libraries));
+  ASSIGN_OR_RETURN(libraries, MatMulLibraries::open(options.gemmEx, librarySearchPath(options.libraries)));
+  auto device = std::make_unique<CudaDevice>(options, std::move(info), std::move(libraries));
+  if (!options.algorithms.empty())
+    RETURN_IF_ERROR(device->useAlgorithms(options.algorithms));
+  return device;
+}
+
+absl::Status useAlgorithmsBeside(core::Device &device, const std::string &record) {
+  auto *own = dynamic_cast<CudaDevice *>(&device);
+  if (own == nullptr || own->algorithmsStated() || record.empty() || !model::isRegularFile(algorithmsBeside(record)))
+    return absl::OkStatus();
+  return own->useAlgorithms(algorithmsBeside(record));
+}
+
+std::string algorithmsOf(const core::Device &device) {
+  const auto *own = dynamic_cast<const CudaDevice *>(&device);
+  return own == nullptr ? "" : own->algorithms();
 }
 
 absl::StatusOr<GraphCosts> graphCosts(const core::Device &device) {

@@ -30,8 +30,9 @@ struct CudaOptions {
   bool gemmEx = false;  // products by cublasGemmEx: the oracle of cublasLt's
   bool compare = false; // read every graph back and compare it with its recording
   TraceBy traceBy = TraceBy::Auto;
-  std::string libraries;  // folders of CUDA's libraries, tried first
-  std::string algorithms; // a file of matrix products' algorithms (ProductAlgorithms.h); none: the library chooses
+  std::string libraries; // folders of CUDA's libraries, tried first
+  // A file of matrix products' algorithms (ProductAlgorithms.h); none: those beside a record, else the library chooses.
+  std::string algorithms;
   // What should be known and ends nothing, a sentence each; null: nobody is told. On the thread of the call that finds
   // it.
   std::function<void(const std::string &)> notice;
@@ -57,6 +58,16 @@ struct GraphCosts {
 };
 // Unset for other devices.
 absl::StatusOr<GraphCosts> graphCosts(const core::Device &device);
+
+// What the algorithms of cublasLt that a performance record was measured with are called, beside it:
+// ProductAlgorithms.h has their format.
+inline std::string algorithmsBeside(const std::string &record) { return record + ".cublaslt"; }
+// Has products of graphs that are built from now on take those that stand beside the record, where there is such a file
+// and CudaOptions::algorithms named none; InvalidArgument as that is. Nothing on other devices.
+absl::Status useAlgorithmsBeside(core::Device &device, const std::string &record);
+// For such a file: those that this device's products were given, and what it was told of other shapes. Empty for other
+// devices and where the library lets nobody choose.
+std::string algorithmsOf(const core::Device &device);
 
 // "CUPTI" or "time stamps": what fills lastTimes(). Unset for other devices and without trace.
 absl::StatusOr<std::string> measuredBy(const core::Device &device);

@@ -14,12 +14,11 @@
 
 namespace headrace::cuda {
 
-absl::StatusOr<MatMulLibraries> MatMulLibraries::open(bool gemmEx, std::vector<std::string> folders,
-                                                      const ProductAlgorithms &chosen) {
+absl::StatusOr<MatMulLibraries> MatMulLibraries::open(bool gemmEx, std::vector<std::string> folders) {
   MatMulLibraries libraries;
   libraries.folders_ = std::move(folders);
-  ASSIGN_OR_RETURN(
-      opened, MatMulLibrary::open(gemmEx ? LibraryKind::GemmEx : LibraryKind::CublasLt, libraries.folders_, chosen));
+  ASSIGN_OR_RETURN(opened,
+                   MatMulLibrary::open(gemmEx ? LibraryKind::GemmEx : LibraryKind::CublasLt, libraries.folders_));
   (gemmEx ? libraries.gemmEx_ : libraries.lt_) = std::move(opened);
   return libraries;
 }
@@ -36,6 +35,11 @@ absl::StatusOr<MatMulLibraries::Way> MatMulLibraries::way(size_t n) {
     gemmEx_ = std::move(opened);
   }
   return Way{gemmEx_.get(), FusePolicy::None};
+}
+
+void MatMulLibraries::use(const ProductAlgorithms &chosen) {
+  if (lt_ != nullptr)
+    lt_->use(chosen);
 }
 
 std::string MatMulLibraries::algorithms() const {

@@ -17,8 +17,7 @@ namespace headrace::cuda {
 // The libraries of matrix products, in the order in which a graph's are tried.
 class MatMulLibraries {
 public:
-  static absl::StatusOr<MatMulLibraries> open(bool gemmEx, std::vector<std::string> folders,
-                                              const ProductAlgorithms &chosen);
+  static absl::StatusOr<MatMulLibraries> open(bool gemmEx, std::vector<std::string> folders);
   // A way that graphs can be planned for: a library and how much it fuses.
   struct Way {
     MatMulLibrary *library;
@@ -26,6 +25,7 @@ public:
   };
   // The n-th way; a null library after the last. cublasGemmEx is opened when it is first asked for.
   absl::StatusOr<Way> way(size_t n);
+  void use(const ProductAlgorithms &chosen); // of shapes that no graph has had yet
   std::string algorithms() const;
   std::string version() const; // of the first
 

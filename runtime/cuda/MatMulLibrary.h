@@ -33,6 +33,8 @@ public:
   static absl::StatusOr<std::unique_ptr<MatMulLibrary>> open(LibraryKind kind, const std::vector<std::string> &folders,
                                                              const ProductAlgorithms &chosen = {});
 
+  // Of shapes that are prepared from now on: `chosen` in place of what it was opened with.
+  virtual void use(const ProductAlgorithms &) {}
   // Chooses the algorithm of a shape that has none yet; true where it had none.
   virtual absl::StatusOr<bool> prepare(const MatMul &matmul) = 0;
   virtual absl::Status enqueue(const MatMul &matmul, cudaStream_t stream) = 0;

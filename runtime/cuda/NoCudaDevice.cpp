@@ -13,6 +13,8 @@ absl::StatusOr<std::unique_ptr<core::Device>> makeCudaDevice(const CudaOptions &
 
 absl::StatusOr<std::vector<Gpu>> gpus() { return std::vector<Gpu>(); }
 absl::StatusOr<GraphCosts> graphCosts(const core::Device &) { return absl::UnavailableError("no cuda device"); }
+absl::Status useAlgorithmsBeside(core::Device &, const std::string &) { return absl::OkStatus(); }
+std::string algorithmsOf(const core::Device &) { return ""; }
 absl::StatusOr<std::string> measuredBy(const core::Device &) { return absl::UnavailableError("no cuda device"); }
 absl::StatusOr<std::string> cuptiRefused(const core::Device &) { return absl::UnavailableError("no cuda device"); }
 absl::StatusOr<std::vector<CopyChannel>> copyChannels(const core::Device &) {

@@ -3,6 +3,7 @@
 
 #include <charconv>
 #include <fstream>
+#include <set>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -12,7 +13,7 @@
 namespace headrace::cuda {
 namespace {
 
-constexpr const char *kBytes = ", bytes ";
+constexpr const char *kLibrary = "cublasLt ", *kBytes = ", bytes ";
 
 absl::Status refused(const std::string &path, size_t line, const std::string &found, const char *expected) {
   return absl::InvalidArgumentError(absl::StrCat(path, ":", line, ": '", found, "': expected ", expected));
@@ -45,7 +46,7 @@ absl::StatusOr<ProductAlgorithms> readProductAlgorithms(const std::string &path)
   std::string text;
   for (size_t line = 1; std::getline(file, text); ++line) {
     if (line == 1) {
-      if (!absl::StartsWith(text, "cublasLt "))
+      if (!absl::StartsWith(text, kLibrary))
         return refused(path, line, text, "the library and its version, as 'cublasLt 130001'");
       out.library = text;
       continue;
@@ -64,6 +65,29 @@ absl::StatusOr<ProductAlgorithms> readProductAlgorithms(const std::string &path)
   if (out.library.empty())
     return refused(path, 1, "", "the library and its version, as 'cublasLt 130001'");
   return out;
+}
+
+std::string productAlgorithmsText(const std::string &listed, const ProductAlgorithms &before) {
+  std::string library, text;
+  std::set<std::string> shapes;
+  for (const absl::string_view line : absl::StrSplit(listed, '\n')) {
+    if (library.empty() && absl::StartsWith(line, kLibrary))
+      library = std::string(line);
+    else if (const size_t colon = line.find(": "); absl::StrContains(line, kBytes) && colon != line.npos) {
+      shapes.emplace(line.substr(0, colon));
+      absl::StrAppend(&text, line, "\n");
+    }
+  }
+  if (shapes.empty())
+    return "";
+  for (const auto &[shape, words] : before.byShape)
+    if (before.library == library && !shapes.contains(shape)) {
+      absl::StrAppend(&text, shape, ": as before", kBytes);
+      for (size_t i = 0; i < words.size(); ++i)
+        absl::StrAppend(&text, i == 0 ? "" : " ", absl::Hex(words[i]));
+      text += '\n';
+    }
+  return absl::StrCat(library, "\n", text);
 }
 
 } // namespace headrace::cuda

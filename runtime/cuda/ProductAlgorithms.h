@@ -30,4 +30,8 @@ struct ProductAlgorithms {
 // InvalidArgument naming file, line and what was expected.
 absl::StatusOr<ProductAlgorithms> readProductAlgorithms(const std::string &path);
 
+// Such a file: what GraphCosts::algorithms lists of cublasLt, then what `before`, of the same library, has of other
+// shapes. Empty where nothing was listed of it.
+std::string productAlgorithmsText(const std::string &listed, const ProductAlgorithms &before);
+
 } // namespace headrace::cuda

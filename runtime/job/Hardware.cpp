@@ -58,6 +58,36 @@ constexpr ShareKey kShares[] = {{"flops_efficiency", &Hardware::flopsEfficiency}
                                 {"memory_efficiency", &Hardware::memoryEfficiency},
                                 {"link_efficiency", &Hardware::linkEfficiency}};
 
+constexpr ShareKey kFlopsOf = {"flops_efficiency", &Hardware::flopsEfficiency},
+                   kMemoryOf = {"memory_efficiency", &Hardware::memoryEfficiency},
+                   kLaunchOf = {"launch_overhead", &Hardware::launchOverhead};
+constexpr ClassKey kClasses[] = {
+    {"product_flops_efficiency", &OpClasses::productFlopsEfficiency, kFlopsOf.key},
+    {"product_memory_efficiency", &OpClasses::productMemoryEfficiency, kMemoryOf.key},
+    {"prefill_attention_flops_efficiency", &OpClasses::prefillAttentionFlopsEfficiency, kFlopsOf.key},
+    {"prefill_attention_ramp", &OpClasses::prefillAttentionRamp, kFlopsOf.key, true},
+    {"decode_attention_memory_efficiency", &OpClasses::decodeAttentionMemoryEfficiency, kMemoryOf.key},
+    {"attention_overhead", &OpClasses::attentionOverhead, kLaunchOf.key, true},
+    {"plain_attention_flops_efficiency", &OpClasses::plainAttentionFlopsEfficiency, kFlopsOf.key},
+    {"row_memory_efficiency", &OpClasses::rowMemoryEfficiency, kMemoryOf.key},
+};
+constexpr std::string_view kClassTime = "a finite time above 0 such as \"10us\", or no such key";
+constexpr std::string_view kClassShare = "a share above 0 and at most 1, or no such key";
+
+bool mayStand(const ClassKey &key, double value) { return value > 0 && (key.time ? std::isfinite(value) : value <= 1); }
+
+OpClasses readClasses(TomlReader &table, OpClasses classes) {
+  for (const ClassKey &key : kClasses) {
+    if (table.has(key.of)) // which is of all classes, unless this one's stands beside it
+      classes.*key.field = 0;
+    const std::optional<double> value = key.time ? table.seconds(key.key) : table.number(key.key);
+    if (value && !mayStand(key, *value))
+      table.refuse(key.key, key.time ? kClassTime : kClassShare);
+    classes.*key.field = value.value_or(classes.*key.field);
+  }
+  return classes;
+}
+
 // The same share of what both directions have together.
 double duplexOf(const Hardware &base, const Hardware &hardware) {
   const double sum = hardware.h2dBandwidth + hardware.d2hBandwidth;
@@ -106,6 +136,12 @@ absl::Status validate(const Hardware &hardware, std::string_view where) {
   for (const ShareKey &key : kShares)
     if (!(hardware.*key.field > 0 && hardware.*key.field <= 1))
       return refuse(key.key, hardware.*key.field, kShare);
+  for (const ClassKey &key : kClasses)
+    if (const double value = hardware.classes.*key.field; value != 0 && !mayStand(key, value))
+      return refuse(key.key, value, key.time ? kClassTime : kClassShare);
+  if (hardware.classes.plainAttentionFlopsEfficiency > 0 && hardware.kind != DeviceKind::Cuda)
+    return refuse("plain_attention_flops_efficiency", hardware.classes.plainAttentionFlopsEfficiency,
+                  "no such key: hardware of kind host has one attention kernel");
   const double larger = std::max(hardware.h2dBandwidth, hardware.d2hBandwidth);
   const double sum = hardware.h2dBandwidth + hardware.d2hBandwidth;
   if (hardware.duplexBandwidth < larger || hardware.duplexBandwidth > sum * (1 + 1e-9))
@@ -142,6 +178,7 @@ absl::StatusOr<Hardware> parseHardwareTable(TomlReader &table, const std::string
     if (key.field != &Hardware::linkEfficiency)
       missing(key.key, kShare);
   }
+  hardware.classes = readClasses(table, hardware.classes);
   hardware.threads = table.integer("threads", 1, kMostThreads).value_or(hardware.threads);
   hardware.memoryBandwidthLimit = table.bandwidth(kLimit.key).value_or(hardware.memoryBandwidthLimit);
   // A limit that was stated for other figures says nothing about these.
@@ -164,6 +201,23 @@ Hardware withH2dBandwidth(Hardware hardware, double h2dBandwidth) {
   hardware.d2hBandwidth = base.d2hBandwidth * (h2dBandwidth / base.h2dBandwidth);
   hardware.duplexBandwidth = duplexOf(base, hardware);
   return hardware;
+}
+
+absl::Span<const ClassKey> classKeys() { return kClasses; }
+
+Hardware impliedClasses(Hardware base, const Hardware &wanted) {
+  for (const ShareKey &all : {kFlopsOf, kMemoryOf, kLaunchOf}) {
+    const auto lost = [&](const ClassKey &key) {
+      return key.of == all.key && base.classes.*key.field > 0 && wanted.classes.*key.field == 0;
+    };
+    if (base.*all.field == wanted.*all.field && std::none_of(std::begin(kClasses), std::end(kClasses), lost))
+      continue;
+    base.*all.field = wanted.*all.field + 1; // to be said
+    for (const ClassKey &key : kClasses)
+      if (key.of == all.key)
+        base.classes.*key.field = 0;
+  }
+  return base;
 }
 
 absl::StatusOr<Hardware> parseHardware(std::string_view text, const std::string &path,

@@ -20,6 +20,17 @@
 //   memory_efficiency = 0.57
 //   link_efficiency = 1.0             # default 1
 //
+// and by class of op, each of which may be missing: then the figure of all ops above holds (OpClasses).
+//
+//   product_flops_efficiency = 0.77
+//   product_memory_efficiency = 0.83
+//   prefill_attention_flops_efficiency = 0.35
+//   prefill_attention_ramp = "64us"
+//   decode_attention_memory_efficiency = 0.81
+//   attention_overhead = "12.5us"
+//   plain_attention_flops_efficiency = 0.03
+//   row_memory_efficiency = 0.31
+//
 // Amounts are strings with a unit (Units.h); a time may be a plain number of seconds.
 #pragma once
 
@@ -32,6 +43,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 
 namespace headrace::model {
 
@@ -44,6 +56,27 @@ std::optional<DeviceKind> deviceKindFromName(std::string_view name);
 // Rates are per second, in decimal units (1 GB/s = 1e9 bytes/s, 1 TFLOP/s = 1e12). Efficiencies are the share of the
 // peak that a well-tuned kernel is seen to reach; they are calibrated, and the file says where from.
 inline constexpr int64_t kMostThreads = 1024;
+
+// What classes of ops reach where it is not what all do: shares of the peaks, and seconds. 0: as all ops.
+struct OpClasses {
+  double productFlopsEfficiency = 0, productMemoryEfficiency = 0; // matrix products
+  double prefillAttentionFlopsEfficiency = 0;                     // of long prompts
+  // An attention step of prompts whose arithmetic takes t at that efficiency takes t + sqrt(t x ramp): the blocks that
+  // walk most of a context end alone. With t = ramp it takes twice as long.
+  double prefillAttentionRamp = 0;
+  double decodeAttentionMemoryEfficiency = 0; // keys and values of long contexts
+  double attentionOverhead = 0;               // of an attention step, in launchOverhead's place
+  double plainAttentionFlopsEfficiency = 0;   // of flopsF32: attention that no tensor core computes (AttentionSizes.h)
+  double rowMemoryEfficiency = 0;             // what is neither: norms, rotation, activations, rows that are gathered
+  bool operator==(const OpClasses &) const = default;
+};
+struct ClassKey {
+  std::string_view key;
+  double OpClasses::*field;
+  std::string_view of; // the key of all ops that it stands in for
+  bool time = false;   // seconds; else a share
+};
+absl::Span<const ClassKey> classKeys(); // in the order above
 
 struct Hardware {
   std::string name;
@@ -63,6 +96,7 @@ struct Hardware {
   double flopsEfficiency = 0;  // share of peak reached by large matrix products
   double memoryEfficiency = 0; // share of memoryBandwidth reached by streaming kernels
   double linkEfficiency = 1;   // share of h2d/d2hBandwidth reached by the copies of a plan
+  OpClasses classes;
   // Of kind host: how many threads compute together. The figures above are one thread's; so many have their flops, and
   // their bandwidth up to a limit.
   int64_t threads = 1;
@@ -83,18 +117,23 @@ struct Hardware {
 };
 
 // Refuses unknown and missing keys, and figures that are not positive and finite, by file and key. Latency and launch
-// overhead may be zero; efficiencies are at most 1.
+// overhead may be zero; efficiencies are at most 1. plain_attention_flops_efficiency is of kind cuda alone.
 absl::StatusOr<Hardware> readHardware(const std::string &path);
 absl::StatusOr<Hardware> parseHardware(std::string_view text, const std::string &path,
                                        const std::optional<Hardware> &base = std::nullopt);
 // The keys of one table; `where` (a file) begins the messages of validate(). With a base, keys that are missing keep
 // its figures; but where h2d_bandwidth stands without d2h_bandwidth, that is scaled with it, and duplex_bandwidth with
-// their sum; and a memory that stands without a reserve has none.
+// their sum; a memory that stands without a reserve has none; and where flops_efficiency, memory_efficiency or
+// launch_overhead stands, it is of all classes of ops but those whose own figure stands beside it.
 absl::StatusOr<Hardware> parseHardwareTable(TomlReader &table, const std::string &where, const std::string &defaultName,
                                             const std::optional<Hardware> &base);
 
 // The profile over another link: d2h and duplex scaled with h2d.
 Hardware withH2dBandwidth(Hardware hardware, double h2dBandwidth);
+
+// What keys over `base` that give `wanted` need not say of classes of ops: where a figure of all ops has to stand, as
+// it differs or a class's own goes, another figure for it and none of its classes.
+Hardware impliedClasses(Hardware base, const Hardware &wanted);
 
 // The same refusals for a profile that was changed after it was read (a flag that sets the link's bandwidth, say).
 absl::Status validate(const Hardware &hardware, std::string_view where);

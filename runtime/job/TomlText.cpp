@@ -102,6 +102,9 @@ TomlEntries hardwareEntries(const Hardware &hardware) {
                              {"link_efficiency", number(hardware.linkEfficiency)}};
   e.insert(e.end(), rates.begin(), rates.end());
   // What is missing is what most profiles have.
+  for (const ClassKey &key : classKeys())
+    if (const double value = hardware.classes.*key.field; value > 0)
+      e.emplace_back(key.key, key.time ? text(secondsText(value)) : number(value));
   if (hardware.threads != Hardware().threads)
     e.emplace_back("threads", number(hardware.threads));
   if (hardware.memoryBandwidthLimit > 0)

@@ -173,6 +173,14 @@ model::Hardware Decoder::hardware(const fb::Hardware &h) {
   out.linkEfficiency = h.link_efficiency();
   out.threads = h.threads();
   out.memoryBandwidthLimit = h.memory_bandwidth_limit();
+  out.classes = {.productFlopsEfficiency = h.product_flops_efficiency(),
+                 .productMemoryEfficiency = h.product_memory_efficiency(),
+                 .prefillAttentionFlopsEfficiency = h.prefill_attention_flops_efficiency(),
+                 .prefillAttentionRamp = h.prefill_attention_ramp(),
+                 .decodeAttentionMemoryEfficiency = h.decode_attention_memory_efficiency(),
+                 .attentionOverhead = h.attention_overhead(),
+                 .plainAttentionFlopsEfficiency = h.plain_attention_flops_efficiency(),
+                 .rowMemoryEfficiency = h.row_memory_efficiency()};
   return out;
 }
 

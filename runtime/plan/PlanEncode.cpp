@@ -46,10 +46,13 @@ Offset<fb::Model> encodeModel(FlatBufferBuilder &fbb, const model::ModelSpec &m)
 }
 
 Offset<fb::Hardware> encodeHardware(FlatBufferBuilder &fbb, const model::Hardware &h) {
-  return fb::CreateHardware(fbb, fbb.CreateString(h.name), raw(h.kind), h.memoryBytes, h.hostMemoryBytes, h.flopsF32,
-                            h.flopsF16, h.memoryBandwidth, h.h2dBandwidth, h.d2hBandwidth, h.duplexBandwidth,
-                            h.copyLatency, h.launchOverhead, h.flopsEfficiency, h.memoryEfficiency, h.linkEfficiency,
-                            static_cast<uint32_t>(h.threads), h.memoryBandwidthLimit);
+  const model::OpClasses &c = h.classes;
+  return fb::CreateHardware(
+      fbb, fbb.CreateString(h.name), raw(h.kind), h.memoryBytes, h.hostMemoryBytes, h.flopsF32, h.flopsF16,
+      h.memoryBandwidth, h.h2dBandwidth, h.d2hBandwidth, h.duplexBandwidth, h.copyLatency, h.launchOverhead,
+      h.flopsEfficiency, h.memoryEfficiency, h.linkEfficiency, static_cast<uint32_t>(h.threads), h.memoryBandwidthLimit,
+      c.productFlopsEfficiency, c.productMemoryEfficiency, c.prefillAttentionFlopsEfficiency, c.prefillAttentionRamp,
+      c.decodeAttentionMemoryEfficiency, c.attentionOverhead, c.plainAttentionFlopsEfficiency, c.rowMemoryEfficiency);
 }
 
 flatbuffers::Optional<uint64_t> nanoseconds(const std::optional<std::chrono::nanoseconds> &time) {

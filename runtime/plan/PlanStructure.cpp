@@ -62,6 +62,9 @@ void StructureCheck::checkHeader() {
                                      {"memory_bandwidth_limit", h.memoryBandwidthLimit}})
     if (!std::isfinite(figure) || figure < 0)
       fail("hardware.", name, " is ", figure, ", expected a finite figure that is not negative");
+  for (const model::ClassKey &key : model::classKeys())
+    if (const double figure = h.classes.*key.field; !std::isfinite(figure) || figure < 0)
+      fail("hardware.", std::string(key.key), " is ", figure, ", expected a finite figure that is not negative");
   within(h.threads, 1, model::kMostThreads, "hardware.threads");
   enumerator(h.kind, "hardware.kind");
   enumerator(plan_.activationDtype, "activation_dtype");

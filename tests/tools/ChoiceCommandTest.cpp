@@ -166,9 +166,9 @@ TEST_F(Choice, AMissedObjectiveIsNotSaidToBeAWantOfMemory) {
                                         "--dry-run",
                                         "--device-memory",
                                         "92000000B"};
-  const Outcome o = headrace(with(job, {"--slo-factor", "6"}));
+  const Outcome o = headrace(with(job, {"--slo-factor", "5"}));
   EXPECT_EQ(o.status, 1);
-  EXPECT_THAT(o.err, HasSubstr("an iteration of 6 times the one without offloading cannot be met by policy headrace"));
+  EXPECT_THAT(o.err, HasSubstr("an iteration of 5 times the one without offloading cannot be met by policy headrace"));
   const std::string least = "the minimum slo_factor is ";
   ASSERT_THAT(o.err, HasSubstr(least));
   const std::string factor = std::to_string(std::stod(o.err.substr(o.err.find(least) + least.size())));

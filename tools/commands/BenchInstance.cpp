@@ -53,6 +53,7 @@ BenchInstance::load(plan::Plan plan, BenchRole role, const BenchLoad &load, cons
     instance->prefillPlacement_ = instance->decodePlacement_;
   ASSIGN_OR_RETURN(device, makeDevice(flags.deviceOr(deviceFor(kept.hardware.kind)), flags));
   instance->device_ = std::move(device);
+  RETURN_IF_ERROR(cuda::useAlgorithmsBeside(*instance->device_, kept.goal.record));
   core::LoadOptions loadOptions;
   loadOptions.placement = instance->prefillPlacement_;
   absl::StatusOr<std::unique_ptr<core::Runtime>> runtime = core::Runtime::load(

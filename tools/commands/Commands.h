@@ -58,7 +58,7 @@ struct DeviceFlags {
   bool captureGraphs = false;
   cuda::TraceBy traceBy = cuda::TraceBy::Auto;
   std::string cudaLibraries;  // folders of cublasLt and CUPTI, separated by colons; tried first
-  std::string cudaAlgorithms; // a file of cublasLt's algorithms
+  std::string cudaAlgorithms; // a file of cublasLt's algorithms; empty: the one beside a plan's record, if any
   bool pin = false, lowLatency = false;
   std::string threads; // of the host device, as JobInput's flag of that name; empty: HEADRACE_THREADS, else all cores
 

@@ -147,8 +147,8 @@ void addGraphBuild(CLI::App &app, DeviceFlags &flags) {
   app.add_option("--cuda-libraries", flags.cudaLibraries,
                  "folders of cublasLt and CUPTI, separated by colons, before those that are searched anyway");
   app.add_option("--cuda-algorithms", flags.cudaAlgorithms,
-                 "a file of cublasLt's algorithms by shape, chosen by measuring; without one, or of another version of "
-                 "the library, its own first choice");
+                 "a file of cublasLt's algorithms by shape (default: what profile wrote beside the record, "
+                 "RECORD.cublaslt); without one, or of another version of the library, its own first choice");
   addChoice<cuda::TraceBy>(
       app, "--trace-by", flags.traceBy, "what measures steps on a GPU: auto, cupti or stamps",
       {{"auto", cuda::TraceBy::Auto}, {"cupti", cuda::TraceBy::Cupti}, {"stamps", cuda::TraceBy::Stamps}});

@@ -124,6 +124,20 @@ constexpr KeyFlag kKeyFlags[] = {
     {"hardware", "flops_efficiency", "--flops-efficiency", kPlain, "share of peak flops that is reached"},
     {"hardware", "memory_efficiency", "--memory-efficiency", kPlain, "share of memory bandwidth that is reached"},
     {"hardware", "link_efficiency", "--link-efficiency", kPlain, "share of link bandwidth that is reached"},
+    {"hardware", "product_flops_efficiency", "--product-flops-efficiency", kPlain,
+     "of matrix products; this and those below where not as of all steps"},
+    {"hardware", "product_memory_efficiency", "--product-memory-efficiency", kPlain, "of matrix products"},
+    {"hardware", "prefill_attention_flops_efficiency", "--prefill-attention-flops-efficiency", kPlain,
+     "of attention over prompts"},
+    {"hardware", "prefill_attention_ramp", "--prefill-attention-ramp", kAmount,
+     "such as 64us: attention whose arithmetic takes so long takes twice as long"},
+    {"hardware", "decode_attention_memory_efficiency", "--decode-attention-memory-efficiency", kPlain,
+     "of attention that decodes"},
+    {"hardware", "attention_overhead", "--attention-overhead", kAmount, "of an attention step, such as 12us"},
+    {"hardware", "plain_attention_flops_efficiency", "--plain-attention-flops-efficiency", kPlain,
+     "share of --flops-f32 of attention that no tensor core computes, as of head size 256"},
+    {"hardware", "row_memory_efficiency", "--row-memory-efficiency", kPlain,
+     "of norms, rotation, activations and the like"},
     {"hardware", "threads", "--threads", kPlain, "host: threads that compute together, which plans are priced for"},
     {"hardware", "memory_bandwidth_limit", "--memory-bandwidth-limit", kAmount, "host: of all threads together"},
 };
@@ -298,9 +312,10 @@ std::string shellWord(const std::string &word) {
 
 namespace {
 
-// What flags over `profile` need not say: its figures, and what --h2d-bandwidth and --d2h-bandwidth scale.
+// What flags over `profile` need not say: its figures but those of classes that go with what is said of all ops, and
+// what --h2d-bandwidth and --d2h-bandwidth scale.
 model::TomlEntries impliedEntries(const model::Hardware &profile, const model::Hardware &wanted) {
-  model::Hardware implied = withH2dBandwidth(profile, wanted.h2dBandwidth);
+  model::Hardware implied = impliedClasses(withH2dBandwidth(profile, wanted.h2dBandwidth), wanted);
   implied.h2dBandwidth = profile.h2dBandwidth;
   if (implied.d2hBandwidth != wanted.d2hBandwidth)
     implied.duplexBandwidth = 0; // to be said, whatever it is

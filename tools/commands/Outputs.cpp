@@ -59,7 +59,8 @@ bool has(std::string_view head, std::string_view mark) { return head.find(mark) 
 } // namespace
 
 std::string_view kindName(OutputKind kind) {
-  constexpr std::string_view kNames[] = {"plan", "record", "timeline", "file of logits", "bench", "IR"};
+  constexpr std::string_view kNames[] = {"plan",  "record", "timeline",          "file of logits",
+                                         "bench", "IR",     "list of algorithms"};
   return kNames[static_cast<size_t>(kind)];
 }
 
@@ -79,6 +80,8 @@ std::optional<OutputKind> kindOf(std::string_view head) {
     return OutputKind::Bench;
   if (head.starts_with(kIrMark))
     return OutputKind::Ir;
+  if (head.starts_with("cublasLt "))
+    return OutputKind::Algorithms;
   return std::nullopt;
 }
 

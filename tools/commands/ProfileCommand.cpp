@@ -6,6 +6,7 @@
 //                                                              |
 //                                     written after each pair: whole at any time, continued by the next run
 //
+// On a GPU the algorithms of cublasLt that it was measured with are written beside it, for all who plan with it.
 // With --activations then measureLines, on a plan of its own, and the record once more. With --cpu none of this, but
 // the machine's processor (CpuProfile.h).
 #include <chrono>
@@ -162,6 +163,8 @@ public:
     RETURN_IF_ERROR(chooseGrid());
     ASSIGN_OR_RETURN(record, begin());
     ASSIGN_OR_RETURN(measured, measure(std::move(record)));
+    if (const std::string algorithms = cuda::algorithmsOf(*device_); !algorithms.empty())
+      RETURN_IF_ERROR(outputs_.write(cuda::algorithmsBeside(options_.output), algorithms));
     show(options_.json ? recordReportJson(measured, options_.output, std::nullopt)
                        : recordReportText(measured, options_.output, std::nullopt),
          options_.json);
@@ -181,9 +184,12 @@ private:
     say(assembled.notes);
     job_ = std::move(assembled.job);
     outputs_.add("--output", options_.output, OutputKind::Record);
+    const std::string name = options_.device.deviceOr(assembled.device);
+    if (cuda::deviceIndex(name).ok())
+      outputs_.add("--output", cuda::algorithmsBeside(options_.output), OutputKind::Algorithms);
     outputs_.addInputs(job_.files);
     RETURN_IF_ERROR(outputs_.check());
-    ASSIGN_OR_RETURN(device, makeDevice(options_.device.deviceOr(assembled.device), options_.device));
+    ASSIGN_OR_RETURN(device, makeDevice(name, options_.device));
     device_ = std::move(device);
     if (device_->kind() == "host") // what is measured is what so many threads take
       job_.hardware->threads = device_->threads();
@@ -199,7 +205,7 @@ private:
     if (!read.ok())
       return absl::InvalidArgumentError(cat(read.status().message(), "; --force measures anew"));
     there_ = *std::move(read);
-    return absl::OkStatus();
+    return cuda::useAlgorithmsBeside(*device_, options_.output); // as it was measured so far
   }
 
   absl::Status chooseGrid() {

@@ -79,6 +79,7 @@ absl::StatusOr<std::unique_ptr<core::Runtime>> loadRuntime(const plan::Plan &pla
                                                            const core::DeviceOptions &options,
                                                            std::unique_ptr<model::WeightSource> &weights,
                                                            core::LoadOptions loading) {
+  RETURN_IF_ERROR(cuda::useAlgorithmsBeside(device, plan.goal.record));
   Progress progress("loading", Amount::Bytes);
   loading.progress = [&](uint64_t done, uint64_t total) { progress.update(done, total); };
   absl::StatusOr<std::unique_ptr<core::Runtime>> runtime =

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <vector>
 
 #include "kernels/Kernels.h"
 #include "runtime/cost/CostModel.h"
@@ -46,6 +49,93 @@ TEST(Roofline, ThePeakFollowsTheTypeOfTheActivations) {
   EXPECT_EQ(qkvNs(h, {8, 8, 1}), 32768 * kSecond);
   // F16 activations: 32768 / 4 = 8192 flops' worth against 4096 + 8 x 96 x 2 = 5632 bytes.
   EXPECT_EQ(qkvNs(h, {8, 8, 1}, false, DType::F16), 8192 * kSecond);
+}
+
+// Products of smallLlama as above; attention of 8 rows of one sequence of 8: 36 pairs, 4 x 32 x 36 = 4608 flops, and
+// 8 x 2 x 16 x 2 + 2 x 8 x 32 x 4 = 2560 bytes; a norm of one row 32 x (4 + 4) + 4 x 32 = 384 bytes.
+constexpr OpSite kAttention{Op::Attention, UnitRole::Qkv}, kNorm{Op::Norm, UnitRole::Qkv};
+constexpr Bucket kPrompt{8, 1, 8};
+
+uint64_t ns(const model::Hardware &hardware, const OpSite &site, const Bucket &bucket) {
+  return Roofline(smallLlama(), hardware, DType::F32, DType::F16).computeNs(site, bucket, false);
+}
+
+TEST(RooflineClasses, EachHasItsOwnEfficienciesAndOthersStay) {
+  model::Hardware h = oneAPerSecond();
+  const auto all = [&] {
+    return std::vector<uint64_t>{qkvNs(h, {1, 1, 1}) / kSecond, qkvNs(h, {8, 8, 1}) / kSecond,
+                                 ns(h, kAttention, kPrompt) / kSecond, ns(h, kAttention, {1, 1, 100}) / kSecond,
+                                 ns(h, kNorm, {1, 1, 1}) / kSecond};
+  };
+  // One row at 100 tokens: 4 x 32 x 100 = 12800 flops, 100 x 64 + 256 = 6656 bytes.
+  EXPECT_THAT(all(), testing::ElementsAre(4480, 32768, 4608, 12800, 384));
+  h.classes.productMemoryEfficiency = 0.5;
+  EXPECT_THAT(all(), testing::ElementsAre(8960, 32768, 4608, 12800, 384));
+  h.classes.productFlopsEfficiency = 0.25;
+  EXPECT_THAT(all(), testing::ElementsAre(16384, 131072, 4608, 12800, 384)); // of one row 4096 flops
+  h.classes.prefillAttentionFlopsEfficiency = 0.5;
+  EXPECT_THAT(all(), testing::ElementsAre(16384, 131072, 9216, 25600, 384));
+  h.classes.decodeAttentionMemoryEfficiency = 0.1;
+  EXPECT_THAT(all(), testing::ElementsAre(16384, 131072, 25600, 66560, 384));
+  h.classes.rowMemoryEfficiency = 0.125;
+  EXPECT_THAT(all(), testing::ElementsAre(16384, 131072, 25600, 66560, 3072));
+}
+
+// 8 rows made anew: 8 x (2 x 32 x 32 + 3 x 16) = 16768 flops.
+TEST(RooflineClasses, KeysAndValuesMadeAnewAreAProduct) {
+  model::Hardware h = oneAPerSecond();
+  const OpSite recompute{Op::RecomputeKv, UnitRole::Qkv};
+  EXPECT_EQ(ns(h, recompute, {.actRows = 8}), 16768 * kSecond);
+  h.classes.rowMemoryEfficiency = 0.001;
+  h.classes.productFlopsEfficiency = 0.5;
+  EXPECT_EQ(ns(h, recompute, {.actRows = 8}), 33536 * kSecond);
+}
+
+TEST(RooflineClasses, AttentionHasAnOverheadOfItsOwn) {
+  model::Hardware h = oneAPerSecond();
+  h.launchOverhead = 3;
+  EXPECT_EQ(ns(h, kAttention, kPrompt), 4611 * kSecond);
+  h.classes.attentionOverhead = 92;
+  EXPECT_EQ(ns(h, kAttention, kPrompt), 4700 * kSecond);
+  EXPECT_EQ(ns(h, kNorm, {1, 1, 1}), 387 * kSecond);
+  EXPECT_EQ(qkvNs(h, {1, 1, 1}), 4483 * kSecond);
+}
+
+// t = 4608: with a ramp of as much twice as long, of a quarter 1.5 times. Rows that decode have none.
+TEST(RooflineClasses, PromptsRampUp) {
+  model::Hardware h = oneAPerSecond();
+  h.classes.prefillAttentionRamp = 4608;
+  EXPECT_EQ(ns(h, kAttention, kPrompt), 9216 * kSecond);
+  h.classes.prefillAttentionRamp = 1152;
+  EXPECT_EQ(ns(h, kAttention, kPrompt), 6912 * kSecond);
+  EXPECT_EQ(ns(h, kAttention, {1, 1, 100}), 12800 * kSecond);
+  EXPECT_EQ(ns(h, kAttention, {8, 8, 1}), 2560 * kSecond); // eight prompts of one token: as if they decoded
+  EXPECT_EQ(qkvNs(h, {8, 8, 1}), 32768 * kSecond);
+}
+
+// 16-bit heads of 64, 80, 96 and 128 have tensor cores; 112, 192, 256 and all F32 do not, and compute by flops_f32.
+TEST(RooflineClasses, HeadsWithoutTensorCoresAreSlow) {
+  model::Hardware h = oneAPerSecond();
+  h.flopsF16 = 100;
+  h.memoryBandwidth = 1e9;
+  h.classes.prefillAttentionFlopsEfficiency = 0.5;
+  h.classes.prefillAttentionRamp = 1e-9; // of tensor cores
+  h.classes.plainAttentionFlopsEfficiency = 0.25;
+  const auto seconds = [&](int64_t headDim, DType activation, DType kv) {
+    model::ModelSpec spec = smallLlama();
+    spec.headDim = headDim;
+    return Roofline(spec, h, activation, kv).computeNs(kAttention, {1, 1, 100}, false) / kSecond;
+  };
+  // 4 x 2 heads x 100 = 800 flops an element.
+  for (const int64_t dim : {64, 80, 96, 128})
+    EXPECT_EQ(seconds(dim, DType::F16, DType::F16), static_cast<uint64_t>(800 * dim / 50)) << dim;
+  for (const int64_t dim : {16, 112, 192, 256})
+    EXPECT_EQ(seconds(dim, DType::F16, DType::F16), static_cast<uint64_t>(800 * dim * 4)) << dim;
+  EXPECT_EQ(seconds(64, DType::F32, DType::F32), 800u * 64 * 4);
+  EXPECT_EQ(seconds(64, DType::F16, DType::F32), 800u * 64 * 4);
+  EXPECT_EQ(seconds(64, DType::BF16, DType::F16), 800u * 64 * 4);
+  h.classes.plainAttentionFlopsEfficiency = 0; // not said: as the others
+  EXPECT_EQ(seconds(256, DType::F16, DType::F16), 800u * 256 / 50);
 }
 
 TEST(Roofline, DirectStepsAreBoundByTheLink) {

@@ -61,6 +61,19 @@ TEST(ScaledPrice, WhereNothingRunsTheLaunchIsLeft) {
   EXPECT_EQ(ScaledPrice(costs, kQkv, false, kEight, 1100 * kSecond).ns({}), 100 * kSecond);
 }
 
+// A prompt of 8 rows: 4608 flops; half of what is above the overhead where 4 of them run that see half of the pairs.
+TEST(ScaledPrice, AttentionKeepsItsOwnOverhead) {
+  model::Hardware h = oneAPerSecond();
+  h.launchOverhead = 10;
+  h.classes.attentionOverhead = 100;
+  const Roofline costs(smallLlama(), h, DType::F32, DType::F16);
+  const OpSite attention{Op::Attention, UnitRole::Qkv};
+  const Rows half{.tokens = 4, .sampled = 1, .contexts = 8, .pairs = 18};
+  EXPECT_EQ(ScaledPrice(costs, attention, false, {8, 1, 8}, 4708 * kSecond).ns(half), 2404 * kSecond);
+  EXPECT_EQ(ScaledPrice(costs, attention, false, {8, 1, 8}, 1100 * kSecond).ns(half), 600 * kSecond);
+  EXPECT_EQ(ScaledPrice(costs, attention, false, {8, 1, 8}, 90 * kSecond).ns(half), 90 * kSecond);
+}
+
 double between(double low, double high) { return low + (high - low) * (*rc::gen::inRange(0, 1001)) / 1000.0; }
 
 RC_GTEST_PROP(ScaledPrice, IsTheRooflineOfWhatRunsOrTheFormula, ()) {
@@ -69,6 +82,9 @@ RC_GTEST_PROP(ScaledPrice, IsTheRooflineOfWhatRunsOrTheFormula, ()) {
   h.memoryBandwidth = between(1e9, 1e11);
   h.h2dBandwidth = h.d2hBandwidth = between(1e8, 1e10);
   h.launchOverhead = between(0, 5e-6);
+  if (*rc::gen::arbitrary<bool>())
+    for (const model::ClassKey &key : model::classKeys())
+      h.classes.*key.field = key.time ? between(0, 5e-6) : between(0.1, 1);
   const Roofline costs(smallLlama(), h, DType::F32, DType::F16);
   const auto bucketUpTo = [](const Bucket &most) {
     const auto upTo = [](int64_t limit) { return *rc::gen::inRange<int64_t>(1, limit + 1); };
@@ -81,9 +97,10 @@ RC_GTEST_PROP(ScaledPrice, IsTheRooflineOfWhatRunsOrTheFormula, ()) {
   const bool direct = *rc::gen::arbitrary<bool>();
 
   const uint64_t rooflineNs = costs.computeNs(site, bucket, direct);
-  const double launchNs = h.launchOverhead * 1e9, seconds = costs.seconds(site, runs, direct);
-  RC_ASSERT(ScaledPrice(costs, site, direct, bucket, rooflineNs).ns(runs) ==
-            wholeNs((seconds + h.launchOverhead) * 1e9));
+  const double launch =
+      site.op == Op::Attention && h.classes.attentionOverhead > 0 ? h.classes.attentionOverhead : h.launchOverhead;
+  const double launchNs = launch * 1e9, seconds = costs.seconds(site, runs, direct);
+  RC_ASSERT(ScaledPrice(costs, site, direct, bucket, rooflineNs).ns(runs) == wholeNs((seconds + launch) * 1e9));
   const uint64_t priced = rooflineNs * *rc::gen::inRange<uint64_t>(1, 40) / 10;
   const double share = seconds / costs.seconds(site, rowsOf(bucket), direct);
   const double expected =

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "runtime/job/Examples.h"
+#include "runtime/job/TomlText.h"
 #include "tests/support/SourceDir.h"
 #include "tests/support/TestFiles.h"
 
@@ -143,8 +144,9 @@ TEST(Hardware, RefusesBadFiguresByFileAndKey) {
   for (const auto &[key, change] : refusals)
     EXPECT_REFUSED(parseHardware(replaced(kRound, key, change.first), "f"), absl::StatusCode::kInvalidArgument,
                    change.second);
-  EXPECT_THAT(messageOf(parseHardware(std::string(kRound) + "memory_size = 1\n", "f")),
-              testing::StartsWith("f:14: memory_size: unknown key: expected one of copy_latency, "));
+  EXPECT_THAT(
+      messageOf(parseHardware(std::string(kRound) + "memory_size = 1\n", "f")),
+      testing::StartsWith("f:14: memory_size: unknown key: expected one of attention_overhead, copy_latency, "));
   EXPECT_THAT(messageOf(parseHardware("kind = ", "f")), testing::StartsWith("f:1: expected TOML: "));
 }
 
@@ -154,6 +156,85 @@ TEST(Hardware, ValidatesAChangedProfile) {
   hardware.h2dBandwidth = std::numeric_limits<double>::quiet_NaN();
   EXPECT_REFUSED(validate(hardware, "command line"), absl::StatusCode::kInvalidArgument,
                  "command line: h2d_bandwidth = nan: expected a positive finite bandwidth such as \"24GB/s\"");
+}
+
+constexpr char kOfClasses[] = "product_flops_efficiency = 0.1\nproduct_memory_efficiency = 0.2\n"
+                              "prefill_attention_flops_efficiency = 0.3\nprefill_attention_ramp = \"4us\"\n"
+                              "decode_attention_memory_efficiency = 0.5\nattention_overhead = \"6us\"\n"
+                              "plain_attention_flops_efficiency = 0.7\nrow_memory_efficiency = 1\n";
+
+TEST(HardwareClasses, EachFigureIsReadAndMayBeMissing) {
+  EXPECT_EQ(parseHardware(kRound, "f")->classes, OpClasses());
+  const auto hardware = parseHardware(std::string(kRound) + kOfClasses, "f");
+  ASSERT_TRUE(hardware.ok()) << messageOf(hardware);
+  const OpClasses all = {0.1, 0.2, 0.3, 4e-6, 0.5, 6e-6, 0.7, 1};
+  EXPECT_EQ(hardware->classes, all);
+  // As it is written, and over itself.
+  const std::string text = toToml(hardwareEntries(*hardware));
+  EXPECT_EQ(parseHardware(text, "again")->classes, all);
+  EXPECT_EQ(toToml(hardwareEntries(parseHardware(kRound, "f").value())).find("attention"), std::string::npos);
+  EXPECT_EQ(parseHardware("h2d_bandwidth = \"2B/s\"\n", "flags", *hardware)->classes, all);
+}
+
+TEST(HardwareClasses, RefusesBadFiguresByFileAndKey) {
+  const std::string share = ": expected a share above 0 and at most 1, or no such key",
+                    time = ": expected a finite time above 0 such as \"10us\", or no such key";
+  const auto refused = [&](const std::string &line, const std::string &expected) {
+    SCOPED_TRACE(line);
+    EXPECT_REFUSED(parseHardware(kRound + line + "\n", "f"), absl::StatusCode::kInvalidArgument,
+                   "f:14: " + line + expected);
+  };
+  for (const ClassKey &key : classKeys()) {
+    const std::string is = std::string(key.key) + " = ";
+    if (key.time) {
+      refused(is + "\"0us\"", time);
+      EXPECT_EQ(codeOf(parseHardware(kRound + is + "3\n", "f")), absl::StatusCode::kInvalidArgument) << is;
+      EXPECT_EQ(codeOf(parseHardware(kRound + is + "\"-3us\"\n", "f")), absl::StatusCode::kInvalidArgument) << is;
+    } else {
+      for (const char *value : {"0", "1.01", "-0.5"})
+        refused(is + value, share);
+      for (const char *value : {"nan", "inf", "\"0.5\""})
+        refused(is + value, ": expected a finite number");
+    }
+    Hardware changed = parseHardware(kRound, "f").value();
+    changed.classes.*key.field = std::numeric_limits<double>::quiet_NaN();
+    EXPECT_REFUSED(validate(changed, "command line"), absl::StatusCode::kInvalidArgument,
+                   "command line: " + is + "nan" + (key.time ? time : share));
+  }
+  EXPECT_THAT(messageOf(parseHardware(std::string(kRound) + "attention_efficiency = 1\n", "f")),
+              testing::StartsWith("f:14: attention_efficiency: unknown key: expected one of attention_overhead, "));
+  EXPECT_REFUSED(
+      parseHardware(replaced(kRound, "kind", "kind = \"host\"") + "plain_attention_flops_efficiency = 0.5\n", "f"),
+      absl::StatusCode::kInvalidArgument,
+      "f: plain_attention_flops_efficiency = 0.5: expected no such key: hardware of kind host has one attention "
+      "kernel");
+}
+
+// What is stated of all ops over a profile is of every class, but for those stated beside it.
+TEST(HardwareClasses, AFigureOfAllOpsIsOfAllClasses) {
+  const Hardware base = parseHardware(std::string(kRound) + kOfClasses, "f").value();
+  const auto over = [&](const std::string &lines) { return parseHardware(lines, "flags", base)->classes; };
+  EXPECT_EQ(over("flops_efficiency = 0.5\n"), (OpClasses{0, 0.2, 0, 0, 0.5, 6e-6, 0, 1}));
+  EXPECT_EQ(over("memory_efficiency = 0.5\n"), (OpClasses{0.1, 0, 0.3, 4e-6, 0, 6e-6, 0.7, 0}));
+  EXPECT_EQ(over("launch_overhead = \"1us\"\n"), (OpClasses{0.1, 0.2, 0.3, 4e-6, 0.5, 0, 0.7, 1}));
+  EXPECT_EQ(over("memory_efficiency = 0.5\nrow_memory_efficiency = 0.25\n"),
+            (OpClasses{0.1, 0, 0.3, 4e-6, 0, 6e-6, 0.7, 0.25}));
+  EXPECT_EQ(over("product_flops_efficiency = 0.9\n"), (OpClasses{0.9, 0.2, 0.3, 4e-6, 0.5, 6e-6, 0.7, 1}));
+}
+
+TEST(HardwareClasses, WhatGoesOrDiffersHasToBeSaid) {
+  const Hardware base = parseHardware(std::string(kRound) + kOfClasses, "f").value();
+  EXPECT_EQ(impliedClasses(base, base).classes, base.classes);
+  EXPECT_EQ(impliedClasses(base, base).flopsEfficiency, base.flopsEfficiency);
+  Hardware wanted = base;
+  wanted.classes.productFlopsEfficiency = 0.9; // said by itself
+  EXPECT_EQ(impliedClasses(base, wanted).classes, base.classes);
+  wanted.classes.productFlopsEfficiency = 0; // only flops_efficiency takes it away, and all of its own
+  EXPECT_EQ(impliedClasses(base, wanted).classes, (OpClasses{0, 0.2, 0, 0, 0.5, 6e-6, 0, 1}));
+  EXPECT_NE(impliedClasses(base, wanted).flopsEfficiency, base.flopsEfficiency);
+  wanted = base;
+  wanted.launchOverhead = 1e-6;
+  EXPECT_EQ(impliedClasses(base, wanted).classes, (OpClasses{0.1, 0.2, 0.3, 4e-6, 0.5, 0, 0.7, 1}));
 }
 
 // One thread's 1 TFLOP/s and 100 GB/s; three have 3 TFLOP/s, and 300 GB/s, or what the limit leaves.
@@ -265,6 +346,18 @@ TEST(ShippedHardware, IsWhatDatasheetsSay) {
   std::sort(names.begin(), names.end());
   EXPECT_EQ(names, exampleNames("hardware"));
   EXPECT_EQ(shipped("rtx4090").hostMemoryBytes, 0u); // a card is of no machine
+}
+
+// One GPU was measured; the H100 has its kernels and as many multiprocessors.
+TEST(ShippedHardware, FiguresOfClassesAreTheH200sOrItsCarried) {
+  EXPECT_NE(shipped("h200").classes, OpClasses());
+  EXPECT_EQ(shipped("h100").classes, shipped("h200").classes);
+  EXPECT_EQ(shipped("h100").launchOverhead, shipped("h200").launchOverhead);
+  EXPECT_EQ(shipped("h100").copyLatency, shipped("h200").copyLatency);
+  for (const std::string &name : exampleNames("hardware"))
+    if (name != "h100" && name != "h200") {
+      EXPECT_EQ(shipped(name).classes, OpClasses()) << name;
+    }
 }
 
 TEST(ShippedHardware, HasTheFiguresThePapersGive) {

@@ -356,10 +356,12 @@ TEST(JobFile, RefusesBadHardware) {
   EXPECT_REFUSED(parseJob("[hardware]\nfile = \"./gone.toml\"\n", "job.toml"), absl::StatusCode::kNotFound,
                  "job.toml:2: hardware.file: \"./gone.toml\": no such file or folder");
   expectRefused("[hardware]\nfile = \"a10\"\nspeed = 3\n",
-                "3: hardware.speed: unknown key: expected one of copy_latency, d2h_bandwidth, duplex_bandwidth, file, "
-                "flops_efficiency, flops_f16, flops_f32, gpus, h2d_bandwidth, host_memory, kind, launch_overhead, "
-                "link_efficiency, memory, memory_bandwidth, memory_bandwidth_limit, memory_efficiency, name, reserve, "
-                "threads");
+                "3: hardware.speed: unknown key: expected one of attention_overhead, copy_latency, d2h_bandwidth, "
+                "decode_attention_memory_efficiency, duplex_bandwidth, file, flops_efficiency, flops_f16, flops_f32, "
+                "gpus, h2d_bandwidth, host_memory, kind, launch_overhead, link_efficiency, memory, memory_bandwidth, "
+                "memory_bandwidth_limit, memory_efficiency, name, plain_attention_flops_efficiency, "
+                "prefill_attention_flops_efficiency, prefill_attention_ramp, product_flops_efficiency, "
+                "product_memory_efficiency, reserve, row_memory_efficiency, threads");
   expectRefused("[hardware]\nkind = \"cuda\"\n", "1: hardware.memory is missing: expected bytes with their unit, such "
                                                  "as \"8GiB\", \"512MiB\", \"24GB\" or \"4096B\", below 2^63");
   expectRefused("[hardware]\nfile = \"a10\"\nduplex_bandwidth = \"100GB/s\"\n",

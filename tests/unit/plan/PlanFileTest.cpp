@@ -94,6 +94,7 @@ TEST(PlanFile, ReadsBackWhatDescribesTheInputs) {
   plan.modelPath = "/models/tiny";
   plan.hardware = {"a10", model::DeviceKind::Cuda, {}, 24, 0, 25, 1.5, 2.5, 3.5, 4.5, 5.5, 6.5, 7.5, 8.5, 0.25, 0.5,
                    0.75};
+  plan.hardware.classes = {0.1, 0.2, 0.3, 4, 0.5, 6, 0.7, 0.8};
   plan.goal = {.deviceMemory = uint64_t{8} << 30,
                .batch = 8,
                .context = 2048,
@@ -131,6 +132,7 @@ TEST(PlanFile, ReadsBackWhatDescribesTheInputs) {
   EXPECT_EQ(back->policy.kvPlaces, 5);
   EXPECT_EQ(back->policy.residuals, model::Residuals::Host);
   EXPECT_EQ(back->hardware.linkEfficiency, 0.75);
+  EXPECT_EQ(back->hardware.classes, plan.hardware.classes);
   EXPECT_EQ(back->goal.ttft, std::chrono::nanoseconds(500'000'000));
   EXPECT_EQ(back->goal.tpot, std::chrono::nanoseconds(52'312'345));
   EXPECT_EQ(back->goal.sloFactor, 1.25);

@@ -49,6 +49,8 @@ std::string textOf(const Plan &p) {
   line(out, "hardware", h.name, h.kind, h.memoryBytes, h.hostMemoryBytes, h.flopsF32, h.flopsF16, h.memoryBandwidth,
        h.h2dBandwidth, h.d2hBandwidth, h.duplexBandwidth, h.copyLatency, h.launchOverhead, h.flopsEfficiency,
        h.memoryEfficiency, h.linkEfficiency);
+  for (const model::ClassKey &key : model::classKeys())
+    line(out, "of a class", key.key, h.classes.*key.field);
   line(out, "goal", p.goal.deviceMemory, p.goal.batch, p.goal.context, p.goal.kvTokens, p.goal.kvDtype,
        p.goal.blockTokens);
   line(out, "policy", p.policy.name, p.policy.none, p.policy.interval, p.policy.offloadLayers, p.policy.startRule,

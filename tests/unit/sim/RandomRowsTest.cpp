@@ -3,6 +3,7 @@
 // Whole iterations under core::Pricing::Rows against a reference that prices every step by itself, counts pairs one by
 // one, and plays the Simulator: random models, placements, hardware, prices and iterations.
 #include <algorithm>
+#include <cmath>
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
@@ -43,14 +44,14 @@ public:
   // Of all of the variant's bucket, by the roofline.
   uint64_t bucketNs(const plan::Variant &variant, const plan::Schedule &schedule, const plan::Step &step) const {
     const model::Hardware &h = plan_.hardware;
-    return nsOf(secondsOf(siteOf(schedule, step), cost::rowsOf(bucketOf(variant)), step.direct, h.h2dBandwidth,
-                          h.d2hBandwidth, h.linkEfficiency));
+    return nsOf(step, secondsOf(siteOf(schedule, step), cost::rowsOf(bucketOf(variant)), step.direct, h.h2dBandwidth,
+                                h.d2hBandwidth, h.linkEfficiency));
   }
 
   uint64_t stepNs(const plan::Variant &variant, const plan::Schedule &schedule, const plan::Step &step,
                   uint64_t pricedNs, const Running &running) const {
     const model::Hardware &h = plan_.hardware;
-    const double launchNs = h.launchOverhead * 1e9;
+    const double launchNs = launchOf(step) * 1e9;
     const cost::OpSite site = siteOf(schedule, step);
     const bool padded = h.kind == model::DeviceKind::Cuda && site.op == Op::Linear;
     if (step.kind != plan::StepKind::Compute || padded || static_cast<double>(pricedNs) <= launchNs)
@@ -61,15 +62,21 @@ public:
       return secondsOf(site, rows, step.direct, h2d, d2h, efficiency);
     };
     const double whole = seconds(cost::rowsOf(bucketOf(variant))), part = seconds(rowsOf(running, schedule, step));
-    const double over = static_cast<double>(pricedNs) - static_cast<double>(nsOf(whole));
-    return cost::wholeNs((part + h.launchOverhead) * 1e9 + over * (part / whole));
+    const double over = static_cast<double>(pricedNs) - static_cast<double>(nsOf(step, whole));
+    return cost::wholeNs((part + launchOf(step)) * 1e9 + over * (part / whole));
   }
 
 private:
   static cost::Bucket bucketOf(const plan::Variant &variant) {
     return {variant.newTokens, variant.sequences, variant.context};
   }
-  uint64_t nsOf(double seconds) const { return cost::wholeNs((seconds + plan_.hardware.launchOverhead) * 1e9); }
+  double launchOf(const plan::Step &step) const {
+    const double own = plan_.hardware.classes.attentionOverhead;
+    return step.op == Op::Attention && own > 0 ? own : plan_.hardware.launchOverhead;
+  }
+  uint64_t nsOf(const plan::Step &step, double seconds) const {
+    return cost::wholeNs((seconds + launchOf(step)) * 1e9);
+  }
 
   // By the name of what it reads: "layers.3.up".
   cost::OpSite siteOf(const plan::Schedule &schedule, const plan::Step &step) const {
@@ -112,9 +119,28 @@ private:
                    double linkEfficiency) const {
     const model::Hardware &h = plan_.hardware;
     const cost::Work work = cost::workOf(plan_.model, site, rows, plan_.activationDtype, plan_.kvDtype, direct);
-    const double peak = plan_.activationDtype == model::DType::F32 ? h.flopsF32 : h.flopsF16;
-    return std::max({static_cast<double>(work.flops) / (peak * h.flopsEfficiency),
-                     static_cast<double>(work.deviceBytes) / (h.memoryBandwidth * h.memoryEfficiency),
+    double peak = plan_.activationDtype == model::DType::F32 ? h.flopsF32 : h.flopsF16, ramp = 0;
+    double flops = h.flopsEfficiency, memory = h.memoryEfficiency;
+    const auto own = [](double &figure, double ofClass) { figure = ofClass > 0 ? ofClass : figure; };
+    if (site.op == Op::Linear) {
+      own(flops, h.classes.productFlopsEfficiency);
+      own(memory, h.classes.productMemoryEfficiency);
+    } else if (site.op == Op::Attention) {
+      own(flops, h.classes.prefillAttentionFlopsEfficiency);
+      own(memory, h.classes.decodeAttentionMemoryEfficiency);
+      if (rows.pairs > rows.contexts)
+        ramp = h.classes.prefillAttentionRamp;
+      if (const double plain = h.classes.plainAttentionFlopsEfficiency; plain > 0) { // heads of 16 here
+        peak = h.flopsF32;
+        flops = plain;
+        ramp = 0;
+      }
+    } else {
+      own(memory, h.classes.rowMemoryEfficiency);
+    }
+    const double arithmetic = static_cast<double>(work.flops) / (peak * flops);
+    return std::max({arithmetic + std::sqrt(arithmetic * ramp),
+                     static_cast<double>(work.deviceBytes) / (h.memoryBandwidth * memory),
                      static_cast<double>(work.linkBytes) / ((work.toHost ? d2h : h2d) * linkEfficiency)});
   }
 
@@ -148,6 +174,9 @@ plan::Plan drawPlan() {
   h.memoryEfficiency = drawn(0.1, 1);
   h.linkEfficiency = drawn(0.1, 1);
   h.launchOverhead = oneOf(4) ? 0 : drawn(0, 1e-5);
+  for (const model::ClassKey &key : model::classKeys())
+    if (oneOf(2))
+      h.classes.*key.field = key.time ? drawn(1e-7, 1e-5) : drawn(0.1, 1);
   // Priced by the roofline, or as a record might have it, step by step.
   const bool measured = oneOf(2);
   const Reference reference(plan, 0);

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <map>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -464,6 +465,30 @@ TEST_F(JobFlags, WhatDiffersIsSpelledAsFlagsThatGiveItAgain) {
   input = again;
   EXPECT_EQ(shapeEntries(job().model->spec), shapeEntries(changed.model->spec));
   EXPECT_EQ(hardwareEntries(*job().hardware), hardwareEntries(*changed.hardware));
+}
+
+// A figure of all ops takes those of its classes away, even where it is what the profile has: it is said, then.
+TEST_F(JobFlags, HardwareWithFiguresOfClassesIsSpelledAsFlagsThatGiveItAgain) {
+  using Flags = std::map<std::string, std::string>;
+  input.hardwareFlag = "h200";
+  for (const auto &[flags, count] :
+       {std::pair{Flags{}, 1},
+        {Flags{{"--product-flops-efficiency", "0.5"}}, 2},
+        {Flags{{"--flops-efficiency", "0.66"}}, 2},
+        {Flags{{"--flops-efficiency", "0.5"}, {"--product-flops-efficiency", "0.77"}}, 3},
+        {Flags{{"--launch-overhead", "1us"}, {"--attention-overhead", "3us"}, {"--h2d-bandwidth", "20GB/s"}}, 4},
+        {Flags{{"--memory-efficiency", "0.9"}, {"--prefill-attention-ramp", "9us"}}, 3}}) {
+    input.flags = {flags.begin(), flags.end()};
+    const model::Hardware wanted = *job().hardware;
+    const auto spelled = hardwareFlags(wanted);
+    EXPECT_THAT(spelled, testing::SizeIs(count));
+    EXPECT_EQ(spelled[0], std::pair(std::string("--hardware"), std::string("h200")));
+    input.flags = {spelled.begin() + 1, spelled.end()};
+    EXPECT_EQ(hardwareEntries(*job().hardware), hardwareEntries(wanted));
+  }
+  input.flags = {{"--row-memory-efficiency", "0"}};
+  EXPECT_THAT(refusal(),
+              HasSubstr("--row-memory-efficiency = 0: expected a share above 0 and at most 1, or no such key"));
 }
 
 TEST_F(JobFlags, IntervalAndLayersTogetherAreRefused) {

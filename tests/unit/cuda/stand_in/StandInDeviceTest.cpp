@@ -8,6 +8,7 @@
 #include <array>
 #include <chrono>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <future>
 #include <vector>
@@ -221,6 +222,60 @@ TEST(Products, WhatWasChosenBeforeIsTakenWhereTheLibraryIsTheSame) {
     EXPECT_EQ(device.status().code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(std::string(device.status().message()), testing::HasSubstr(expected)) << text;
   }
+}
+
+TEST_F(StandInDevice, TakesTheAlgorithmsThatStandBesideItsRecord) {
+  const std::string record = testing::TempDir() + "beside.toml", beside = record + ".cublaslt",
+                    stated = testing::TempDir() + "stated.cublaslt";
+  std::filesystem::remove(beside);
+  const std::string first = algorithmsOf(*device_); // of the graphs that the test begins with
+  ASSERT_THAT(first, testing::AllOf(testing::StartsWith("cublasLt "), testing::HasSubstr(": algorithm 0 "),
+                                    testing::HasSubstr(", bytes 0 ")));
+  const auto write = [](const std::string &path, const std::string &text) { std::ofstream(path) << text; };
+  const auto given = [&](const CudaOptions &options) {
+    runtime_.reset();
+    device_ = makeCudaDevice(options).value();
+    EXPECT_EQ(algorithmsOf(*device_), ""); // nothing was multiplied yet
+    const absl::Status status = useAlgorithmsBeside(*device_, record);
+    EXPECT_TRUE(status.ok()) << status;
+    auto runtime = core::Runtime::load(plan_, *device_, {}, model::syntheticWeights(1).get(), {});
+    EXPECT_TRUE(runtime.ok()) << runtime.status();
+    runtime_ = *std::move(runtime);
+    return algorithmsOf(*device_);
+  };
+  EXPECT_EQ(given({}), first); // there are none
+  std::string second = first;
+  for (size_t at = 0; (at = second.find(", bytes 0 ", at)) != std::string::npos;)
+    second.replace(at, 10, ", bytes 1 ");
+  write(beside, second);
+  EXPECT_THAT(given({}),
+              testing::AllOf(testing::HasSubstr(": algorithm 1 "), testing::Not(testing::HasSubstr(": algorithm 0 "))));
+  write(stated, first); // goes before
+  EXPECT_EQ(given({.algorithms = stated}), first);
+  // Another library's are said and left, shapes that nobody asked for kept.
+  write(beside, first + "m 7 n 7 k 7 f32 -> f32: x, bytes 1 2 3 4 5 6 7 a\n");
+  EXPECT_THAT(given({}), testing::EndsWith("m 7 n 7 k 7 f32 -> f32: as before, bytes 1 2 3 4 5 6 7 a\n"));
+  write(beside, "cublasLt 7\n");
+  std::vector<std::string> said;
+  EXPECT_EQ(given({.notice = [&](const std::string &one) { said.push_back(one); }}), first);
+  EXPECT_THAT(said, testing::ElementsAre(testing::HasSubstr(beside + ": algorithms of cublasLt 7, ")));
+  write(beside, "cublas 7\n");
+  const absl::Status refused = useAlgorithmsBeside(*device_, record);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(refused.message()), testing::StartsWith(beside + ":1: 'cublas 7': expected the library"));
+  EXPECT_TRUE(useAlgorithmsBeside(*device_, "").ok());
+}
+
+// What the oracle lists is of no use, and what another library was given neither.
+TEST(Products, AFileOfAlgorithmsHasWhatCublasLtListsAndWhatItHadBefore) {
+  const ProductAlgorithms before{.library = "cublasLt 7", .byShape = {{"a", {1}}, {"b", {2, 255}}}};
+  EXPECT_EQ(productAlgorithmsText(
+                "cublasLt 7\na: algorithm 3, bytes 3 0 0 0 0 0 0 0, 1 nodes\nc: cublasGemmEx, 1 nodes\n", before),
+            "cublasLt 7\na: algorithm 3, bytes 3 0 0 0 0 0 0 0, 1 nodes\nb: as before, bytes 2 ff 0 0 0 0 0 0\n");
+  EXPECT_EQ(productAlgorithmsText("cublasLt 8\na: algorithm 3, bytes 3 0 0 0 0 0 0 0, 1 nodes\n", before),
+            "cublasLt 8\na: algorithm 3, bytes 3 0 0 0 0 0 0 0, 1 nodes\n");
+  EXPECT_EQ(productAlgorithmsText("cublasLt 7\n", before), "");
+  EXPECT_EQ(productAlgorithmsText("c: cublasGemmEx, 1 nodes\n", before), "");
 }
 
 TEST_F(StandInDevice, AnIterationThatTakesFarTooLongIsSaidOnce) {
