@@ -16,6 +16,7 @@ constexpr const char *kUnitNames[model::kUnitsPerLayer] = {"qkv", "out", "up", "
 
 model::Hardware peakOf(model::Hardware hardware, int64_t busDevices) {
   hardware.flopsEfficiency = hardware.memoryEfficiency = 1;
+  hardware.classes = {};
   for (double *rate : {&hardware.h2dBandwidth, &hardware.d2hBandwidth, &hardware.duplexBandwidth})
     *rate /= static_cast<double>(busDevices);
   return hardware;
