@@ -57,7 +57,7 @@ absl::StatusOr<Draft> compileStated(const CompileRequest &asked, const Choice &c
   model::WeightLayout layout = model::layoutWeights(request.model);
   for (const Candidate &candidate : request.placements)
     RETURN_IF_ERROR(checkCandidate(candidate, request.model, layout));
-  ASSIGN_OR_RETURN(target, resolve(request, choice));
+  ASSIGN_OR_RETURN(target, resolve(request, choice, policy->traits.swapsLayers));
   RETURN_IF_ERROR(checkBlocks(request.placements, target));
   std::optional<cost::Roofline> roofline;
   const cost::CostModel &costs =
@@ -267,6 +267,13 @@ absl::StatusOr<Draft> compileSearched(const CompileRequest &request) {
   return draft;
 }
 
+// With what KV takes of the device, where that is not said yet.
+absl::StatusOr<plan::Plan> compileExplained(Draft draft, const Policy &policy) {
+  if (!draft.goal.expansion && !policy.traits.swapsLayers && plan::kvBytesByHome(draft, 0).host > 0)
+    absl::StrAppend(&draft.reason, ". ", explainKvOnDevice(draft));
+  return compileDraft(draft);
+}
+
 } // namespace
 
 absl::StatusOr<plan::Plan> compile(const CompileRequest &asked) {
@@ -287,7 +294,7 @@ absl::StatusOr<plan::Plan> compile(const CompileRequest &asked) {
         asked.policy.actHome == model::ActHome::Auto) // whoever runs it may want swap space, or hand over
       request.policy.actShare = model::ActShare();
     ASSIGN_OR_RETURN(draft, compileSearched(request));
-    return compileDraft(draft);
+    return compileExplained(std::move(draft), *policy);
   }
   const bool anyShare = request.policy.actShare && request.policy.actShare->isAuto();
   if (asked.progress && (anyShare || request.goal.autoMiniBatches))
@@ -298,7 +305,7 @@ absl::StatusOr<plan::Plan> compile(const CompileRequest &asked) {
   ASSIGN_OR_RETURN(draft, request.goal.autoMiniBatches ? compileWithBestMiniBatches(request, *policy)
                                                        : compileWithAnyShare(request, askedChoice(request)));
   draft.request.progress = asked.progress;
-  return compileDraft(draft);
+  return compileExplained(std::move(draft), *policy);
 }
 
 } // namespace headrace::compiler

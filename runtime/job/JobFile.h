@@ -76,12 +76,13 @@ struct Goal {
   bool autoMiniBatches = false;         // the compiler is to find how many; of no plan
   std::optional<int64_t> context;       // longest prompt + output, tokens
   std::optional<int64_t> kvTokens;      // capacity of the KV cache in tokens; unset: batch * context
-  // Bytes of the device that KV blocks may take: the others are at home on the host; 0: all of them. Unset: as many as
-  // fit, all where they do. And what KV blocks may take of the host.
+  // Bytes of the device that KV may take, what moves through it included: other blocks are at home on the host; 0: all
+  // of them, and what moves through takes what it takes. Unset: as many as fit, all where they do. And what KV blocks
+  // may take of the host.
   std::optional<uint64_t> kvDeviceMemory, kvHostMemory;
-  // Pie's expansion: the bytes of all KV by those that KV takes of the device, what moves through it included; at least
-  // 1. Beside kvDeviceMemory, which is all of the latter then, it says how much KV there is, else how much of it the
-  // device has. kAutoExpansion: the engine finds it as it runs (serve/engine/Expansion.h).
+  // Pie's expansion: the bytes of all KV by those that KV takes of the device; at least 1. Beside kvDeviceMemory it
+  // says how much KV there is, else how much of it the device has. kAutoExpansion: the engine finds it as it runs
+  // (serve/engine/Expansion.h).
   std::optional<double> expansion;
   std::optional<DType> kvDtype; // unset ("auto"): F32 on host, else the checkpoint's
   int64_t blockTokens = 16;     // tokens per KV block

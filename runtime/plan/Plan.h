@@ -442,5 +442,9 @@ struct HomeBytes {
 HomeBytes weightBytesByHome(const Plan &plan, uint32_t placement);
 // The same of KV caches, all layers.
 HomeBytes kvBytesByHome(const Plan &plan, uint32_t placement);
+// Bytes of the slots, or places, that the tails of KV caches go through.
+uint64_t kvSlotBytes(const Plan &plan, uint32_t placement);
+// What all KV takes of the device: what is at home there, which is aligned, and these.
+uint64_t kvDeviceBytes(const Plan &plan, uint32_t placement);
 
 } // namespace headrace::plan

@@ -144,9 +144,18 @@ private:
       made.plan = *std::move(plan);
     else if (absl::IsResourceExhausted(plan.status()))
       made.refused = std::string(plan.status().message());
+    else if (kvNeedsMore(asked.goal, plan.status()))
+      made.refused = std::string(aboutInput(input_, plan.status()).message());
     else
       return aboutInput(input_, plan.status());
     return made;
+  }
+
+  // Of this batch: another may do with what KV may take of the device.
+  static bool kvNeedsMore(const model::Goal &goal, const absl::Status &status) {
+    return goal.kvDeviceMemory &&
+           std::string(status.message())
+               .starts_with(cat("goal.kv_device_memory = ", *goal.kvDeviceMemory, ": expected at least "));
   }
 
   // Why an instance does not hold its objectives as predicted; empty if it does.

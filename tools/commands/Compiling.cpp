@@ -91,8 +91,8 @@ void addKvMemory(const plan::Plan &plan, bool stated, Words &words) {
     words.addIf("--kv-tokens", plan.goal.kvTokens);
   else if (found && plan.goal.expansion) // it may have said how much there is
     words.add("--kv-tokens", model::cat((plan.kvBlocks - 1) * plan.blockTokens * plan.miniBatches));
-  if (found)
-    words.add("--kv-device-memory", model::bytesText(kv.device));
+  if (found) // none where no block stays
+    words.add("--kv-device-memory", model::bytesText(kv.device == 0 ? 0 : plan::kvDeviceBytes(plan, 0)));
   else if (plan.goal.kvDeviceMemory)
     words.add("--kv-device-memory", model::bytesText(*plan.goal.kvDeviceMemory));
   if (plan.goal.expansion && !found)

@@ -116,8 +116,10 @@ std::string kvHomesText(const plan::Plan &plan, uint32_t placement) {
     return "";
   const std::string each =
       plan.miniBatches == 1 ? "" : absl::StrFormat(" of each of %d mini-batches", plan.miniBatches);
-  return absl::StrFormat("%d of %d blocks%s on the device (%s), %d at home on the host (%s)", resident, p.kvBlocks,
-                         each, formatBytes(bytes.device), p.kvBlocks - resident, formatBytes(bytes.host));
+  return absl::StrFormat("%d of %d blocks%s on the device (%s), %d at home on the host (%s), brought through slots of "
+                         "%s",
+                         resident, p.kvBlocks, each, formatBytes(bytes.device), p.kvBlocks - resident,
+                         formatBytes(bytes.host), formatBytes(plan::kvSlotBytes(plan, placement)));
 }
 
 std::string unknownHostMemory(const plan::Plan &plan) {
@@ -372,6 +374,8 @@ std::string inspectJson(const plan::Plan &plan, const std::string &path) {
          {"kv_blocks_on_device", plan::residentBlocks(plan, placement)},
          {"kv_bytes_by_home",
           {{"device", plan::kvBytesByHome(plan, p).device}, {"host", plan::kvBytesByHome(plan, p).host}}},
+         {"kv_slot_bytes", plan::kvSlotBytes(plan, p)},
+         {"kv_device_bytes", plan::kvDeviceBytes(plan, p)},
          {"kv_write_back", kvWriteBackJson(plan, p)},
          {"weight_bytes_by_home", {{"device", homes.device}, {"host", homes.host}}}});
   }
