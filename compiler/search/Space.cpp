@@ -224,7 +224,7 @@ bool Space::fill(const Coordinates &at, Candidate &candidate, bool exactly) {
 uint64_t Space::hold(const Coordinates &at, Candidate &candidate) {
   const Alike &alike = *alikeOf(at);
   if (alike.target.kvResident)
-    setTails(at, *alike.target.kvResident, candidate);
+    setTails(at, *alike.target.residentBeside(at.kvSlots, request_.model->layers), candidate);
   if (deviceHolds(at, candidate, /*exactly=*/true))
     return beyondHost(at, candidate);
   if (!alike.target.kvResident && free_.kv && alike.target.kvBlocks > 1) {
@@ -241,7 +241,8 @@ const Scored *Space::score(const Coordinates &at) {
   if (!fresh)
     return it->second ? &*it->second : nullptr;
   Alike *const alike = alikeOf(at);
-  if (alike == nullptr)
+  if (alike == nullptr ||
+      (alike->target.kvResident && !alike->target.residentBeside(at.kvSlots, request_.model->layers)))
     return nullptr;
   Scored scored{.at = at, .candidate = candidateOf(at, commonOf(at))};
   scored.overBytes = hold(at, scored.candidate);

@@ -144,12 +144,18 @@ Asked anyRequest(core::Draw &draw) {
   r.buckets = {.newTokens = {sequences + 1}, .sequences = {sequences}, .contexts = {*r.goal.context}};
   if (draw.oneIn(4) && r.goal.miniBatches == 1)
     r.policy.name = "pie";
+  else if (draw.oneIn(2))
+    r.policy.name = "joint";
   else
     r.policy.none = true;
   if (r.policy.name != "pie")
     r.policy.kvWriteBack = draw.oneOf({model::KvWriteBack::Auto, model::KvWriteBack::Mirror, model::KvWriteBack::All});
   if (r.policy.none && layers > 3 && draw.oneIn(3))
     r.policy.kvPlaces = 2;
+  if (r.policy.name == "joint") {
+    r.policy.actShare = model::ActShare();
+    r.policy.offloadEmbedding = r.policy.offloadHead = model::AutoOnOff::Off;
+  }
   return {r, layers * r.goal.miniBatches,
           1 + sequences * ((*r.goal.context + r.goal.blockTokens - 1) / r.goal.blockTokens),
           2 * 4 * static_cast<uint64_t>(spec.kvRows() * r.goal.blockTokens)};
