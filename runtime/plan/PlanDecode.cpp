@@ -356,7 +356,7 @@ Plan Decoder::plan(const fb::Plan &p) {
     out.metaLayout.maxActBlocks = out.actBlocks;
   }
   out.maxContext = p.max_context();
-  out.deviceMemory = p.budget_bytes();
+  out.deviceMemory = p.device_memory();
   out.arenaBytes = p.arena_bytes();
   out.hostBytes = p.host_bytes();
   out.slowestPermille = p.slowest_permille();

@@ -340,7 +340,8 @@ std::string inspectJson(const plan::Plan &plan, const std::string &path) {
                  {"weights_hash", plan.weightHashes.empty() ? Json(nullptr) : Json(weightsHash(plan))},
                  {"path", plan.modelPath}}},
                {"hardware", plan.hardware.name},
-               {"budget_bytes", plan.deviceMemory},
+               {"device_memory_bytes", plan.deviceMemory},
+               {"budget_bytes", plan.deviceMemory}, // its name before
                {"arena_bytes", plan.arenaBytes},
                {"host_bytes", plan.hostBytes},
                {"activation_dtype", std::string(model::dtypeName(plan.activationDtype))},

@@ -296,7 +296,7 @@ TEST_F(PlanOnDisk, IsRefusedIfItBreaksARule) {
   plan.deviceMemory = plan.arenaBytes - 256;
   ASSERT_TRUE(writePlan(plan, path("a.plan")).ok());
   EXPECT_EQ(readPlan(path("a.plan")).status().message(), path("a.plan") + ": arena_bytes is " +
-                                                             std::to_string(plan.arenaBytes) + ", the budget is " +
+                                                             std::to_string(plan.arenaBytes) + ", device_memory is " +
                                                              std::to_string(plan.deviceMemory) + " [over budget]");
 }
 

@@ -141,6 +141,7 @@ TEST(InspectReport, JsonHasTheFieldsByName) {
   const auto json = nlohmann::json::parse(inspectJson(testPlan(), "out.plan"));
   EXPECT_EQ(json["plan"], "out.plan");
   EXPECT_EQ(json["model"]["name"], "two-layers");
+  EXPECT_EQ(json["device_memory_bytes"], 8192);
   EXPECT_EQ(json["budget_bytes"], 8192);
   EXPECT_EQ(json["arena_bytes"], 6144);
   EXPECT_EQ(json["host_bytes"], 1024);
