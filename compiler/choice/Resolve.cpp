@@ -168,7 +168,9 @@ int64_t Target::kvRanges(int64_t slots, int64_t layers) const {
 std::optional<int64_t> Target::residentBeside(int64_t slots, int64_t layers) const {
   if (*kvDeviceBytes == 0)
     return 0;
-  return kvOnDevice(layers).mostResident(*kvDeviceBytes, kvRanges(slots, layers), leastResident);
+  const std::optional<int64_t> most =
+      kvOnDevice(layers).mostResident(*kvDeviceBytes, kvRanges(slots, layers), leastResident);
+  return most || leastResident > 0 ? most : 0; // an expansion's bytes are rounded down
 }
 
 uint64_t Target::historyOf(int64_t blocks) const {

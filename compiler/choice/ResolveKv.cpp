@@ -92,7 +92,7 @@ absl::Status shareKv(const CompileRequest &request, bool swapsLayers, Target &ta
 absl::Status splitKv(const CompileRequest &request, Target &target) {
   const int64_t layers = request.model->layers, shares = target.choice.miniBatches;
   const std::optional<int64_t> resident = target.residentBeside(algorithms::kKvSlots, layers);
-  if (!resident && !request.goal.expansion) {
+  if (!resident) {
     const KvOnDevice kv = target.kvOnDevice(layers);
     const uint64_t least = kv.leastBytes(target.kvRanges(algorithms::kKvSlots, layers));
     const std::string what = least == kv.wholeBytes() ? "all of it"
@@ -103,8 +103,8 @@ absl::Status splitKv(const CompileRequest &request, Target &target) {
                                shares == 1 ? "" : absl::StrCat(" and ", shares, " mini-batches"),
                                "), or 0 for no block"));
   }
-  if (const int64_t blocks = resident.value_or(0); blocks < target.kvBlocks)
-    target.kvResident = blocks;
+  if (*resident < target.kvBlocks)
+    target.kvResident = resident;
   return absl::OkStatus();
 }
 
