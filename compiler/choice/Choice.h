@@ -26,9 +26,9 @@ namespace headrace::compiler {
 
 struct Choice {
   int64_t miniBatches = 1;
-  model::ActShare act;    // not auto
-  int64_t kvBlocks = 0;   // of each cache, the scratch block included; 0: as many as the goal has
-  model::Buckets buckets; // an empty list: the goal's default
+  model::ActRatio actRatio; // not auto
+  int64_t kvBlocks = 0;     // of each cache, the scratch block included; 0: as many as the goal has
+  model::Buckets buckets;   // an empty list: the goal's default
   algorithms::Residency residency;
 
   bool operator==(const Choice &) const = default;

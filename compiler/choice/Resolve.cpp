@@ -116,7 +116,7 @@ absl::Status resolveBuckets(Target &target) {
 
   const auto actRows = [&](int64_t s, int64_t c) {
     return std::min(target.actBlocks * target.blockTokens,
-                    s * model::actRows(target.choice.act, target.blockTokens, c));
+                    s * model::actRows(target.choice.actRatio, target.blockTokens, c));
   };
   for (int64_t s : sequences)
     for (int64_t c : contexts)
@@ -198,10 +198,10 @@ Choice askedChoice(const CompileRequest &request) {
   choice.buckets = request.buckets;
   if (request.policy.residuals == model::Residuals::Host)
     choice.residency.residuals().setSlots(algorithms::kResidualSlots);
-  const std::optional<model::ActShare> &share = request.policy.actShare;
+  const std::optional<model::ActRatio> &share = request.policy.actRatio;
   if (!share || share->isAuto())
     return choice;
-  choice.act = *share;
+  choice.actRatio = *share;
   if (share->any() && request.policy.actHome == model::ActHome::Host)
     choice.residency.setActAway(algorithms::evenLayers(request.model->layers, request.model->layers));
   return choice;

@@ -111,8 +111,8 @@ absl::Status splitKv(const CompileRequest &request, Target &target) {
 // Some of the blocks keep activations, the others keys and values.
 absl::Status resolveAct(const CompileRequest &request, Target &target) {
   target.contextBlocks = target.kvBlocks - 1;
-  const model::BlocksOfKinds blocks =
-      model::blocksOfKinds(target.choice.act, target.contextBlocks, target.batch, target.meta.maxBlocksPerSequence);
+  const model::BlocksOfKinds blocks = model::blocksOfKinds(target.choice.actRatio, target.contextBlocks, target.batch,
+                                                           target.meta.maxBlocksPerSequence);
   target.kvBlocks = blocks.kv + 1;
   target.actBlocks = blocks.act;
   target.meta.firstActBlock = target.kvBlocks;
@@ -158,7 +158,7 @@ absl::Status resolveKv(const CompileRequest &request, bool swapsLayers, Target &
   const bool host = request.hardware.kind == model::DeviceKind::Host;
   target.activation = host ? model::DType::F32 : spec.dtype;
   target.kv = goal.kvDtype.value_or(host ? model::DType::F32 : spec.dtype);
-  if (target.choice.act.any())
+  if (target.choice.actRatio.any())
     RETURN_IF_ERROR(resolveAct(request, target));
   if (goal.expansion && goal.kvDeviceMemory) {
     RETURN_IF_ERROR(expandKv(request, swapsLayers, target));

@@ -145,7 +145,7 @@ int64_t HybridShare::partOf(int64_t parts) const {
 
 absl::StatusOr<HybridShare> hybridShare(const CompileRequest &request, const Choice &choice, const HybridRoom &room) {
   Choice half = choice; // has steps of both kinds
-  half.act = model::actShareOf(1, 1);
+  half.actRatio = model::actRatioOf(1, 1);
   half.residency.setActAway({});
   ASSIGN_OR_RETURN(target, resolve(request, half));
   std::optional<cost::Roofline> roofline;

@@ -43,7 +43,7 @@ absl::StatusOr<int64_t> packedMiniBatches(const CompileRequest &request, const P
   ASSIGN_OR_RETURN(share, hybridShare(request, one, alone));
 
   // What is asked for is kept; where that is left open, what balances the batch.
-  const std::optional<model::ActShare> &ratio = request.policy.actShare;
+  const std::optional<model::ActRatio> &ratio = request.policy.actRatio;
   const int64_t perSequence = share.blocksPerSequence;
   const int64_t act = !ratio ? 0 : ratio->isAuto() ? share.partOf(perSequence) : ratio->of(perSequence);
   const cost::HybridBlocks sequence{.kvHost = perSequence - act, .actHost = act};

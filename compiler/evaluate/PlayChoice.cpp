@@ -22,7 +22,7 @@ core::InUse Player::inUse(const PlayPoint &point) const {
   const int64_t all = target.actBlocks > 0 ? target.contextBlocks : target.kvBlocks - 1;
   const int64_t blocks = std::min(point.bucket.sequences * ofOne, all);
   const model::BlocksOfKinds of =
-      model::blocksOfKinds(target.choice.act, blocks, point.bucket.sequences, std::max<int64_t>(1, ofOne));
+      model::blocksOfKinds(target.choice.actRatio, blocks, point.bucket.sequences, std::max<int64_t>(1, ofOne));
   core::InUse inUse;
   inUse.kvBlocks = std::min(of.kv + 1, target.kvBlocks);
   inUse.actBlocks = std::min(of.act, target.actBlocks);

@@ -86,7 +86,7 @@ Space::Space(const CompileRequest &request, const cost::CostModel &costs)
   const bool actsMay = !goal.expansion && !policy.kvPlaces && goal.elasticKv != model::AutoOnOff::On &&
                        goal.instances == model::Instances::Together &&
                        request.model->hidden < 2 * request.model->kvRows();
-  free_.act = policy.actShare ? policy.actShare->isAuto() : actsMay;
+  free_.act = policy.actRatio ? policy.actRatio->isAuto() : actsMay;
   free_.actAway = policy.actHome == model::ActHome::Auto;
 }
 
@@ -110,8 +110,8 @@ Choice Space::commonOf(const Coordinates &at) const {
   Choice choice = askedChoice(request_);
   choice.miniBatches = at.miniBatches;
   if (free_.act)
-    choice.act = model::actShareOf(at.actParts, kActParts - at.actParts);
-  if (choice.act.any())
+    choice.actRatio = model::actRatioOf(at.actParts, kActParts - at.actParts);
+  if (choice.actRatio.any())
     choice.residency.setActAway(algorithms::evenLayers(request_.model->layers, at.actAway));
   return choice;
 }

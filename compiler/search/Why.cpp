@@ -44,18 +44,18 @@ std::string why(Space &space, const Searched &searched, const Candidate &chosen)
   const Scored &best = searched.best;
   const Aim &aim = space.aim(best.at);
   const model::ModelSpec &spec = space.request().model;
-  if (chosen.offloadsNothing() && !chosen.residency.movesBack() && !chosen.act.any())
+  if (chosen.offloadsNothing() && !chosen.residency.movesBack() && !chosen.actRatio.any())
     return absl::StrCat("offload nothing of ", spec.name, ": everything fits; takes ", best.deviceBytes, " of ",
                         space.target(best.at).deviceMemory, " bytes; ", aim.what, ": ", ms(best.aimNs),
                         aim.points.size() == 1 ? "" : " in the mean");
   const Bound bound = boundOf(space, searched);
   const double compute = weighted(aim, best.played, &Played::computeNs),
                link = weighted(aim, best.played, &Played::linkNs);
-  const model::ActShare &share = best.candidate.act;
+  const model::ActRatio &share = best.candidate.actRatio;
   const std::string acts = !share.any() ? ""
                            : share.num == share.den
                                ? ", activations in all blocks"
-                               : absl::StrCat(", activations in ", model::actShareText(share), " of the blocks");
+                               : absl::StrCat(", activations in ", model::actRatioText(share), " of the blocks");
   std::string text = absl::StrCat(
       describe(chosen, spec), acts, " of ", spec.name, ": the least time of ", searched.evaluated,
       " choices that were played, by the aim of ", aim.what, ": ", ms(best.aimNs), "; compute alone ", ms(compute),

@@ -34,7 +34,7 @@
 #include "runtime/base/Boxed.h"
 #include "runtime/base/DType.h"
 #include "runtime/base/Units.h"
-#include "runtime/job/ActShare.h"
+#include "runtime/job/ActRatio.h"
 #include "runtime/job/Hardware.h"
 #include "runtime/model/FolderContents.h"
 
@@ -134,7 +134,7 @@ struct Policy {
   // as long as may be.
   std::optional<int64_t> kvPlaces;
   Residuals residuals = Residuals::Device;
-  std::optional<ActShare> actShare; // of each sequence's blocks so many keep activations; unset: none; may be auto
+  std::optional<ActRatio> actRatio; // of each sequence's blocks so many keep activations; unset: none; may be auto
   ActHome actHome = ActHome::Auto;
   bool startRuleStated = false; // by a job file or a flag; plans do not keep it
 

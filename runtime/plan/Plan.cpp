@@ -108,7 +108,7 @@ bool bringsOneRowEach(const Plan &plan, const Variant &variant) {
 
 int64_t actRows(const Plan &plan, const Variant &variant) {
   return std::min(plan.actBlocks * plan.blockTokens,
-                  variant.sequences * model::actRows(plan.actShare, plan.blockTokens, variant.context));
+                  variant.sequences * model::actRows(plan.actRatio, plan.blockTokens, variant.context));
 }
 
 std::string actName(int64_t layer, uint32_t miniBatch, uint32_t miniBatches) {

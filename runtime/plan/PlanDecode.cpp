@@ -223,7 +223,7 @@ model::Policy Decoder::policy(const fb::Policy &p) {
   out.residuals = enumerator<model::Residuals>(p.residuals(), "policy.residuals");
   out.actHome = enumerator<model::ActHome>(p.act_home(), "policy.act_home");
   if (p.act_num())
-    out.actShare = model::ActShare{*p.act_num(), p.act_den()};
+    out.actRatio = model::ActRatio{*p.act_num(), p.act_den()};
   return out;
 }
 
@@ -349,7 +349,7 @@ Plan Decoder::plan(const fb::Plan &p) {
   out.kvBlocks = p.kv_blocks();
   out.actBlocks = p.act_blocks();
   out.contextBlocks = p.context_blocks();
-  out.actShare = {p.act_num(), p.act_den()};
+  out.actRatio = {p.act_num(), p.act_den()};
   out.metaLayout = {p.max_tokens(), p.max_sequences(), p.max_blocks_per_sequence()};
   if (out.actBlocks > 0) {
     out.metaLayout.firstActBlock = out.kvBlocks;

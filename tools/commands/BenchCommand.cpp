@@ -325,7 +325,7 @@ absl::Status checkPolicies(const BenchOptions &options, const model::Job &job) {
     model::Job one = job;
     RETURN_IF_ERROR(applyPolicy(name, one.policy));
     const bool keeps = compiler::traitsOf(one.policy.name).keepsActivations;
-    const bool shares = one.policy.actShare && (one.policy.actShare->any() || one.policy.actShare->isAuto());
+    const bool shares = one.policy.actRatio && (one.policy.actRatio->any() || one.policy.actRatio->isAuto());
     if (options.instances == model::Instances::Apart && (keeps || shares))
       return badUsage(cat("--policies ", tools::quoted(name), keeps ? "" : " with --act-ratio",
                           ": expected --instances together beside it: ",

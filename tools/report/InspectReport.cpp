@@ -29,7 +29,7 @@ int64_t maxTokens(const plan::Plan &plan, uint64_t peak) {
     if (buffer.kind == plan::BufferKind::Kv && plan.kvBlocks > 0)
       blockBytes += buffer.bytes / static_cast<uint64_t>(plan.kvBlocks);
   if (plan.actBlocks > 0) { // of blocks of both kinds, as many as the share has of each
-    const auto num = static_cast<uint64_t>(plan.actShare.num), den = static_cast<uint64_t>(plan.actShare.den);
+    const auto num = static_cast<uint64_t>(plan.actRatio.num), den = static_cast<uint64_t>(plan.actRatio.den);
     blockBytes = (num * plan.actBlockBytes() + (den - num) * plan.kvBlockBytes()) * plan.kvCaches() / den;
   }
   const uint64_t left = plan.deviceMemory > peak ? plan.deviceMemory - peak : 0;
@@ -87,7 +87,7 @@ std::string actText(const plan::Plan &plan) {
   return absl::StrFormat(
       "%s, %d blocks of %d tokens a layer%s, %s, %s of each sequence's: %s in place of %s of keys and values",
       std::string(model::dtypeName(plan.activationDtype)), plan.actBlocks, plan.blockTokens,
-      plan.miniBatches == 1 ? "" : " and mini-batch", home, model::actShareText(plan.actShare),
+      plan.miniBatches == 1 ? "" : " and mini-batch", home, model::actRatioText(plan.actRatio),
       formatBytes(all * plan.actBlockBytes()), formatBytes(all * plan.kvBlockBytes()));
 }
 
@@ -350,7 +350,7 @@ std::string inspectJson(const plan::Plan &plan, const std::string &path) {
                {"mini_batches", plan.miniBatches},
                {"kv_blocks", plan.kvBlocks},
                {"act_blocks", plan.actBlocks},
-               {"act_ratio", model::actShareText(plan.actShare)},
+               {"act_ratio", model::actRatioText(plan.actRatio)},
                {"act_layers_on_host", actLayersOnHost(plan)},
                {"max_context", plan.maxContext},
                {"policy", plan.policy.name},

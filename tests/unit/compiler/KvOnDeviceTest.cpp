@@ -153,7 +153,7 @@ Asked anyRequest(core::Draw &draw) {
   if (r.policy.none && layers > 3 && draw.oneIn(3))
     r.policy.kvPlaces = 2;
   if (r.policy.name == "joint") {
-    r.policy.actShare = model::ActShare();
+    r.policy.actRatio = model::ActRatio();
     r.policy.offloadEmbedding = r.policy.offloadHead = model::AutoOnOff::Off;
   }
   return {r, layers * r.goal.miniBatches,

@@ -131,7 +131,7 @@ TEST(MiniBatchCount, PackingFillsWhatTheDeviceHasRoomFor) {
   EXPECT_EQ(packed(away(sequence)), 8);
   // All activations, on the host: 64 KiB in each of two slots, and 128 KiB of keys and values made of them.
   CompileRequest kept = away(2 * sequence);
-  kept.policy.actShare = model::actShareOf(1, 0);
+  kept.policy.actRatio = model::actRatioOf(1, 0);
   EXPECT_EQ(packed(kept), 4);
   CompileRequest held = away(100 * sequence);
   held.goal.kvDeviceMemory.reset();
