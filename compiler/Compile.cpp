@@ -47,7 +47,7 @@ constexpr double kSlotIsWorth = 1.0 / 16; // of the iteration: copies run beside
 absl::StatusOr<Draft> compileWithHome(const CompileRequest &request, const Choice &choice) {
   const model::Policy &asked = request.policy;
   absl::StatusOr<Draft> plan = compileStated(request, choice);
-  if (asked.actHome != model::ActHome::Auto || !choice.act.any() || !lacksDeviceMemory(plan.status()) ||
+  if (asked.actHome != model::ActHome::Auto || !choice.actRatio.any() || !lacksDeviceMemory(plan.status()) ||
       (!request.placements.empty() && !request.placements.front().residency.actAway().empty()))
     return plan;
   ASSIGN_OR_RETURN(policy, policyFor(asked, request.goal));
@@ -104,8 +104,8 @@ std::string lanesText(const ShareTimes &times, cost::Binding binding) {
 absl::StatusOr<Draft> compileWithBestShare(const CompileRequest &request, const Choice &choice) {
   const auto with = [&](int64_t part) {
     Choice tried = choice;
-    tried.act = model::actShareOf(part, kActShareParts - part);
-    if (tried.act.any() && request.policy.actHome == model::ActHome::Host)
+    tried.actRatio = model::actRatioOf(part, kActShareParts - part);
+    if (tried.actRatio.any() && request.policy.actHome == model::ActHome::Host)
       tried.residency.setActAway(algorithms::evenLayers(request.model->layers, request.model->layers));
     return tried;
   };
@@ -129,10 +129,10 @@ absl::StatusOr<Draft> compileWithBestShare(const CompileRequest &request, const 
   std::string tried;
   for (const auto &[part, times] : best.tried)
     if (times.ok())
-      absl::StrAppend(&tried, tried.empty() ? "" : ", ", model::actShareText(with(part).act), " ",
+      absl::StrAppend(&tried, tried.empty() ? "" : ", ", model::actRatioText(with(part).actRatio), " ",
                       msText(times->iterationNs));
   const ShareTimes times = shareTimes(plan);
-  absl::StrAppend(&plan.reason, ". Activation blocks: the share of ", model::actShareText(with(best.part).act),
+  absl::StrAppend(&plan.reason, ". Activation blocks: the share of ", model::actRatioText(with(best.part).actRatio),
                   " takes the least of those tried (", tried, "); compute alone ", msText(times.computeNs),
                   ", link alone ", msText(times.linkNs), ": ", lanesText(times, best.binding));
   absl::StrAppend(&plan.reason, ". ", algorithm1);
@@ -140,7 +140,7 @@ absl::StatusOr<Draft> compileWithBestShare(const CompileRequest &request, const 
 }
 
 absl::StatusOr<Draft> compileWithAnyShare(const CompileRequest &request, const Choice &choice) {
-  return request.policy.actShare && request.policy.actShare->isAuto() ? compileWithBestShare(request, choice)
+  return request.policy.actRatio && request.policy.actRatio->isAuto() ? compileWithBestShare(request, choice)
                                                                       : compileWithHome(request, choice);
 }
 
@@ -206,6 +206,13 @@ absl::StatusOr<Draft> withBestChunk(Draft draft) {
   return draft;
 }
 
+// With what KV takes of the device, where that is not said yet.
+absl::StatusOr<plan::Plan> compileExplained(Draft draft, const Policy &policy) {
+  if (!draft.goal.expansion && !policy.traits.swapsLayers && plan::kvBytesByHome(draft, 0).host > 0)
+    absl::StrAppend(&draft.reason, ". ", explainKvOnDevice(draft));
+  return compileDraft(draft);
+}
+
 } // namespace
 
 absl::StatusOr<plan::Plan> compile(const CompileRequest &asked) {
@@ -216,27 +223,28 @@ absl::StatusOr<plan::Plan> compile(const CompileRequest &asked) {
   RETURN_IF_ERROR(model::checkBeside(mechanismsInUse(asked, *policy)));
   CompileRequest request = asked;
   if (policy->traits.keepsActivations) {
-    if (!request.policy.actShare)
-      request.policy.actShare = model::kAutoActShare;
+    if (!request.policy.actRatio)
+      request.policy.actRatio = model::kAutoActRatio;
     if (!request.goal.kvDeviceMemory && !request.goal.expansion && !request.policy.kvPlaces)
       request.goal.kvDeviceMemory = 0;
   }
   if (policy->traits.searches && request.placements.empty()) {
-    if (asked.policy.name == "auto" && !asked.policy.actShare &&
+    if (asked.policy.name == "auto" && !asked.policy.actRatio &&
         asked.policy.actHome == model::ActHome::Auto) // whoever runs it may want swap space, or hand over
-      request.policy.actShare = model::ActShare();
+      request.policy.actRatio = model::ActRatio();
     ASSIGN_OR_RETURN(draft, compileSearched(request));
-    absl::StatusOr<plan::Plan> plan = compileDraft(draft);
-    if (!absl::IsUnimplemented(plan.status()) || draft.target.choice.largestChunk == kLargestChunk)
+    const int64_t chunk = draft.target.choice.largestChunk;
+    absl::StatusOr<plan::Plan> plan = compileExplained(std::move(draft), *policy);
+    if (!absl::IsUnimplemented(plan.status()) || chunk == kLargestChunk)
       return plan;
     // For a larger chunk weights leave, and caches fill what they had: they may span more than kernels of the device
     // take.
     ASSIGN_OR_RETURN(usual, resolve(request));
     request.buckets.newTokens = usual.choice.buckets.newTokens;
     ASSIGN_OR_RETURN(again, compileSearched(request));
-    return compileDraft(again);
+    return compileExplained(std::move(again), *policy);
   }
-  const bool anyShare = request.policy.actShare && request.policy.actShare->isAuto();
+  const bool anyShare = request.policy.actRatio && request.policy.actRatio->isAuto();
   if (asked.progress && (anyShare || request.goal.autoMiniBatches))
     request.progress = [&](CompileProgress at) {
       at.searching = true;
@@ -250,7 +258,7 @@ absl::StatusOr<plan::Plan> compile(const CompileRequest &asked) {
     draft = std::move(chunked);
   }
   draft.request.progress = asked.progress;
-  return compileDraft(draft);
+  return compileExplained(std::move(draft), *policy);
 }
 
 } // namespace headrace::compiler

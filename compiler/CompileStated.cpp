@@ -49,7 +49,7 @@ absl::StatusOr<Draft> compileStated(const CompileRequest &asked, const Choice &c
   model::WeightLayout layout = model::layoutWeights(request.model);
   for (const Candidate &candidate : request.placements)
     RETURN_IF_ERROR(checkCandidate(candidate, request.model, layout));
-  ASSIGN_OR_RETURN(target, resolve(request, choice));
+  ASSIGN_OR_RETURN(target, resolve(request, choice, policy->traits.swapsLayers));
   RETURN_IF_ERROR(checkBlocks(request.placements, target));
   std::optional<cost::Roofline> roofline;
   const cost::CostModel &costs =

@@ -19,9 +19,9 @@ constexpr const char *kBaseline = "keys and values alone, all on the host";
 
 struct Case {
   const char *name;
-  std::optional<model::ActShare> share; // unset: what is fastest
+  std::optional<model::ActRatio> share; // unset: what is fastest
   model::ActHome home = model::ActHome::Auto;
-  uint64_t kvOnDevice = 0; // bytes of KV blocks; the others are on the host, as all weights are
+  uint64_t kvOnDevice = 0; // bytes that KV takes there; other blocks are on the host, as all weights are
 };
 
 plan::Plan planOf(const Context &context, const model::ModelSpec &spec, const Case &of, int64_t sequences) {
@@ -36,7 +36,7 @@ plan::Plan planOf(const Context &context, const model::ModelSpec &spec, const Ca
   compile.buckets = {.newTokens = {sequences}, .sequences = {sequences}, .contexts = {kContext}};
   compile.policy.name = "hybridserve";
   compile.goal.kvDeviceMemory = of.kvOnDevice;
-  compile.policy.actShare = of.share;
+  compile.policy.actRatio = of.share;
   if (of.share && of.share->any())
     compile.policy.actHome = of.home;
   return take(compiler::compile(compile));
@@ -60,7 +60,7 @@ Json decode(const Context &context, const model::ModelSpec &spec, const LayerWei
   const double ms = median(played.ms), predicted = static_cast<double>(variant.predictedNs) * 1e-6;
   Json fields = {{"ms", ms},
                  {"sequences", sequences},
-                 {"share of activations", model::actShareText(plan.actShare)},
+                 {"share of activations", model::actRatioText(plan.actRatio)},
                  {"iterations", played.ms.size()},
                  {"tokens/s", static_cast<double>(sequences) / ms * 1e3},
                  {"h2d bytes", played.h2dBytes},
@@ -96,12 +96,13 @@ void measureHybridCaches(const Context &context) {
                      }});
   };
   using model::ActHome;
-  using model::ActShare;
-  add({kBaseline, ActShare{0, 1}});
+  using model::ActRatio;
+  add({kBaseline, ActRatio{0, 1}});
   add({"as many activations as is fastest", std::nullopt});
-  add({"keys and values alone, 18 GB of them on the device", ActShare{0, 1}, ActHome::Auto, 18'000'000'000});
-  add({"half activations, on the device", ActShare{1, 2}, ActHome::Device});
-  add({"activations alone, on the host", ActShare{1, 1}, ActHome::Host});
+  add({"keys and values alone, 18 GB of them on the device", ActRatio{0, 1}, ActHome::Auto,
+       19'130'000'000}); // with the slots that the others go through
+  add({"half activations, on the device", ActRatio{1, 2}, ActHome::Device});
+  add({"activations alone, on the host", ActRatio{1, 1}, ActHome::Host});
   report.attempt(tasks);
 }
 

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "compiler/Compile.h"
+#include "compiler/choice/KvOnDevice.h"
 #include "compiler/choose/policies/WholeLayers.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/model/WeightLayout.h"
@@ -84,9 +85,14 @@ absl::StatusOr<plan::Plan> planRound(const RoundRequest &request) {
   if (request.kvOnDevice < 1) {
     if (request.intervals.size() != 1)
       return absl::InvalidArgumentError("caches that are split are planned for one interval at a time");
-    const Cell all{"", 1, 1, *compile.goal.kvTokens, 1, false};
-    compile.goal.kvDeviceMemory = static_cast<uint64_t>(
-        request.kvOnDevice * static_cast<double>(kvBytes(request.spec, all, compile.goal.blockTokens)));
+    const Cell block{"", 1, 1, compile.goal.blockTokens, 1, false};
+    const uint64_t ofAll = kvBytes(request.spec, block, compile.goal.blockTokens);
+    const int64_t blocks = (*compile.goal.kvTokens + compile.goal.blockTokens - 1) / compile.goal.blockTokens;
+    const compiler::KvOnDevice kv = {request.spec.layers, 1 + blocks,
+                                     ofAll / static_cast<uint64_t>(request.spec.layers)};
+    const auto resident = static_cast<int64_t>(request.kvOnDevice * static_cast<double>(blocks));
+    compile.goal.kvDeviceMemory = // none, or these and the slots that the others go through
+        resident == 0 ? 0 : kv.splitBytes(resident, compiler::rangesOfSlots(kv.caches, algorithms::kKvSlots));
     if (request.policy.empty())
       compile.policy = policyOf(request.intervals[0]);
     else

@@ -46,6 +46,7 @@
 #include "bench/run/HybridBench.h"
 #include "bench/run/Player.h"
 #include "compiler/Compile.h"
+#include "compiler/choice/KvOnDevice.h"
 #include "runtime/core/Runtime.h"
 #include "runtime/host/HostDevice.h"
 #include "runtime/model/ModelSpec.h"
@@ -196,8 +197,9 @@ private:
         .newTokens = {load.sequences * load.tokens}, .sequences = {load.sequences}, .contexts = {load.context}};
     if (quarters < 4) { // of those behind the scratch block
       const plan::Plan whole = take(compiler::compile(request));
-      const auto resident = static_cast<uint64_t>(1 + (whole.kvBlocks - 1) / 4 * quarters);
-      request.goal.kvDeviceMemory = resident * whole.kvStride();
+      const compiler::KvOnDevice kv = {static_cast<int64_t>(whole.kvCaches()), whole.kvBlocks, whole.kvBlockBytes()};
+      request.goal.kvDeviceMemory = kv.splitBytes(1 + (whole.kvBlocks - 1) / 4 * quarters,
+                                                  compiler::rangesOfSlots(kv.caches, algorithms::kKvSlots));
       request.policy.kvWriteBack = of.writeBack;
     }
     return take(compiler::compile(request));

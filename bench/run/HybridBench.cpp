@@ -46,7 +46,7 @@ model::ModelSpec wideCache() {
   return spec;
 }
 
-plan::Plan compile(model::Hardware hardware, double arithmetic, std::optional<model::ActShare> share,
+plan::Plan compile(model::Hardware hardware, double arithmetic, std::optional<model::ActRatio> share,
                    const Load &load = kLoad) {
   compiler::CompileRequest request;
   request.model = wideCache();
@@ -62,7 +62,7 @@ plan::Plan compile(model::Hardware hardware, double arithmetic, std::optional<mo
   request.goal.context = load.context;
   request.goal.kvDtype = model::DType::F32;
   request.policy.name = "hybridserve";
-  request.policy.actShare = share;
+  request.policy.actRatio = share;
   request.policy.actHome = model::ActHome::Host;
   request.buckets = {.newTokens = {load.sequences}, .sequences = {load.sequences}, .contexts = {load.context}};
   return take(compiler::compile(request));
@@ -91,7 +91,7 @@ void benchLines(const model::Hardware &hardware, const host::HostOptions &device
     Load load = kLoad;
     load.context = context;
     players.push_back(
-        std::make_unique<Player>(compile(hardware, 1, model::ActShare{1, 2}, load), device, kBandwidth, weights, load));
+        std::make_unique<Player>(compile(hardware, 1, model::ActRatio{1, 2}, load), device, kBandwidth, weights, load));
   }
   for (int turn = 0; turn < turns; ++turn)
     for (const std::unique_ptr<Player> &player : players)
@@ -187,7 +187,7 @@ void benchRepack(nlohmann::json &results) {
 nlohmann::json benchHybrid(const host::HostOptions &device, int iterations) {
   const model::Hardware hardware = take(model::openHardware("host"));
   KeptWeights weights;
-  const model::ActShare none{0, 1}, all{1, 1};
+  const model::ActRatio none{0, 1}, all{1, 1};
   double arithmetic = 1;
   {
     Player first(compile(hardware, 1, all), device, kBandwidth, weights, kLoad);
@@ -212,10 +212,10 @@ nlohmann::json benchHybrid(const host::HostOptions &device, int iterations) {
     const double ratio = ratioToLimit(*player, link);
     std::printf("hybrid/%-22s share %-6s %8.2f ms, link %8.2f, compute %8.2f: ratio %5.3f; predicted %8.2f; gain %5.3f "
                 "of %5.3f predicted: %5.3f\n",
-                name, model::actShareText(player->plan().actShare).c_str(), ns * 1e-6, link * 1e-6, compute * 1e-6,
+                name, model::actRatioText(player->plan().actRatio).c_str(), ns * 1e-6, link * 1e-6, compute * 1e-6,
                 ratio, predicted * 1e-6, gain, gainPredicted, gain / gainPredicted);
     results.push_back({{"name", std::string("hybrid/") + name},
-                       {"share", model::actShareText(player->plan().actShare)},
+                       {"share", model::actRatioText(player->plan().actRatio)},
                        {"iterations", player->gapsNs.size()},
                        {"real_time", ns * 1e-6},
                        {"time_unit", "ms"},

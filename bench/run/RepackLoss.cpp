@@ -46,7 +46,7 @@ absl::Span<const RepackLoad> repackLoads() {
 }
 
 absl::StatusOr<plan::Plan> repackPlan(model::ModelSpec spec, int64_t batch, int64_t context,
-                                      std::optional<model::ActShare> share) {
+                                      std::optional<model::ActRatio> share) {
   compiler::CompileRequest request;
   ASSIGN_OR_RETURN(hardware, model::openHardware("rtx4090-hybridserve"));
   request.model = std::move(spec);
@@ -57,7 +57,7 @@ absl::StatusOr<plan::Plan> repackPlan(model::ModelSpec spec, int64_t batch, int6
   request.goal.miniBatches = 4;
   request.policy.name = "hybridserve";
   request.policy.actHome = model::ActHome::Host;
-  request.policy.actShare = share;
+  request.policy.actRatio = share;
   return compiler::compile(request);
 }
 

@@ -40,7 +40,7 @@ absl::Span<const RepackLoad> repackLoads();
 // Four mini-batches on an RTX 4090, weights, keys and values, and activations on the host. No share: as the compiler
 // chooses it.
 absl::StatusOr<plan::Plan> repackPlan(model::ModelSpec spec, int64_t batch, int64_t context,
-                                      std::optional<model::ActShare> share = std::nullopt);
+                                      std::optional<model::ActRatio> share = std::nullopt);
 
 struct RepackRun {
   RepackSums sums;

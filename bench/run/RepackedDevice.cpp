@@ -36,7 +36,7 @@ std::vector<RowsOf> rowsIn(const kernels::IterationMeta &meta, const plan::Plan 
     one.before = context[s] - one.rows;
     one.samples = std::find(samples, samples + meta.numSampled, start[s + 1] - 1) != samples + meta.numSampled;
     const int64_t blocks = (one.before + plan.blockTokens - 1) / plan.blockTokens;
-    one.act = plan.actBlocks > 0 ? plan.actShare.of(blocks) : 0;
+    one.act = plan.actBlocks > 0 ? plan.actRatio.of(blocks) : 0;
     one.kv = blocks - one.act;
     all.push_back(one);
   }

@@ -104,7 +104,7 @@ absl::Status SpreadRows::writeTo(const Grouping &groups, kernels::IterationMeta 
   static const std::vector<int32_t> zeros(size_t{1} << 16, 0);
   const core::ActBlocks act{.blocks = plan_.actBlocks,
                             .context = plan_.contextBlocks,
-                            .share = plan_.actShare,
+                            .share = plan_.actRatio,
                             .sequences = plan_.metaLayout.maxSequences};
   std::vector<std::vector<std::vector<int32_t>>> tables(groups.size());
   std::vector<std::vector<core::SequenceRows>> rows(groups.size());

@@ -119,7 +119,7 @@ Candidate placementOfUnits(const std::vector<int32_t> &units, uint64_t ringBytes
 
 Candidate alike(Candidate candidate, const Choice &common) {
   candidate.miniBatches = common.miniBatches;
-  candidate.act = common.act;
+  candidate.actRatio = common.actRatio;
   candidate.buckets = common.buckets;
   candidate.largestChunk = common.largestChunk;
   for (const algorithms::MovableTraits &of : algorithms::kMovables)

@@ -69,7 +69,7 @@ absl::Status checkStated(const CompileRequest &request, const Choice &choice, bo
                                             std::clamp<int64_t>(choice.miniBatches, 1, kernels::kMostMiniBatches));
         !status.ok())
       return status;
-  if (!policy.actShare && policy.actHome != model::ActHome::Auto)
+  if (!policy.actRatio && policy.actHome != model::ActHome::Auto)
     return refuse("policy.act_home", quoted(model::actHomeName(policy.actHome)),
                   "policy.act_ratio beside it: without one there are no activation blocks");
   if (policy.none && (policy.offloadEmbedding == model::AutoOnOff::On || policy.offloadHead == model::AutoOnOff::On))

@@ -34,8 +34,8 @@ std::optional<bool> parseOwn(std::string_view key, std::string_view value, Choic
   if (key == kMiniBatches)
     return algorithms::parseNumber(value, choice.miniBatches) && choice.miniBatches > 0;
   if (key == kActRatio) {
-    const std::optional<model::ActShare> share = model::actShareFromText(value);
-    choice.act = share.value_or(model::ActShare());
+    const std::optional<model::ActRatio> share = model::actRatioFromText(value);
+    choice.actRatio = share.value_or(model::ActRatio());
     return share && share->any();
   }
   if (key == kKvBlocks)
@@ -60,8 +60,8 @@ std::string toText(const Choice &choice) {
   };
   if (choice.miniBatches != 1)
     add(kMiniBatches, choice.miniBatches);
-  if (choice.act.any())
-    add(kActRatio, model::actShareText(choice.act));
+  if (choice.actRatio.any())
+    add(kActRatio, model::actRatioText(choice.actRatio));
   if (choice.kvBlocks != 0)
     add(kKvBlocks, choice.kvBlocks);
   for (const auto &[key, sizes] : {std::pair(kNewTokens, &choice.buckets.newTokens),
@@ -114,9 +114,9 @@ std::string contradictionIn(const Choice &choice) {
   if (choice.kvBlocks < 0 || (choice.kvBlocks > 0 && away >= choice.kvBlocks))
     return absl::StrCat("has more blocks of a cache than are away from one on, got ", choice.kvBlocks, " and block ",
                         away.value_or(0));
-  if (choice.act.any() && choice.residency.rotates())
+  if (choice.actRatio.any() && choice.residency.rotates())
     return absl::StrCat("has activation blocks or places for tails of caches, got act-ratio=",
-                        model::actShareText(choice.act), " and kv-places=", choice.residency.kv().places(), ": ",
+                        model::actRatioText(choice.actRatio), " and kv-places=", choice.residency.kv().places(), ": ",
                         std::string(model::whyNotBeside(model::Mechanism::ActBlocks, model::Mechanism::KvPlaces)));
   return algorithms::contradictionIn(choice.residency);
 }

@@ -32,9 +32,9 @@ inline constexpr int64_t kLargestChunk = 2048;
 
 struct Choice {
   int64_t miniBatches = 1;
-  model::ActShare act;    // not auto
-  int64_t kvBlocks = 0;   // of each cache, the scratch block included; 0: as many as the goal has
-  model::Buckets buckets; // an empty list: the goal's default
+  model::ActRatio actRatio; // not auto
+  int64_t kvBlocks = 0;     // of each cache, the scratch block included; 0: as many as the goal has
+  model::Buckets buckets;   // an empty list: the goal's default
   int64_t largestChunk = kLargestChunk;
   algorithms::Residency residency;
 

@@ -24,16 +24,4 @@ double linkExpansion(double weightBytes, double kvBytes, double memoryBandwidth,
   return 1 + kLonger * seconds * linkBandwidth / kvBytes;
 }
 
-int64_t heldBlocks(int64_t blocks, int64_t resident, int64_t caches, int64_t slots) {
-  return caches * resident + slots * (blocks - resident);
-}
-
-int64_t residentOf(int64_t blocks, int64_t caches, int64_t slots, int64_t held) {
-  if (held >= caches * blocks)
-    return blocks;
-  if (caches <= slots)
-    return 0;
-  return std::clamp<int64_t>((held - slots * blocks) / (caches - slots), 0, blocks);
-}
-
 } // namespace headrace::compiler

@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Pie's expansion: the bytes of all KV by those that KV takes of the device (section 3.1, n / (n - m) for whole
-// layers). Here a cache is split by block number: R of its T blocks stay, the tails of all caches go through a few
-// slots.
-//
-//   on the device    caches x R + slots x (T - R)    blocks
-//   in all           caches x T
+// layers). Here a cache is split by block number (KvOnDevice.h).
 //
 //   40 caches, 2 slots, 4,000 blocks on the device, expansion 2:
 //   T = 2 x 4,000 / 40 = 200,   R = (4,000 - 2 x 200) / (40 - 2) = 94,   40 x 94 + 2 x 106 = 3,972 of the 4,000
@@ -24,9 +20,5 @@ double mostAutoExpansion(int64_t caches, int64_t slots);
 // computes longer than that, with prompts and many sequences), beside that KV. 26 GB of weights and 3 GB of KV at 3.2
 // TB/s are read in 9.1 ms, 3.8 GB at 419 GB/s: 1 + 3 x 3.8 / 3 = 4.8.
 double linkExpansion(double weightBytes, double kvBytes, double memoryBandwidth, double linkBandwidth);
-// Blocks on the device, in slots too, where `resident` of each cache stay.
-int64_t heldBlocks(int64_t blocks, int64_t resident, int64_t caches, int64_t slots);
-// R: of `blocks` of each cache the most that stay where the device has `held` blocks for all, at least 0, at most all.
-int64_t residentOf(int64_t blocks, int64_t caches, int64_t slots, int64_t held);
 
 } // namespace headrace::compiler

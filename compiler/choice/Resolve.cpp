@@ -8,7 +8,7 @@
 #include <tuple>
 
 #include "absl/strings/str_cat.h"
-#include "compiler/choice/KvExpansion.h"
+#include "compiler/choice/ResolveKv.h"
 #include "passes/algorithms/PickLayers.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/job/Expansion.h"
@@ -24,7 +24,6 @@ constexpr int64_t kSmallestMixedBucket = 16;
 // Beyond these the meta buffer and the KV cache no longer have sizes that a plan can state.
 constexpr int64_t kMostSequences = int64_t{1} << 20;
 constexpr int64_t kMostTokens = int64_t{1} << 24;
-constexpr uint64_t kMostBytes = uint64_t{1} << 53;
 
 // The form of every error about a key; who called says which file, or which flag.
 absl::Status refuse(absl::string_view key, const absl::AlphaNum &value, const std::string &expected) {
@@ -89,144 +88,10 @@ absl::Status checkMiniBatches(const CompileRequest &request, const Choice &choic
   return absl::OkStatus();
 }
 
-// A block of a cache; may be more than 64 bits hold.
-__int128 kvBlockBytes(const CompileRequest &request, const Target &target) {
-  return __int128{2} * request.model->kvRows() * target.blockTokens *
-         static_cast<int64_t>(model::dtypeBytes(target.kv));
-}
-
-// Slots take memory for all that may be there, so no more than may be of use.
-double autoExpansion(const CompileRequest &request, int64_t caches) {
-  const model::Hardware &hardware = request.hardware;
-  return std::min(mostAutoExpansion(caches, algorithms::kKvSlots),
-                  linkExpansion(static_cast<double>(model::layoutWeights(request.model).totalBytes()),
-                                static_cast<double>(std::max<uint64_t>(1, *request.goal.kvDeviceMemory)),
-                                hardware.bandwidth() * hardware.memoryEfficiency,
-                                hardware.h2dBandwidth * hardware.linkEfficiency));
-}
-
-// As many blocks as the device's bytes for KV make with the expansion, none that nobody could use.
-absl::Status expandKv(const CompileRequest &request, Target &target) {
-  const model::Goal &goal = request.goal;
-  const int64_t caches = target.caches(request.model->layers);
-  const bool automatic = *goal.expansion == model::kAutoExpansion;
-  const double expansion = automatic ? autoExpansion(request, caches) : *goal.expansion;
-  const __int128 block = kvBlockBytes(request, target), held = *goal.kvDeviceMemory / block;
-  const double blocks = expansion * static_cast<double>(held) / static_cast<double>(caches);
-  if (const int64_t least = target.meta.maxBlocksPerSequence + 1; blocks < static_cast<double>(least)) {
-    const double bytes = std::ceil(static_cast<double>(least * caches) / expansion) * static_cast<double>(block);
-    return refuse("goal.kv_device_memory", *goal.kvDeviceMemory,
-                  absl::StrCat("at least ", static_cast<uint64_t>(bytes), " bytes: one sequence of context ",
-                               target.context, " with an expansion of ", expansion));
-  }
-  if (blocks < static_cast<double>(target.kvBlocks))
-    target.kvBlocks = static_cast<int64_t>(blocks);
-  return absl::OkStatus();
-}
-
-// How many of its blocks the device has, where an expansion is stated.
-absl::Status shareKv(const CompileRequest &request, Target &target) {
-  const model::Goal &goal = request.goal;
-  const int64_t caches = target.caches(request.model->layers);
-  const uint64_t all = target.kvBlockBytes * static_cast<uint64_t>(target.kvBlocks * caches);
-  if (*goal.expansion == model::kAutoExpansion) {
-    if (!goal.kvDeviceMemory) // what is left
-      return absl::OkStatus();
-    target.kvDeviceBytes = *goal.kvDeviceMemory;
-  } else {
-    if (const double most = mostExpansion(caches, algorithms::kKvSlots); *goal.expansion > most)
-      return refuse("goal.expansion", *goal.expansion,
-                    absl::StrCat("at most ", most, ": ", caches, " layers' caches that go through ",
-                                 algorithms::kKvSlots, " slots of the device"));
-    target.kvDeviceBytes =
-        goal.kvDeviceMemory.value_or(static_cast<uint64_t>(static_cast<double>(all) / *goal.expansion));
-  }
-  const auto held = static_cast<int64_t>(*target.kvDeviceBytes / target.kvBlockBytes);
-  if (const int64_t resident = residentOf(target.kvBlocks, caches, algorithms::kKvSlots, held);
-      resident < target.kvBlocks)
-    target.kvResident = resident;
-  return absl::OkStatus();
-}
-
-// Some of the blocks keep activations, the others keys and values.
-absl::Status resolveAct(const CompileRequest &request, Target &target) {
-  target.contextBlocks = target.kvBlocks - 1;
-  const model::BlocksOfKinds blocks =
-      model::blocksOfKinds(target.choice.act, target.contextBlocks, target.batch, target.meta.maxBlocksPerSequence);
-  target.kvBlocks = blocks.kv + 1;
-  target.actBlocks = blocks.act;
-  target.meta.firstActBlock = target.kvBlocks;
-  target.meta.maxActBlocks = target.actBlocks;
-  const __int128 bytes = __int128{target.actBlocks} * target.blockTokens * request.model->hidden *
-                         static_cast<int64_t>(model::dtypeBytes(target.activation));
-  if (bytes > static_cast<__int128>(kMostBytes / static_cast<uint64_t>(target.caches(request.model->layers))))
-    return refuse("goal.kv_tokens", target.kvTokens,
-                  absl::StrCat("activation blocks of at most ", kMostBytes, " bytes"));
-  target.actBytes = model::alignUp(static_cast<uint64_t>(bytes));
-  return absl::OkStatus();
-}
-
-// The cache: blocks of every sequence at its longest, or the tokens asked for, and the scratch block 0.
-absl::Status resolveKv(const CompileRequest &request, Target &target) {
-  const model::ModelSpec &spec = request.model;
-  const model::Goal &goal = request.goal;
-  target.blockTokens = goal.blockTokens;
-  if (goal.blockTokens < 1 || goal.blockTokens > 4096)
-    return refuse("goal.block_tokens", goal.blockTokens, "1 to 4096");
-  const int64_t blocksPerSequence = (target.context + goal.blockTokens - 1) / goal.blockTokens;
-  const int64_t shares = target.choice.miniBatches; // of the tokens
-  if (goal.kvTokens && *goal.kvTokens / shares < target.context)
-    return refuse("goal.kv_tokens", *goal.kvTokens,
-                  absl::StrCat("at least ", shares == 1 ? "one sequence" : absl::StrCat(shares, " sequences"),
-                               " of context ", target.context,
-                               shares == 1 ? "" : absl::StrCat(", one for each of ", shares, " mini-batches")));
-  // At most 2^20 sequences of 2^31 tokens each; the bytes of as many need not fit 64 bits.
-  const int64_t tokens = goal.kvTokens ? (*goal.kvTokens - 1) / shares + 1 : target.batch * target.context;
-  const __int128 blocks = goal.kvTokens ? (__int128{tokens} + goal.blockTokens - 1) / goal.blockTokens
-                                        : __int128{target.batch} * blocksPerSequence;
-  const std::string lower =
-      absl::StrCat(": lower batch (", target.sequences(), "), context (", target.context, ") or kv_tokens");
-  if (blocks >= std::numeric_limits<int32_t>::max())
-    return refuse("goal.kv_tokens", tokens,
-                  absl::StrCat("at most ", std::numeric_limits<int32_t>::max() - 1, " blocks of ", goal.blockTokens,
-                               " tokens", lower));
-  target.kvBlocks = static_cast<int64_t>(blocks) + 1;
-  target.meta.maxBlocksPerSequence = blocksPerSequence;
-  target.kvTokens = static_cast<int64_t>(blocks) * goal.blockTokens;
-
-  const bool host = request.hardware.kind == model::DeviceKind::Host;
-  target.activation = host ? model::DType::F32 : spec.dtype;
-  target.kv = goal.kvDtype.value_or(host ? model::DType::F32 : spec.dtype);
-  if (target.choice.act.any())
-    RETURN_IF_ERROR(resolveAct(request, target));
-  if (goal.expansion && goal.kvDeviceMemory) {
-    RETURN_IF_ERROR(expandKv(request, target));
-    target.kvTokens = (target.kvBlocks - 1) * goal.blockTokens;
-  }
-  const __int128 kvBytes = target.kvBlocks * kvBlockBytes(request, target);
-  if (kvBytes > static_cast<__int128>(kMostBytes / static_cast<uint64_t>(target.caches(spec.layers))))
-    return refuse("goal.kv_tokens", tokens, absl::StrCat("a KV cache of at most ", kMostBytes, " bytes", lower));
-  target.kvBytes = model::alignUp(static_cast<uint64_t>(kvBytes));
-  target.kvBlockBytes = static_cast<uint64_t>(kvBytes) / static_cast<uint64_t>(target.kvBlocks);
-  if (goal.expansion)
-    return shareKv(request, target);
-  if (!goal.kvDeviceMemory)
-    return absl::OkStatus();
-  const uint64_t ofAll = target.kvBlockBytes * static_cast<uint64_t>(target.caches(spec.layers));
-  const uint64_t resident = *goal.kvDeviceMemory / ofAll;
-  if (resident < 1 && *goal.kvDeviceMemory > 0)
-    return refuse("goal.kv_device_memory", *goal.kvDeviceMemory,
-                  absl::StrCat("at least one block of all ", spec.layers, " layers",
-                               shares == 1 ? "" : absl::StrCat(" and ", shares, " mini-batches"), ", ", ofAll,
-                               " bytes, or 0 for none"));
-  if (resident < static_cast<uint64_t>(target.kvBlocks))
-    target.kvResident = static_cast<int64_t>(resident);
-  return absl::OkStatus();
-}
-
 // What caches may grow to: never beyond device memory.
 void resolveGrowth(const CompileRequest &request, Target &target) {
-  if (request.goal.elasticKv != model::AutoOnOff::Off && !target.kvDeviceBytes && target.actBlocks == 0)
+  const bool expanded = request.goal.expansion && target.kvDeviceBytes;
+  if (request.goal.elasticKv != model::AutoOnOff::Off && !expanded && target.actBlocks == 0)
     target.usefulBlocks = 1 + target.batch * target.meta.maxBlocksPerSequence;
   target.mostKvBlocks = target.mostBlocksIn(target.deviceMemory, request.model->layers);
   target.historyBytes = target.historyOf(target.mostKvBlocks);
@@ -250,7 +115,7 @@ absl::Status resolveBuckets(Target &target) {
 
   const auto actRows = [&](int64_t s, int64_t c) {
     return std::min(target.actBlocks * target.blockTokens,
-                    s * model::actRows(target.choice.act, target.blockTokens, c));
+                    s * model::actRows(target.choice.actRatio, target.blockTokens, c));
   };
   for (int64_t s : sequences)
     for (int64_t c : contexts)
@@ -296,9 +161,23 @@ int64_t Target::mostPromptRows() const {
 }
 
 int64_t Target::mostBlocksIn(uint64_t memory, int64_t layers) const {
+  if (kvDeviceBytes)
+    memory = std::min(memory, *kvDeviceBytes / model::kAlign * model::kAlign);
   const uint64_t held = memory / (kvBlockBytes * static_cast<uint64_t>(caches(layers)));
   const auto useful = static_cast<uint64_t>(usefulBlocks);
   return std::max(kvBlocks, static_cast<int64_t>(std::min(held, useful)));
+}
+
+int64_t Target::kvRanges(int64_t slots, int64_t layers) const {
+  return kvPlaces > 0 ? kvPlaces : rangesOfSlots(caches(layers), slots);
+}
+
+std::optional<int64_t> Target::residentBeside(int64_t slots, int64_t layers) const {
+  if (*kvDeviceBytes == 0)
+    return 0;
+  const std::optional<int64_t> most =
+      kvOnDevice(layers).mostResident(*kvDeviceBytes, kvRanges(slots, layers), leastResident);
+  return most || leastResident > 0 ? most : 0; // an expansion's bytes are rounded down
 }
 
 uint64_t Target::historyOf(int64_t blocks) const {
@@ -326,10 +205,10 @@ Choice askedChoice(const CompileRequest &request) {
   choice.buckets = request.buckets;
   if (request.policy.residuals == model::Residuals::Host)
     choice.residency.residuals().setSlots(algorithms::kResidualSlots);
-  const std::optional<model::ActShare> &share = request.policy.actShare;
+  const std::optional<model::ActRatio> &share = request.policy.actRatio;
   if (!share || share->isAuto())
     return choice;
-  choice.act = *share;
+  choice.actRatio = *share;
   if (share->any() && request.policy.actHome == model::ActHome::Host)
     choice.residency.setActAway(algorithms::evenLayers(request.model->layers, request.model->layers));
   return choice;
@@ -337,7 +216,7 @@ Choice askedChoice(const CompileRequest &request) {
 
 absl::StatusOr<Target> resolve(const CompileRequest &request) { return resolve(request, askedChoice(request)); }
 
-absl::StatusOr<Target> resolve(const CompileRequest &request, const Choice &choice) {
+absl::StatusOr<Target> resolve(const CompileRequest &request, const Choice &choice, bool swapsLayers) {
   const model::ModelSpec &spec = request.model;
   const model::Goal &goal = request.goal;
   const model::Buckets &buckets = choice.buckets;
@@ -365,7 +244,7 @@ absl::StatusOr<Target> resolve(const CompileRequest &request, const Choice &choi
     return goal.inputLen ? refuse("goal.input_len", *goal.inputLen,
                                   absl::StrCat("with ", output, " of output at most the context of ", context))
                          : refuse("goal.output_len", output, absl::StrCat("less than the context of ", context));
-  RETURN_IF_ERROR(resolveKv(request, target));
+  RETURN_IF_ERROR(resolveKv(request, swapsLayers, target));
   target.deviceMemory = goal.deviceMemory.value_or(request.hardware.defaultBudget());
   if (target.deviceMemory == 0)
     return refuse("goal.device_memory", 0, "a positive number of bytes");

@@ -14,6 +14,7 @@
 
 #include "absl/status/statusor.h"
 #include "compiler/choice/CompileRequest.h"
+#include "compiler/choice/KvOnDevice.h"
 #include "kernels/IterationMeta.h"
 #include "runtime/cost/CostModel.h"
 
@@ -37,11 +38,14 @@ struct Target {
   // use; and a layer's bytes of them. 0: none.
   int64_t actBlocks = 0, contextBlocks = 0;
   uint64_t actBytes = 0;
-  // Where memory for KV is stated: the blocks that are on the device, the scratch block included; all where unset.
-  std::optional<int64_t> kvResident;
-  // What all KV may take of the device, what moves through it included, where an expansion is stated.
+  // What all KV may take of the device, what moves through it included, where that is stated or follows from an
+  // expansion; 0: no block stays, and what moves through takes what it takes.
   std::optional<uint64_t> kvDeviceBytes;
-  uint64_t deviceMemory = 0; // bytes that the plan may use
+  // The blocks that stay then, the scratch block included, beside as few slots as tails take, or as many places as are
+  // stated; all where unset.
+  std::optional<int64_t> kvResident;
+  int64_t leastResident = 1, kvPlaces = 0; // of these blocks; of the places, 0: none are stated
+  uint64_t deviceMemory = 0;               // bytes that the plan may use
   model::DType activation = model::DType::F32;
   model::DType kv = model::DType::F32;
   kernels::MetaLayout meta;
@@ -58,6 +62,12 @@ struct Target {
   int64_t sequences() const { return batch * choice.miniBatches; }               // of all mini-batches
   int64_t mostSampled() const { return meta.maxSequences * choice.miniBatches; } // rows of an iteration, at most
   int64_t caches(int64_t layers) const { return layers * choice.miniBatches; }
+  KvOnDevice kvOnDevice(int64_t layers) const { return {caches(layers), kvBlocks, kvBlockBytes}; }
+  // The ranges that tails go through where `slots` are asked for, or the places that are stated.
+  int64_t kvRanges(int64_t slots, int64_t layers) const;
+  // Of kvDeviceBytes, which are stated: the blocks that stay beside tails in so many slots; none: not one of each
+  // cache.
+  std::optional<int64_t> residentBeside(int64_t slots, int64_t layers) const;
 
   // Rows of prompts that an iteration of the whole batch has at most; 0: it has them as it decodes.
   int64_t mostPromptRows() const;
@@ -69,7 +79,8 @@ struct Target {
 // activation blocks, or these on the device.
 Choice askedChoice(const CompileRequest &request);
 
-absl::StatusOr<Target> resolve(const CompileRequest &request, const Choice &choice);
+// `swapsLayers`: KV is not split by blocks, whatever it may take of the device.
+absl::StatusOr<Target> resolve(const CompileRequest &request, const Choice &choice, bool swapsLayers = false);
 absl::StatusOr<Target> resolve(const CompileRequest &request); // with what it asks for
 
 // InvalidArgument where one of the stated placements has more blocks of a cache than there are, or splits caches behind

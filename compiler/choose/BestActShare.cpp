@@ -51,7 +51,9 @@ private:
     if (!times.ok()) {
       if (refused_.ok() || asksForLess(times.status(), refused_))
         refused_ = times.status();
-      return absl::IsResourceExhausted(times.status()) ? absl::OkStatus() : times.status();
+      // What KV may take of the device, where it is stated, may do for fewer blocks of it; for none no less would.
+      const bool mayDo = absl::IsInvalidArgument(times.status()) && part < kActShareParts;
+      return absl::IsResourceExhausted(times.status()) || mayDo ? absl::OkStatus() : times.status();
     }
     const uint64_t least = best_ ? at(*best_).iterationNs : UINT64_MAX;
     if (times->iterationNs < least || (times->iterationNs == least && part < *best_))
@@ -133,7 +135,8 @@ private:
     if (!choice_.tried.contains(next))
       return Binding::kWaits;
     if (const absl::Status &status = choice_.tried.at(next).status(); !status.ok())
-      return lacksDeviceMemory(status) ? Binding::kDeviceMemory : Binding::kHostMemory;
+      return lacksDeviceMemory(status) || absl::IsInvalidArgument(status) ? Binding::kDeviceMemory
+                                                                          : Binding::kHostMemory;
     if (linkIsLonger(best) && at(next).linkNs >= best.linkNs)
       return Binding::kActLoadsMore;
     return linkIsLonger(at(next)) != linkIsLonger(best) ? Binding::kBlocksTooCoarse : Binding::kWaits;

@@ -95,10 +95,10 @@ absl::StatusOr<Draft> Compilation::run() {
     return swapCaches();
   if (target_.kvResident)
     return withWriteBack([this] {
-      split_ = caches_.stated(candidatesOf(policy_, inputs_), *target_.kvResident);
+      split_ = caches_.stated(candidatesOf(policy_, inputs_));
       const std::vector<Candidate> stated = *split_;
       absl::StatusOr<Draft> plan = choose();
-      if (plan.ok() && target_.kvDeviceBytes)
+      if (plan.ok() && request_.goal.expansion)
         absl::StrAppend(&plan->reason, ". ", explainExpansion(request_.goal, target_, request_.model->layers));
       return lacksDeviceMemory(plan.status()) ? leastOf(stated, plan.status()) : std::move(plan);
     });
@@ -194,13 +194,16 @@ template <class Make> absl::StatusOr<Draft> Compilation::withWriteBack(Make &&ma
 template <class Make> absl::StatusOr<Draft> Compilation::withSlots(Make &&make) {
   caches_.setSlots(0);
   absl::StatusOr<Draft> plan = make();
-  const bool maySlots = !request_.policy.kvPlaces && !target_.kvDeviceBytes; // else they are what is stated
+  const bool shared = request_.goal.expansion && target_.kvDeviceBytes; // among two slots and blocks
+  const bool maySlots = !request_.policy.kvPlaces && !shared;           // else they are what is stated
   for (int64_t slots = caches_.leastSlots() + 1; slots <= kMostKvSlots && maySlots; ++slots) {
     // An objective that was missed may be met with more.
     const bool missed = absl::IsResourceExhausted(plan.status()) && latency_ && !lacksDeviceMemory(plan.status());
     if (plan.ok() ? !waitsForSlots(*plan, prices_.duplexShare()) : !missed)
       break;
     caches_.setSlots(slots);
+    if (target_.kvResident && !caches_.statedResident()) // what KV may take holds no block beside so many
+      break;
     absl::StatusOr<Draft> more = make();
     if (missed && !more.ok())
       continue;
@@ -213,8 +216,8 @@ template <class Make> absl::StatusOr<Draft> Compilation::withSlots(Make &&make) 
 
 // What is stated stays as it is.
 bool Compilation::maySplit() const {
-  return policy_.traits.splitsCaches && !request_.goal.kvDeviceMemory && !target_.kvDeviceBytes &&
-         request_.placements.empty() && !request_.policy.statesPlacement() && target_.kvBlocks > 1;
+  return policy_.traits.splitsCaches && !target_.kvDeviceBytes && request_.placements.empty() &&
+         !request_.policy.statesPlacement() && target_.kvBlocks > 1;
 }
 
 absl::StatusOr<Draft> Compilation::splitCaches(const absl::Status &whole) {

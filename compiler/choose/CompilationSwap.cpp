@@ -28,8 +28,10 @@ absl::StatusOr<Draft> Compilation::swapCaches() {
     return choose(); // all of it may be there
   if (memory && *memory / place < 2)
     return absl::InvalidArgumentError(
-        absl::StrCat("goal.kv_device_memory = ", *memory, ": expected at least two places of a layer's cache, ",
-                     2 * place, " bytes: policy ", std::string(policy_.name), " swaps layers whole"));
+        absl::StrCat("goal.kv_device_memory = ", *memory, ": expected at least ",
+                     std::min<uint64_t>(model::kLeastKvPlaces, static_cast<uint64_t>(request_.model->layers)) * place,
+                     " bytes, ", request_.model->layers == 1 ? "the layer's cache" : "two places of a layer's cache",
+                     ", or 0 for no more than these: policy ", std::string(policy_.name), " swaps layers whole"));
   if (memory && request_.policy.kvPlaces && *memory / place < static_cast<uint64_t>(*request_.policy.kvPlaces))
     return absl::InvalidArgumentError(
         absl::StrCat("policy.kv_places = ", *request_.policy.kvPlaces, ": expected at most ", *memory / place,

@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "compiler/choice/KvExpansion.h"
 #include "passes/algorithms/Residency.h"
 #include "runtime/model/ModelSpec.h"
 
@@ -137,14 +136,22 @@ std::string explainSplit(const plan::Plan &plan) {
   return text;
 }
 
+std::string explainKvOnDevice(const plan::Plan &plan) {
+  const uint64_t slots = plan::kvSlotBytes(plan, 0);
+  return absl::StrCat("KV takes ", bytesText(plan::kvDeviceBytes(plan, 0)), " of the device, ",
+                      slots == plan::kvDeviceBytes(plan, 0) ? "all" : bytesText(slots), " of that the ",
+                      plan.policy.kvPlaces ? "places" : "slots", " that blocks on the host go through");
+}
+
 std::string explainExpansion(const model::Goal &goal, const Target &target, int64_t layers) {
-  const int64_t caches = target.caches(layers), blocks = target.kvBlocks, resident = *target.kvResident,
-                held = heldBlocks(blocks, resident, caches, algorithms::kKvSlots);
-  const auto bytes = [&](int64_t count) { return bytesText(static_cast<uint64_t>(count) * target.kvBlockBytes); };
-  const double expansion = static_cast<double>(caches * blocks) / static_cast<double>(held);
-  std::string text = absl::StrCat("Expansion ", absl::StrFormat("%.2f", expansion), ": ", bytes(caches * blocks),
-                                  " of KV in all, ", bytes(held), " of the device for it, ",
-                                  bytes(held - caches * resident), " of these the slots that the others go through");
+  const KvOnDevice kv = target.kvOnDevice(layers);
+  const int64_t resident = *target.kvResident, ranges = target.kvRanges(algorithms::kKvSlots, layers);
+  const uint64_t all = kv.wholeBytes(), held = kv.splitBytes(resident, ranges);
+  const double expansion = static_cast<double>(all) / static_cast<double>(held);
+  std::string text = absl::StrCat("Expansion ", absl::StrFormat("%.2f", expansion), ": ", bytesText(all),
+                                  " of KV in all, ", bytesText(held), " of the device for it, ",
+                                  bytesText(held - static_cast<uint64_t>(kv.caches * resident) * kv.blockBytes),
+                                  " of these the slots that the others go through");
   if (*goal.expansion == model::kAutoExpansion)
     absl::StrAppend(&text, "; at most that: an engine offers what compute does not wait for");
   else if (expansion < *goal.expansion * 0.99)

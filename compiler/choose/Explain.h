@@ -46,6 +46,9 @@ absl::Status refusalWith(const absl::Status &refusal, const std::string &text);
 // "KV blocks: 120 of 400 on the device, the others, 35.0 GiB, at home on the host: with all of them nothing fits", and
 // how many the placement has that has the most.
 std::string explainSplit(const plan::Plan &plan);
+// "KV takes 3.00 GiB of the device, 96.00 MiB of that the slots that blocks on the host go through", in the first
+// placement, where some are.
+std::string explainKvOnDevice(const plan::Plan &plan);
 // "Expansion 1.50: 4.50 GiB of KV in all, 3.00 GiB of the device for it, 96.00 MiB of these the slots that the others
 // go through", where it is stated, and blocks are away.
 std::string explainExpansion(const model::Goal &goal, const Target &target, int64_t layers);

@@ -133,6 +133,7 @@ HybridRoom roomOf(const plan::Plan &kvAlone) {
   }
   const uint64_t kv =
       static_cast<uint64_t>(plan::residentBlocks(kvAlone, kvAlone.placements.front())) * kvAlone.kvStride();
+  room.kvDeviceBytes = static_cast<int64_t>(kv);
   room.deviceBytes = static_cast<int64_t>(kvAlone.deviceMemory - std::min(kvAlone.deviceMemory, kvAlone.arenaBytes)) +
                      static_cast<int64_t>(kv);
   return room;
@@ -144,7 +145,7 @@ int64_t HybridShare::partOf(int64_t parts) const {
 
 absl::StatusOr<HybridShare> hybridShare(const CompileRequest &request, const Choice &choice, const HybridRoom &room) {
   Choice half = choice; // has steps of both kinds
-  half.act = model::actShareOf(1, 1);
+  half.actRatio = model::actRatioOf(1, 1);
   half.residency.setActAway({});
   ASSIGN_OR_RETURN(target, resolve(request, half));
   std::optional<cost::Roofline> roofline;
@@ -178,9 +179,8 @@ absl::StatusOr<HybridShare> hybridShare(const CompileRequest &request, const Cho
   if (const auto corrected = cost::allocateHybrid(share.times, share.actDevice, host); corrected.ok())
     share.corrected = *corrected;
   cost::SplitLimits limits{std::max<int64_t>(0, host.bytes - host.weightBytes), room.deviceBytes, host.block};
-  if (request.goal.kvDeviceMemory)
-    limits.kvDeviceBytes =
-        static_cast<int64_t>(std::min<uint64_t>(*request.goal.kvDeviceMemory, static_cast<uint64_t>(room.deviceBytes)));
+  if (request.goal.kvDeviceMemory) // beside what moves through
+    limits.kvDeviceBytes = room.kvDeviceBytes;
   ASSIGN_OR_RETURN(batch, cost::bestSplit(share.times, share.blocks, limits));
   share.batch = batch;
   return share;

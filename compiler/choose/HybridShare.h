@@ -25,9 +25,10 @@ namespace headrace::compiler {
 
 // What a placement leaves to activations and brings of weights: of all layers.
 struct HybridRoom {
-  double loadWeightsNs = 0; // in an iteration
-  int64_t weightBytes = 0;  // that it brings
-  int64_t deviceBytes = 0;  // for blocks at home on the device
+  double loadWeightsNs = 0;  // in an iteration
+  int64_t weightBytes = 0;   // that it brings
+  int64_t deviceBytes = 0;   // for blocks at home on the device
+  int64_t kvDeviceBytes = 0; // that KV blocks have of these, where it is stated what KV may take
 };
 // Of a plan without activation blocks: its largest decode bucket.
 HybridRoom roomOf(const plan::Plan &kvAlone);

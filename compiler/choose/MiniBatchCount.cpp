@@ -25,12 +25,12 @@ constexpr int64_t kWeightSlots = 2; // of layers that are brought
 absl::StatusOr<int64_t> packedMiniBatches(const CompileRequest &request, const Policy &policy) {
   Choice one = askedChoice(request);
   one.buckets.sequences.clear();
-  ASSIGN_OR_RETURN(target, resolve(request, one));
+  ASSIGN_OR_RETURN(target, resolve(request, one, policy.traits.swapsLayers));
   const model::WeightLayout layout = model::layoutWeights(request.model);
   const int64_t layers = request.model->layers;
   const uint64_t slots = kWeightSlots * layout.layerBytes(0);
   const uint64_t room = target.deviceMemory - std::min(target.deviceMemory, slots);
-  const bool stays = !request.goal.kvDeviceMemory && target.kvBytes * static_cast<uint64_t>(layers) <= room;
+  const bool stays = !target.kvResident && target.kvBytes * static_cast<uint64_t>(layers) <= room;
   if (stays || policy.traits.swapsLayers || target.sequences() == 1)
     return 1;
 
@@ -43,7 +43,7 @@ absl::StatusOr<int64_t> packedMiniBatches(const CompileRequest &request, const P
   ASSIGN_OR_RETURN(share, hybridShare(request, one, alone));
 
   // What is asked for is kept; where that is left open, what balances the batch.
-  const std::optional<model::ActShare> &ratio = request.policy.actShare;
+  const std::optional<model::ActRatio> &ratio = request.policy.actRatio;
   const int64_t perSequence = share.blocksPerSequence;
   const int64_t act = !ratio ? 0 : ratio->isAuto() ? share.partOf(perSequence) : ratio->of(perSequence);
   const cost::HybridBlocks sequence{.kvHost = perSequence - act, .actHost = act};

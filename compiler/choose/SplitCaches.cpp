@@ -45,7 +45,12 @@ Candidate SplitCaches::with(Candidate candidate, int64_t resident) const {
   return candidate;
 }
 
-std::vector<Candidate> SplitCaches::stated(const std::vector<Candidate> &candidates, int64_t resident) const {
+std::optional<int64_t> SplitCaches::statedResident() const {
+  return in_.target.residentBeside(slots_ > 0 ? slots_ : algorithms::kKvSlots, in_.request.model->layers);
+}
+
+std::vector<Candidate> SplitCaches::stated(const std::vector<Candidate> &candidates) const {
+  const int64_t resident = slots_ > 0 ? *statedResident() : *in_.target.kvResident;
   std::vector<Candidate> split;
   for (const Candidate &candidate : candidates)
     if (movesTails(candidate))

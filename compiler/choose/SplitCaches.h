@@ -14,6 +14,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "compiler/choose/PolicyInputs.h"
@@ -40,8 +41,10 @@ public:
   std::vector<Candidate> filled(const std::vector<Candidate> &candidates, size_t most) const;
   // Each with as few blocks on the device as the host has room for the others, where that saves something.
   std::vector<Candidate> least(const std::vector<Candidate> &candidates) const;
-  // Each with so many blocks on the device, as is stated.
-  std::vector<Candidate> stated(const std::vector<Candidate> &candidates, int64_t resident) const;
+  // Where it is stated what KV may take of the device: the blocks that stay beside these slots; none: not one.
+  std::optional<int64_t> statedResident() const;
+  // Each with so many blocks on the device, of which there is one.
+  std::vector<Candidate> stated(const std::vector<Candidate> &candidates) const;
 
 private:
   void setMovement(algorithms::Residency &residency) const; // slots, or places where these are stated

@@ -54,7 +54,11 @@ uint64_t placeBytes(const Target &target, int64_t blocks) {
 }
 
 std::optional<uint64_t> placesMemory(const PolicyInputs &inputs) {
-  return inputs.target.kvDeviceBytes ? inputs.target.kvDeviceBytes : inputs.request.goal.kvDeviceMemory;
+  const Target &target = inputs.target;
+  if (target.kvDeviceBytes != uint64_t{0})
+    return target.kvDeviceBytes;
+  const int64_t places = std::max(target.kvPlaces, model::kLeastKvPlaces);
+  return static_cast<uint64_t>(places) * placeBytes(target, target.kvBlocks);
 }
 
 SwapTimes swapTimes(const PolicyInputs &inputs, const std::vector<PricedStep> &steps, Prices &prices, int64_t blocks) {

@@ -26,9 +26,9 @@ struct SwapTimes {
 // Of caches of so many blocks.
 SwapTimes swapTimes(const PolicyInputs &inputs, const std::vector<PricedStep> &steps, Prices &prices, int64_t blocks);
 
-// A layer's cache of so many blocks: the bytes of a place. And what places may take of the device, where that is
-// stated.
+// A layer's cache of so many blocks: the bytes of a place.
 uint64_t placeBytes(const Target &target, int64_t blocks);
+// What places may take of the device, where that is stated: all that KV may; two places where no block is to stay.
 std::optional<uint64_t> placesMemory(const PolicyInputs &inputs);
 
 // Of these candidates, the first of which offloads least, the first that leaves room for two places: with the most

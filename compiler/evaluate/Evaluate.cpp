@@ -37,15 +37,15 @@ Draft emptyDraft(const CompileRequest &request, const Target &target, std::strin
   plan.goal.kvDtype = target.kv;
   plan.policy = request.policy;
   plan.policy.name = std::string(policy);
-  if (plan.policy.actShare) // what was found, where it was to be
-    plan.policy.actShare = target.choice.act;
+  if (plan.policy.actRatio) // what was found, where it was to be
+    plan.policy.actRatio = target.choice.actRatio;
   plan.activationDtype = target.activation;
   plan.kvDtype = target.kv;
   plan.blockTokens = target.blockTokens;
   plan.kvBlocks = target.kvBlocks;
   plan.actBlocks = target.actBlocks;
   plan.contextBlocks = target.contextBlocks;
-  plan.actShare = target.choice.act;
+  plan.actRatio = target.choice.actRatio;
   plan.metaLayout = target.meta;
   plan.maxContext = target.context;
   plan.deviceMemory = target.deviceMemory;

@@ -23,7 +23,7 @@ core::InUse Player::inUse(const PlayPoint &point) const {
   const int64_t longest = std::max<int64_t>(1, ofOne);
   const int64_t sequences = point.blocks > 0 ? (point.blocks - 1) / longest + 1 : point.bucket.sequences;
   const int64_t blocks = std::min(point.blocks > 0 ? point.blocks : sequences * ofOne, all);
-  const model::BlocksOfKinds of = model::blocksOfKinds(target.choice.act, blocks, sequences, longest);
+  const model::BlocksOfKinds of = model::blocksOfKinds(target.choice.actRatio, blocks, sequences, longest);
   core::InUse inUse;
   inUse.kvBlocks = std::min(of.kv + 1, target.kvBlocks);
   inUse.actBlocks = std::min(of.act, target.actBlocks);

@@ -101,7 +101,7 @@ Space::Space(const CompileRequest &request, const cost::CostModel &costs)
   const bool actsMay = !goal.expansion && !policy.kvPlaces && goal.elasticKv != model::AutoOnOff::On &&
                        goal.instances == model::Instances::Together &&
                        request.model->hidden < 2 * request.model->kvRows();
-  free_.act = policy.actShare ? policy.actShare->isAuto() : actsMay;
+  free_.act = policy.actRatio ? policy.actRatio->isAuto() : actsMay;
   free_.actAway = policy.actHome == model::ActHome::Auto;
   free_.chunk = hasPrompts(goal) && request.buckets.newTokens.empty();
 }
@@ -127,8 +127,8 @@ Choice Space::commonOf(const Coordinates &at) const {
   choice.miniBatches = at.miniBatches;
   choice.largestChunk = at.chunk;
   if (free_.act)
-    choice.act = model::actShareOf(at.actParts, kActParts - at.actParts);
-  if (choice.act.any())
+    choice.actRatio = model::actRatioOf(at.actParts, kActParts - at.actParts);
+  if (choice.actRatio.any())
     choice.residency.setActAway(algorithms::evenLayers(request_.model->layers, at.actAway));
   return choice;
 }
@@ -379,7 +379,7 @@ bool Space::fill(const Coordinates &at, Candidate &candidate, bool exactly) {
 uint64_t Space::settle(const Coordinates &at, Candidate &candidate) {
   const Alike &alike = *alikeOf(at);
   if (alike.target.kvResident)
-    setTails(at, *alike.target.kvResident, candidate);
+    setTails(at, *alike.target.residentBeside(at.kvSlots, request_.model->layers), candidate);
   if (deviceHolds(at, candidate, /*exactly=*/true))
     return beyondHost(at, candidate);
   if (!alike.target.kvResident && free_.kv && alike.target.kvBlocks > 1) {
@@ -460,7 +460,8 @@ const Scored *Space::score(const Coordinates &at) {
   if (!fresh)
     return it->second ? &*it->second : nullptr;
   Alike *const alike = alikeOf(at);
-  if (alike == nullptr)
+  if (alike == nullptr ||
+      (alike->target.kvResident && !alike->target.residentBeside(at.kvSlots, request_.model->layers)))
     return nullptr;
   Scored scored{.at = at, .candidate = candidateOf(at, commonOf(at))};
   scored.overBytes = settle(at, scored.candidate);

@@ -82,9 +82,9 @@ FlagThatHelps flagThatHelps(Space &space, const Searched &searched, const cost::
         helps = {flag, ratio};
     }
   };
-  if (!space.free().act && (!request.policy.actShare || !request.policy.actShare->any())) {
+  if (!space.free().act && (!request.policy.actRatio || !request.policy.actRatio->any())) {
     CompileRequest with = request;
-    with.policy.actShare.reset(); // where they may stand beside what is stated
+    with.policy.actRatio.reset(); // where they may stand beside what is stated
     attempt("--act-ratio auto", with, [](Coordinates &at, int64_t part) { at.actParts = part * kActParts / 4; });
   }
   if (!space.free().miniBatches && request.goal.miniBatches == 1 && request.goal.batch.value_or(1) > 1) {
@@ -101,18 +101,18 @@ std::string why(Space &space, const Searched &searched, const Candidate &chosen,
   const model::ModelSpec &spec = space.request().model;
   if (searched.atEnd)
     return absl::StrCat(describe(chosen, spec), " of ", spec.name, ": what takes the least memory");
-  if (chosen.offloadsNothing() && !chosen.residency.movesBack() && !chosen.act.any())
+  if (chosen.offloadsNothing() && !chosen.residency.movesBack() && !chosen.actRatio.any())
     return absl::StrCat("offload nothing of ", spec.name, ": everything fits; takes ", best.deviceBytes, " of ",
                         space.target(best.at).deviceMemory, " bytes; ", aim.what, ": ", ms(best.aimNs),
                         aim.points.size() == 1 || hasPrompts(space.request().goal) ? "" : " in the mean");
   const Bound bound = boundOf(space, searched);
   const double compute = weighted(aim, best.played, &Played::computeNs),
                link = weighted(aim, best.played, &Played::linkNs);
-  const model::ActShare &share = best.candidate.act;
+  const model::ActRatio &share = best.candidate.actRatio;
   const std::string acts = !share.any() ? ""
                            : share.num == share.den
                                ? ", activations in all blocks"
-                               : absl::StrCat(", activations in ", model::actShareText(share), " of the blocks");
+                               : absl::StrCat(", activations in ", model::actRatioText(share), " of the blocks");
   std::string text = absl::StrCat(
       describe(chosen, spec), acts, " of ", spec.name,
       space.prefersMemory() ? ": the least memory of " : ": the least time of ", searched.evaluated,

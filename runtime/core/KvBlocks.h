@@ -7,7 +7,7 @@
 //
 // How many of them may be in use at a time is its user's (setOffered): so much of the KV cache, and no more.
 //
-// With activation blocks (runtime/job/ActShare.h) which kind a table's next block is follows from how many it has;
+// With activation blocks (runtime/job/ActRatio.h) which kind a table's next block is follows from how many it has;
 // those are numbered behind the KV blocks. What is counted as free or used is blocks of either kind.
 #pragma once
 
@@ -18,7 +18,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "runtime/job/ActShare.h"
+#include "runtime/job/ActRatio.h"
 
 namespace headrace::core {
 
@@ -26,7 +26,7 @@ namespace headrace::core {
 struct ActBlocks {
   int64_t blocks = 0; // 0: none, all tables are of KV blocks
   int64_t context = 0;
-  model::ActShare share;
+  model::ActRatio share;
   int64_t sequences = 0; // the most that `blocks` are enough for, whatever they have of the context's
 };
 

@@ -23,7 +23,7 @@ struct Runtime::Impl {
       : plan(planIn), device(deviceIn), paths(planIn), now(paths.config(placement, 0)), tellsRows(copiesByRows(planIn)),
         blocks(planIn.miniBatches,
                KvBlocks(planIn.kvBlocks, planIn.blockTokens,
-                        {planIn.actBlocks, planIn.contextBlocks, planIn.actShare, planIn.mostSequences()})) {}
+                        {planIn.actBlocks, planIn.contextBlocks, planIn.actRatio, planIn.mostSequences()})) {}
 
   const plan::Plan &plan;
   Device &device;

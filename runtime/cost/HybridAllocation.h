@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // How many of host memory's blocks hold K and V and how many hold activations (HybridServe, section 4.3.1, Algorithm
-// 1). Which of the two a request's next block is, Eq. 11, is in runtime/job/ActShare.h.
+// 1). Which of the two a request's next block is, Eq. 11, is in runtime/job/ActRatio.h.
 //
 // Algorithm 1 fills what the weights leave of host memory, once, so that both lanes of a layer take equally long when
 // every block is in use:

@@ -35,7 +35,7 @@
 #include "runtime/base/Boxed.h"
 #include "runtime/base/DType.h"
 #include "runtime/base/Units.h"
-#include "runtime/job/ActShare.h"
+#include "runtime/job/ActRatio.h"
 #include "runtime/job/Hardware.h"
 #include "runtime/model/FolderContents.h"
 
@@ -81,12 +81,13 @@ struct Goal {
   bool autoMiniBatches = false;         // the compiler is to find how many; of no plan
   std::optional<int64_t> context;       // longest prompt + output, tokens
   std::optional<int64_t> kvTokens;      // capacity of the KV cache in tokens; unset: batch * context
-  // Bytes of the device that KV blocks may take: the others are at home on the host; 0: all of them. Unset: as many as
-  // fit, all where they do. And what KV blocks may take of the host.
+  // Bytes of the device that KV may take, what moves through it included: other blocks are at home on the host; 0: all
+  // of them, and what moves through takes what it takes. Unset: as many as fit, all where they do. And what KV blocks
+  // may take of the host.
   std::optional<uint64_t> kvDeviceMemory, kvHostMemory;
-  // Pie's expansion: the bytes of all KV by those that KV takes of the device, what moves through it included; at least
-  // 1. Beside kvDeviceMemory, which is all of the latter then, it says how much KV there is, else how much of it the
-  // device has. kAutoExpansion: the engine finds it as it runs (serve/engine/Expansion.h).
+  // Pie's expansion: the bytes of all KV by those that KV takes of the device; at least 1. Beside kvDeviceMemory it
+  // says how much KV there is, else how much of it the device has. kAutoExpansion: the engine finds it as it runs
+  // (serve/engine/Expansion.h).
   std::optional<double> expansion;
   std::optional<DType> kvDtype; // unset ("auto"): F32 on host, else the checkpoint's
   int64_t blockTokens = 16;     // tokens per KV block
@@ -138,7 +139,7 @@ struct Policy {
   // as long as may be.
   std::optional<int64_t> kvPlaces;
   Residuals residuals = Residuals::Device;
-  std::optional<ActShare> actShare; // of each sequence's blocks so many keep activations; unset: none; may be auto
+  std::optional<ActRatio> actRatio; // of each sequence's blocks so many keep activations; unset: none; may be auto
   ActHome actHome = ActHome::Auto;
   Prefer prefer = Prefer::Latency; // of a policy that searches by an aim
   bool preferStated = false;       // as startRuleStated

@@ -68,7 +68,7 @@ void readMiniBatches(TomlReader &table, Goal &goal) {
 }
 
 // A number from 0 to 1, or such a fraction as a text.
-void readActShare(TomlReader &table, Policy &policy) {
+void readActRatio(TomlReader &table, Policy &policy) {
   const TomlValue *value = table.value("act_ratio");
   if (value == nullptr)
     return;
@@ -76,9 +76,9 @@ void readActShare(TomlReader &table, Policy &policy) {
                            : value->kind == TomlValue::Kind::Integer ? cat(value->integer)
                            : value->kind == TomlValue::Kind::Float   ? cat(value->number)
                                                                      : std::string();
-  policy.actShare = actShareFromText(text);
-  if (!policy.actShare)
-    table.refuse("act_ratio", std::string(kActShares));
+  policy.actRatio = actRatioFromText(text);
+  if (!policy.actRatio)
+    table.refuse("act_ratio", std::string(kActRatios));
 }
 
 void readInterval(TomlReader &table, Policy &policy) {
@@ -145,7 +145,7 @@ absl::Status readPolicy(TomlReader &table, Policy &policy) {
   lay(table.integer("placements", 1, kMaxPlacements), policy.placements);
   lay(table.integer("kv_places", kLeastKvPlaces, kMaxLayers), policy.kvPlaces);
   lay(table.oneOf("residuals", residualsFromName, "device or host"), policy.residuals);
-  readActShare(table, policy);
+  readActRatio(table, policy);
   if (const auto prefer = table.oneOf("prefer", preferFromName, "latency or memory")) {
     policy.prefer = *prefer;
     policy.preferStated = true;

@@ -108,7 +108,7 @@ bool bringsOneRowEach(const Plan &plan, const Variant &variant) {
 
 int64_t actRows(const Plan &plan, const Variant &variant) {
   return std::min(plan.actBlocks * plan.blockTokens,
-                  variant.sequences * model::actRows(plan.actShare, plan.blockTokens, variant.context));
+                  variant.sequences * model::actRows(plan.actRatio, plan.blockTokens, variant.context));
 }
 
 std::string actName(int64_t layer, uint32_t miniBatch, uint32_t miniBatches) {
@@ -222,5 +222,34 @@ HomeBytes weightBytesByHome(const Plan &plan, uint32_t placement) {
   return bytesByHome(plan, placement, BufferKind::Weight);
 }
 HomeBytes kvBytesByHome(const Plan &plan, uint32_t placement) { return bytesByHome(plan, placement, BufferKind::Kv); }
+
+uint64_t kvSlotBytes(const Plan &plan, uint32_t placement) {
+  const std::vector<Slot> &slots = plan.placements[placement].slots;
+  std::vector<bool> hold(slots.size(), false);
+  const auto mark = [&](uint64_t address) {
+    for (size_t i = 0; i < slots.size(); ++i)
+      hold[i] = hold[i] || (address >= slots[i].address && address - slots[i].address < slots[i].bytes);
+  };
+  for (const Schedule &schedule : plan.schedules)
+    if (schedule.placement == placement)
+      for (const Step &step : schedule.steps)
+        for (uint32_t i = 0; i < step.operandCount && step.kind == StepKind::Copy; ++i)
+          if (const Operand &of = schedule.operands[step.firstOperand + i];
+              of.space == Space::Device && plan.buffer(schedule, of.buffer).kind == BufferKind::Kv)
+            mark(of.address);
+  for (const State &state : plan.states)
+    if (state.placement == placement)
+      for (const Content &content : state.contents)
+        if (plan.buffers[content.buffer].kind == BufferKind::Kv)
+          mark(content.address);
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < slots.size(); ++i)
+    bytes += hold[i] ? slots[i].bytes : 0;
+  return bytes;
+}
+
+uint64_t kvDeviceBytes(const Plan &plan, uint32_t placement) {
+  return model::alignUp(kvBytesByHome(plan, placement).device) + kvSlotBytes(plan, placement);
+}
 
 } // namespace headrace::plan

@@ -330,7 +330,7 @@ struct Plan {
   // Activation blocks of a layer and mini-batch; in tables of blocks they are the numbers from kvBlocks on. 0: none,
   // and buffers of kind Act have no meaning.
   //
-  //   block of a sequence  0 1 2 3 ...   number j is an activation block exactly where actShare.isAct(j) says so
+  //   block of a sequence  0 1 2 3 ...   number j is an activation block exactly where actRatio.isAct(j) says so
   //   contextBlocks        of both kinds that may be in use at a time; any sequences that the plan takes find theirs
   //
   // In an iteration, a layer's K and V of tokens in activation blocks are in one transient, block by block as in a
@@ -339,7 +339,7 @@ struct Plan {
   // Their home is the device, or of some or all layers the host, direct: then such a layer's are brought to a slot for
   // recompute_kv, and act_append, which is direct, writes its rows to the home.
   int64_t actBlocks = 0, contextBlocks = 0;
-  model::ActShare actShare;
+  model::ActRatio actRatio;
   kernels::MetaLayout metaLayout; // the limits over all variants
   int64_t maxContext = 0;
 
@@ -442,5 +442,9 @@ struct HomeBytes {
 HomeBytes weightBytesByHome(const Plan &plan, uint32_t placement);
 // The same of KV caches, all layers.
 HomeBytes kvBytesByHome(const Plan &plan, uint32_t placement);
+// Bytes of the slots, or places, that the tails of KV caches go through.
+uint64_t kvSlotBytes(const Plan &plan, uint32_t placement);
+// What all KV takes of the device: what is at home there, which is aligned, and these.
+uint64_t kvDeviceBytes(const Plan &plan, uint32_t placement);
 
 } // namespace headrace::plan

@@ -232,7 +232,7 @@ model::Policy Decoder::policy(const fb::Policy &p) {
   out.actHome = enumerator<model::ActHome>(p.act_home(), "policy.act_home");
   out.prefer = enumerator<model::Prefer>(p.prefer(), "policy.prefer");
   if (p.act_num())
-    out.actShare = model::ActShare{*p.act_num(), p.act_den()};
+    out.actRatio = model::ActRatio{*p.act_num(), p.act_den()};
   return out;
 }
 
@@ -358,14 +358,14 @@ Plan Decoder::plan(const fb::Plan &p) {
   out.kvBlocks = p.kv_blocks();
   out.actBlocks = p.act_blocks();
   out.contextBlocks = p.context_blocks();
-  out.actShare = {p.act_num(), p.act_den()};
+  out.actRatio = {p.act_num(), p.act_den()};
   out.metaLayout = {p.max_tokens(), p.max_sequences(), p.max_blocks_per_sequence()};
   if (out.actBlocks > 0) {
     out.metaLayout.firstActBlock = out.kvBlocks;
     out.metaLayout.maxActBlocks = out.actBlocks;
   }
   out.maxContext = p.max_context();
-  out.deviceMemory = p.budget_bytes();
+  out.deviceMemory = p.device_memory();
   out.arenaBytes = p.arena_bytes();
   out.hostBytes = p.host_bytes();
   out.slowestPermille = p.slowest_permille();

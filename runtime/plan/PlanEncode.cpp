@@ -74,8 +74,8 @@ Offset<fb::Policy> encodePolicy(FlatBufferBuilder &fbb, const model::Policy &p) 
   return fb::CreatePolicy(fbb, fbb.CreateString(p.name), p.none, optional(p.interval), optional(p.offloadLayers),
                           raw(p.startRule), optional(p.slots), raw(p.offloadEmbedding), raw(p.offloadHead),
                           optional(p.placements), raw(p.kvWriteBack), optional(p.kvPlaces), raw(p.residuals),
-                          p.actShare ? flatbuffers::Optional<int64_t>(p.actShare->num) : flatbuffers::nullopt,
-                          p.actShare ? p.actShare->den : 1, raw(p.actHome), raw(p.prefer));
+                          p.actRatio ? flatbuffers::Optional<int64_t>(p.actRatio->num) : flatbuffers::nullopt,
+                          p.actRatio ? p.actRatio->den : 1, raw(p.actHome), raw(p.prefer));
 }
 
 Offset<fb::Buffer> encodeBuffer(FlatBufferBuilder &fbb, const Buffer &b, uint64_t address) {
@@ -185,7 +185,7 @@ std::string encode(const Plan &plan) {
                             plan.kvBlocks, meta.maxTokens, meta.maxSequences, meta.maxBlocksPerSequence,
                             plan.maxContext, plan.deviceMemory, plan.arenaBytes, plan.hostBytes, buffers, placements,
                             states, schedules, variants, transitions, choices, plan.slowestPermille, weightHashes,
-                            plan.miniBatches, plan.actBlocks, plan.contextBlocks, plan.actShare.num, plan.actShare.den),
+                            plan.miniBatches, plan.actBlocks, plan.contextBlocks, plan.actRatio.num, plan.actRatio.den),
              kFileIdentifier);
   return std::string(reinterpret_cast<const char *>(fbb.GetBufferPointer()), fbb.GetSize());
 }

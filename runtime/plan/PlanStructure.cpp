@@ -98,7 +98,7 @@ void StructureCheck::checkHeader() {
 
 // Shares are lowest terms from 0 to 1; of both kinds of blocks there are as many as sequences may need.
 void StructureCheck::checkActBlocks() {
-  const auto share = [&](const model::ActShare &s, const char *path) {
+  const auto share = [&](const model::ActRatio &s, const char *path) {
     within(s.den, 1, model::kMaxActDenominator, path, "_den");
     within(s.num, 0, s.den, path, "_num");
     if (ok() && std::gcd(s.num, s.den) != 1)
@@ -106,9 +106,9 @@ void StructureCheck::checkActBlocks() {
   };
   enumerator(plan_.policy.actHome, "policy.act_home");
   enumerator(plan_.policy.prefer, "policy.prefer");
-  if (plan_.policy.actShare)
-    share(*plan_.policy.actShare, "policy.act");
-  share(plan_.actShare, "act");
+  if (plan_.policy.actRatio)
+    share(*plan_.policy.actRatio, "policy.act");
+  share(plan_.actRatio, "act");
   const kernels::MetaLayout &meta = plan_.metaLayout;
   within(plan_.actBlocks, 0, model::kMaxDimension - plan_.kvBlocks, "act_blocks");
   if (!ok())
@@ -119,8 +119,8 @@ void StructureCheck::checkActBlocks() {
     fail("the meta buffer is for ", meta.maxActBlocks, " activation blocks from number ", meta.firstActBlock,
          " on, the plan has ", plan_.actBlocks, " from ", plan_.kvBlocks, " on");
   if (!any) {
-    if (plan_.contextBlocks != 0 || plan_.actShare != model::ActShare())
-      fail("act_num is ", plan_.actShare.num, " of ", plan_.actShare.den, " and context_blocks ", plan_.contextBlocks,
+    if (plan_.contextBlocks != 0 || plan_.actRatio != model::ActRatio())
+      fail("act_num is ", plan_.actRatio.num, " of ", plan_.actRatio.den, " and context_blocks ", plan_.contextBlocks,
            ", expected 0 of 1 and 0: there are no activation blocks");
     return;
   }
@@ -128,11 +128,11 @@ void StructureCheck::checkActBlocks() {
   if (!ok())
     return;
   const model::BlocksOfKinds need =
-      model::blocksOfKinds(plan_.actShare, plan_.contextBlocks, plan_.mostSequences(), meta.maxBlocksPerSequence);
+      model::blocksOfKinds(plan_.actRatio, plan_.contextBlocks, plan_.mostSequences(), meta.maxBlocksPerSequence);
   if (need.kv > plan_.kvBlocks - 1 || need.act > plan_.actBlocks)
     fail("kv_blocks is ", plan_.kvBlocks, " and act_blocks ", plan_.actBlocks, ", expected at least ", need.kv + 1,
-         " and ", need.act, " for context_blocks ", plan_.contextBlocks, " of which ", plan_.actShare.num, " of ",
-         plan_.actShare.den, " keep activations");
+         " and ", need.act, " for context_blocks ", plan_.contextBlocks, " of which ", plan_.actRatio.num, " of ",
+         plan_.actRatio.den, " keep activations");
 }
 
 std::optional<StructureFault> findStructureFault(const Plan &plan) { return StructureCheck(plan).run(); }

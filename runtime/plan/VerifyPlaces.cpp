@@ -366,7 +366,7 @@ private:
 void verifyPlaces(const Plan &plan, const CacheHomes &caches, Report &report) {
   if (plan.arenaBytes > plan.deviceMemory)
     report.add(Rule::OverBudget, kNone, kNone,
-               absl::StrCat("arena_bytes is ", plan.arenaBytes, ", the budget is ", plan.deviceMemory));
+               absl::StrCat("arena_bytes is ", plan.arenaBytes, ", device_memory is ", plan.deviceMemory));
   std::map<uint32_t, uint64_t> addresses;
   for (uint32_t i = 0; i < plan.placements.size(); ++i)
     verifyPlacement(plan, caches, i, addresses, report);

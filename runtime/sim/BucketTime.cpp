@@ -13,7 +13,7 @@ core::InUse mostInUse(const plan::Plan &plan, const plan::Variant &variant) {
   const int64_t ofOne = (variant.context + plan.blockTokens - 1) / plan.blockTokens;
   const int64_t blocks = std::min(variant.sequences * ofOne, plan.mostContextBlocks());
   const model::BlocksOfKinds of =
-      model::blocksOfKinds(plan.actShare, blocks, variant.sequences, std::max<int64_t>(1, ofOne));
+      model::blocksOfKinds(plan.actRatio, blocks, variant.sequences, std::max<int64_t>(1, ofOne));
   core::InUse inUse;
   inUse.kvBlocks = std::min(of.kv + 1, plan.kvBlocks);
   inUse.actBlocks = std::min(of.act, plan.actBlocks);

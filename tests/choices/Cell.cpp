@@ -141,7 +141,8 @@ void checkPlan(const std::vector<compiler::Candidate> &placements, const plan::P
   const compiler::Candidate &common = placements.front();
   findings.expectEqual("the number of placements", plan.placements.size(), placements.size());
   findings.expectEqual("the number of mini-batches", int64_t{plan.miniBatches}, common.miniBatches);
-  findings.expectEqual("the share of activations", model::actShareText(plan.actShare), model::actShareText(common.act));
+  findings.expectEqual("the share of activations", model::actRatioText(plan.actRatio),
+                       model::actRatioText(common.actRatio));
   findings.expectEqual("whether residuals leave", plan.residualsLeave(), common.residency.residualsLeave());
   for (size_t p = 0; p < std::min(plan.placements.size(), placements.size()); ++p) {
     const plan::Placement &made = plan.placements[p];
@@ -327,7 +328,7 @@ std::set<model::Mechanism> mechanismsOf(const Row &row) {
     add(residency.rotates() && kv.fifo().has_value(), SwappedLayers);
     add(kv.decodeBack || kv.mixedBack, WriteBack);
     add(is(algorithms::WriteBack::Mirror) || is(algorithms::WriteBack::Dirty), WriteBackInPart);
-    add(candidate.act.any(), ActBlocks);
+    add(candidate.actRatio.any(), ActBlocks);
     add(!residency.actAway().empty(), ActsOnHost);
     add(residency.residualsLeave(), ResidualsOnHost);
     add(candidate.miniBatches > 1, MiniBatches);
@@ -349,8 +350,8 @@ absl::StatusOr<plan::Plan> compile(const Cell &cell) {
   for (const auto sizes : {&model::Buckets::newTokens, &model::Buckets::sequences, &model::Buckets::contexts})
     if ((request.buckets.*sizes).empty())
       request.buckets.*sizes = byDefault.*sizes;
-  if (common.act.any())
-    request.policy.actShare = common.act;
+  if (common.actRatio.any())
+    request.policy.actRatio = common.actRatio;
   request.placements = placements;
   return compiler::compile(request);
 }

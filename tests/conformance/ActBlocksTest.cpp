@@ -22,10 +22,10 @@ namespace headrace {
 namespace {
 
 constexpr int64_t kLayers = 3, kSequences = 2, kContext = 64;
-const std::vector<model::ActShare> kShares = {{1, 3}, {1, 2}, {3, 4}, {1, 1}};
+const std::vector<model::ActRatio> kShares = {{1, 3}, {1, 2}, {3, 4}, {1, 1}};
 
 struct Kept {
-  model::ActShare share; // none: keys and values alone
+  model::ActRatio share; // none: keys and values alone
   int64_t miniBatches = 1;
   int64_t interval = 0;  // of the weights, 0 none away
   int64_t onHost = 0;    // of so many layers activation blocks are on the host between iterations
@@ -33,7 +33,7 @@ struct Kept {
   algorithms::WriteBack writeBack = algorithms::WriteBack::Mirror;
 };
 std::ostream &operator<<(std::ostream &out, const Kept &k) {
-  return out << "share " << model::actShareText(k.share) << ", " << k.miniBatches << " mini-batches, interval "
+  return out << "share " << model::actRatioText(k.share) << ", " << k.miniBatches << " mini-batches, interval "
              << k.interval << ", activations of " << k.onHost << " layers on the host, " << k.resident
              << " KV blocks, written back " << static_cast<int>(k.writeBack);
 }
@@ -50,7 +50,7 @@ compiler::CompileRequest ask(model::DeviceKind kind, const model::ModelSpec &spe
   request.goal.blockTokens = 4;
   request.buckets = {.newTokens = {1, kSequences, 8}, .sequences = {1, kSequences}, .contexts = {16, kContext}};
   if (kept.share.any())
-    request.policy.actShare = kept.share;
+    request.policy.actRatio = kept.share;
   request.policy.actHome = kept.onHost == kLayers ? model::ActHome::Host : model::ActHome::Auto;
   compiler::Candidate candidate =
       compiler::stated(request.model, {kept.interval > 0 ? compiler::interval(kept.interval) : compiler::none()})
@@ -89,12 +89,12 @@ protected:
   static std::vector<Kept> cases() {
     std::vector<Kept> all;
     int way = 0;
-    for (const model::ActShare &share : kShares)
+    for (const model::ActRatio &share : kShares)
       for (int64_t m = 1; m <= 4; ++m)
         for (const int64_t interval : {0, 2})
           for (const int64_t onHost : {int64_t{0}, int64_t{1}, kLayers})
             for (const int64_t resident : {-1, 0, 1, 3}) {
-              const bool splits = resident >= 0 && share != model::ActShare{1, 1}; // else there are no KV blocks
+              const bool splits = resident >= 0 && share != model::ActRatio{1, 1}; // else there are no KV blocks
               all.push_back({share, m, interval, onHost, splits ? resident : -1,
                              static_cast<algorithms::WriteBack>(splits ? ++way % 3 : 0)});
             }
@@ -153,10 +153,10 @@ TEST_P(ActBlocks, OneSequenceARowAtATime) {
   const auto by = load(core::tinyLlama(kLayers), {});
   const EngineRequest request{.prompt = prompts(1)[0], .maxNewTokens = newTokens()};
   const std::vector<int32_t> expected = alone(*by, request);
-  for (const model::ActShare &share : kShares) {
+  for (const model::ActRatio &share : kShares) {
     const auto loaded = load(core::tinyLlama(kLayers), {share});
     ASSERT_NE(loaded, nullptr);
-    EXPECT_EQ(alone(*loaded, request), expected) << model::actShareText(share);
+    EXPECT_EQ(alone(*loaded, request), expected) << model::actRatioText(share);
   }
 }
 
@@ -198,11 +198,11 @@ TEST(ActBlocksOnTheHost, RecomputedBitsAreTheCachedOnes) {
     };
     const auto cached = logitsOf({});
     ASSERT_FALSE(cached.empty());
-    for (const model::ActShare &share : kShares) {
+    for (const model::ActRatio &share : kShares) {
       const auto recomputed = logitsOf({share});
       ASSERT_EQ(recomputed.size(), cached.size());
       for (size_t s = 0; s < cached.size(); ++s)
-        EXPECT_EQ(recomputed[s], cached[s]) << spec.name << " " << model::actShareText(share);
+        EXPECT_EQ(recomputed[s], cached[s]) << spec.name << " " << model::actRatioText(share);
     }
   }
 }

@@ -110,12 +110,12 @@ inline compiler::CompileRequest anyPlan(Draw &draw, model::DeviceKind kind) {
   }
   Draw acts = draw;              // what else is drawn is the same with them and without
   if (acts.between(1, 5) == 2) { // with activation blocks, and so many fewer of keys and values
-    const model::ActShare share = acts.oneOf({model::ActShare{1, 3}, model::ActShare{1, 2}, model::ActShare{3, 4}});
+    const model::ActRatio share = acts.oneOf({model::ActRatio{1, 3}, model::ActRatio{1, 2}, model::ActRatio{3, 4}});
     const int64_t longest = (context + asked.goal.blockTokens - 1) / asked.goal.blockTokens;
     const int64_t kv = model::blocksOfKinds(share, blocks, batch, longest).kv;
     const int64_t away = acts.oneIn(2) ? asked.model->layers : acts.between(0, asked.model->layers);
     if (kv > 1) {
-      asked.policy.actShare = share;
+      asked.policy.actRatio = share;
       for (compiler::Candidate &candidate : asked.placements) {
         candidate.residency.setActAway(algorithms::evenLayers(asked.model->layers, away));
         if (const auto first = candidate.residency.firstKvBlockAway())
@@ -283,7 +283,7 @@ public:
       resident.goal.kvTokens = *asked_.goal.kvTokens / asked_.goal.miniBatches;
     }
     resident.goal.miniBatches = 1;
-    resident.policy.actShare.reset();
+    resident.policy.actRatio.reset();
     resident.policy.actHome = model::ActHome::Auto;
     const auto by = Loaded::load(resident, std::move(device));
     ASSERT_NE(by, nullptr);

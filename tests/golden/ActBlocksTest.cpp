@@ -33,19 +33,19 @@ TEST_P(ActBlocks, TokensAreTransformers) {
   uint64_t order = 0;
   setup_.makeDevice = [&] { return cuda::makeEmulatedGraphDevice({.order = ++order}); };
 #endif
-  const std::vector<model::ActShare> shares = {{0, 1}, {1, 3}, {1, 2}, {3, 4}, {1, 1}};
+  const std::vector<model::ActRatio> shares = {{0, 1}, {1, 3}, {1, 2}, {3, 4}, {1, 1}};
   int64_t drawn = static_cast<int64_t>(GetParam().size()); // of the cases one in so many, another for each model
-  for (const model::ActShare &share : shares)
+  for (const model::ActRatio &share : shares)
     for (int64_t m = 1; m <= (kEmulated ? 2 : 4); ++m)
       for (const int64_t interval : {0, 1, 2}) {
         if (!longRun() && drawn++ % (kEmulated ? 29 : 7) != 0)
           continue;
-        SCOPED_TRACE(testing::Message() << "share " << model::actShareText(share) << ", " << m
+        SCOPED_TRACE(testing::Message() << "share " << model::actRatioText(share) << ", " << m
                                         << " mini-batches, interval " << interval);
         RunSetup setup = setup_;
         setup.miniBatches = m;
         setup.prompts = forMiniBatches(setup_.prompts, m);
-        setup.policy.actShare = share;
+        setup.policy.actRatio = share;
         setup.policy.actHome = (m + interval) % 2 == 0 ? model::ActHome::Host : model::ActHome::Device;
         setup.mixedTokens = m % 2 == 0 ? 0 : 13; // prefill at once, or in chunks
         setup.poison = !kEmulated;

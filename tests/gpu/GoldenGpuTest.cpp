@@ -97,13 +97,13 @@ INSTANTIATE_TEST_SUITE_P(Models, GpuPlacement, testing::ValuesIn(allModels()), t
 class GpuActBlocks : public OnGpu {};
 TEST_P(GpuActBlocks, LogitsAreTransformers) {
   setup_.blockTokens = 4;
-  for (const model::ActShare &share : {model::ActShare{1, 2}, model::ActShare{1, 1}})
+  for (const model::ActRatio &share : {model::ActRatio{1, 2}, model::ActRatio{1, 1}})
     for (const model::ActHome home : {model::ActHome::Device, model::ActHome::Host})
       for (const int64_t interval : {0, 1}) {
-        SCOPED_TRACE(testing::Message() << "share " << model::actShareText(share) << " on the "
+        SCOPED_TRACE(testing::Message() << "share " << model::actRatioText(share) << " on the "
                                         << model::actHomeName(home) << ", interval " << interval);
         offload(interval);
-        setup_.policy.actShare = share;
+        setup_.policy.actRatio = share;
         setup_.policy.actHome = home;
         const absl::StatusOr<RunResult> result = run(setup_);
         ASSERT_TRUE(result.ok()) << result.status();

@@ -94,18 +94,20 @@ std::vector<Case> splitCaches() {
   const std::string llama =
       "--hardware a10 --batch 4 --context 65536 --sequences 4 --contexts 256,65536 --new-tokens 64 ";
   std::vector<Case> cases = {{"llama-3.1-8b", llama + "--device-memory 20GiB"},
-                             {"llama-3.1-8b", llama + "--kv-device-memory 3GiB --interval 4"},
+                             {"llama-3.1-8b", llama + "--kv-device-memory 4929MiB --interval 4"},
                              {"llama-3.1-8b", llama + "--tpot 1160ms"},
                              {"llama-3.1-8b", llama + "--placements 4"},
-                             {"llama-3.1-8b", llama + "--kv-device-memory 3GiB --policy headrace --tpot 2s"},
-                             {"llama-3.1-8b", llama + "--kv-device-memory 3GiB --kv-write-back dirty"},
+                             {"llama-3.1-8b", llama + "--kv-device-memory 4929MiB --policy headrace --tpot 2s"},
+                             {"llama-3.1-8b", llama + "--kv-device-memory 4929MiB --kv-write-back dirty"},
                              {"llama-3.1-8b", llama + "--kv-device-memory 0B --kv-write-back all"},
-                             {"llama-3.1-8b", llama + "--kv-device-memory 1GiB --kv-places 4 --kv-write-back all"},
+                             {"llama-3.1-8b", llama + "--kv-device-memory 4993MiB --kv-places 4 --kv-write-back all"},
                              {"llama-3.1-8b", llama + "--policy pie"}};
-  for (const char *model : {"llama-7-gqa-llama3-f32", "opt-12-gelu-f16", "qwen3-12-tied-bias-bf16"})
-    for (const char *flags : {"--kv-device-memory 150KiB", "--kv-device-memory 150KiB --interval 3",
-                              "--kv-device-memory 150KiB --placements 3"})
-      cases.push_back({absl::StrCat("golden/", model), absl::StrCat("--batch 8 --context 64 ", flags)});
+  for (const auto &[model, memory] : {std::pair("llama-7-gqa-llama3-f32", "381KiB"),
+                                      {"opt-12-gelu-f16", "452KiB"},
+                                      {"qwen3-12-tied-bias-bf16", "516KiB"}})
+    for (const char *flags : {"", " --interval 3", " --placements 3"})
+      cases.push_back(
+          {absl::StrCat("golden/", model), absl::StrCat("--batch 8 --context 64 --kv-device-memory ", memory, flags)});
   return cases;
 }
 
@@ -117,7 +119,7 @@ std::vector<Case> miniBatches() {
       {"llama-3.1-8b", "--hardware a10 --batch 16 --mini-batches 2 --context 2048 --sequences 8 --contexts 2048 "
                        "--new-tokens 64 --policy headrace --device-memory 12GiB --slo-factor 3"},
       {"golden/llama-7-gqa-llama3-f32", "--batch 8 --context 64 --mini-batches 4 --interval 3"},
-      {"golden/opt-12-gelu-f16", "--batch 8 --context 64 --mini-batches 2 --kv-device-memory 150KiB --placements 3"},
+      {"golden/opt-12-gelu-f16", "--batch 8 --context 64 --mini-batches 2 --kv-device-memory 294KiB --placements 3"},
       {"golden/llama-7-gqa-llama3-f32", "--batch 8 --context 64 --mini-batches 4 --interval 1 --residuals host"}};
 }
 
@@ -128,12 +130,15 @@ std::vector<Case> activations() {
   for (const char *home : {"device", "host", "auto"})
     for (const int miniBatches : {1, 4}) {
       const std::string how = absl::StrCat(" --act-home ", home, " --mini-batches ", miniBatches);
-      for (const char *ratio : {"0.5", "1", "auto"})
+      for (const std::string ratio : {"0.5", "1", "auto"}) {
+        const char *const memory = miniBatches == 4 ? "180KiB" : ratio == "auto" ? "381KiB" : "237KiB";
         cases.push_back(
-            {"golden/llama-7-gqa-llama3-f32",
-             absl::StrCat("--batch 8 --context 64 --interval 3 --kv-device-memory 150KiB --act-ratio ", ratio, how)});
-      cases.push_back({"golden/opt-12-gelu-f16",
-                       absl::StrCat("--batch 8 --context 64 --kv-device-memory 260KiB --act-ratio 0.5", how)});
+            {"golden/llama-7-gqa-llama3-f32", absl::StrCat("--batch 8 --context 64 --interval 3 --kv-device-memory ",
+                                                           memory, " --act-ratio ", ratio, how)});
+      }
+      cases.push_back(
+          {"golden/opt-12-gelu-f16", absl::StrCat("--batch 8 --context 64 --kv-device-memory ",
+                                                  miniBatches == 4 ? "294KiB" : "389KiB", " --act-ratio 0.5", how)});
       cases.push_back({"opt-6.7b", absl::StrCat(opt, "--sequences ", miniBatches == 4 ? "4" : "4,16",
                                                 " --kv-device-memory 0B --act-ratio 0.25", how)});
     }
@@ -142,7 +147,7 @@ std::vector<Case> activations() {
                 {"opt-6.7b", opt + "--sequences 4 --mini-batches 4 --policy hybridserve --device-memory 16GiB"},
                 {"opt-13b", "--hardware rtx4090-hybridserve --batch 32 --mini-batches 2 --context 512 --sequences 16 "
                             "--contexts 512 --new-tokens 16 --policy hybridserve --act-ratio 0.5"},
-                {"golden/opt-12-gelu-f16", "--batch 8 --context 64 --kv-device-memory 150KiB --policy hybridserve"}});
+                {"golden/opt-12-gelu-f16", "--batch 8 --context 64 --kv-device-memory 400KiB --policy hybridserve"}});
   return cases;
 }
 
@@ -166,17 +171,24 @@ std::vector<Case> expansions() {
 std::vector<Case> rotations() {
   const std::string small = "--batch 8 --context 64 ";
   std::vector<Case> cases;
-  for (const char *model :
-       {"golden/llama-7-gqa-llama3-f32", "golden/opt-12-gelu-f16", "golden/qwen3-12-tied-bias-bf16"})
-    for (const char *flags : {"--kv-places 2 --kv-write-back all", "--kv-places 4 --kv-write-back all",
-                              "--kv-places 3 --kv-write-back dirty --interval 3"})
-      cases.push_back({model, absl::StrCat(small, "--kv-device-memory 150KiB ", flags)});
-  for (const char *model : {"golden/llama-7-gqa-llama3-f32", "golden/opt-12-gelu-f16"})
-    for (const char *tails : {"", " --kv-device-memory 150KiB"})
+  struct OfModel {
+    const char *model, *two, *three, *four; // places
+  };
+  for (const OfModel &of : {OfModel{"golden/llama-7-gqa-llama3-f32", "303KiB", "381KiB", "459KiB"},
+                            {"golden/opt-12-gelu-f16", "452KiB", "615KiB", "777KiB"},
+                            {"golden/qwen3-12-tied-bias-bf16", "516KiB", "702KiB", "888KiB"}})
+    for (const auto &[memory, flags] : {std::pair(of.two, "--kv-places 2 --kv-write-back all"),
+                                        {of.four, "--kv-places 4 --kv-write-back all"},
+                                        {of.three, "--kv-places 3 --kv-write-back dirty --interval 3"}})
+      cases.push_back({of.model, absl::StrCat(small, "--kv-device-memory ", memory, " ", flags)});
+  for (const auto &[model, memory] :
+       {std::pair("golden/llama-7-gqa-llama3-f32", "210KiB"), {"golden/opt-12-gelu-f16", "294KiB"}})
+    for (const std::string &tails : {std::string(), absl::StrCat(" --kv-device-memory ", memory)})
       for (const char *interval : {"none", "1", "3"})
         cases.push_back({model, absl::StrCat(small, "--mini-batches 2 --residuals host --interval ", interval, tails)});
-  for (const char *miniBatches : {"2", "4"})
-    for (const char *flags : {"--interval 1", "--offload-layers 2 --kv-device-memory 150KiB"})
+  for (const auto &[miniBatches, memory] : {std::pair("2", "440KiB"), {"4", "293KiB"}})
+    for (const std::string &flags :
+         {std::string("--interval 1"), absl::StrCat("--offload-layers 2 --kv-device-memory ", memory)})
       cases.push_back({"golden/opt-7-tied-f32", absl::StrCat(small, flags, " --offload-embedding on --offload-head on ",
                                                              "--mini-batches ", miniBatches)});
   return cases;
@@ -207,7 +219,7 @@ std::vector<Case> priced() {
                                             "--policy ", policy)});
   for (const char *policy :
        {"headrace --slo-factor 2", "select-n --slo-factor 2", "interval --interval 3",
-        "interval --kv-device-memory 60KiB --kv-write-back dirty", "pie --kv-device-memory 60KiB", "hybridserve"})
+        "interval --kv-device-memory 105KiB --kv-write-back dirty", "pie --kv-device-memory 60KiB", "hybridserve"})
     cases.push_back({model, absl::StrCat("--batch 2 --context 64 --record ", kRecord, " --policy ", policy)});
   return cases;
 }

@@ -124,7 +124,7 @@ TEST_F(MiniBatches, WhatCannotBeIsRefused) {
   expectUsage(asked("2.5"), "--mini-batches = 2.5: " + range);
   expectUsage(asked("3"), "--mini-batches = 3: expected a divisor of the batch of 8");
   expectUsage(asked("16"), "--mini-batches = 16: expected a divisor of the batch of 8");
-  expectUsage(asked("2", {"--kv-device-memory", "100KiB", "--kv-places", "14"}),
+  expectUsage(asked("2", {"--kv-device-memory", "345KiB", "--kv-places", "14"}),
               "--kv-places = 14: expected less than the 7 layers of ");
   expectUsage(asked("2", {"--policy", "pie"}),
               "--policy = \"pie\" beside --mini-batches = 2: expected one of them: a layer's cache is swapped whole");
@@ -184,7 +184,7 @@ TEST_F(MiniBatches, ResidualsMayLeaveBetweenLayers) {
   expectUsage(compiled({"--residuals", "disk", "--dry-run"}), "--residuals = \"disk\": expected device or host");
   expectUsage(compiled({"--residuals", "host", "--start-rule", "paper", "--dry-run"}),
               "--residuals = \"host\" beside --start-rule = \"paper\": expected start rule eager: ");
-  expectUsage(compiled({"--residuals", "host", "--kv-device-memory", "100KiB", "--kv-places", "3", "--dry-run"}),
+  expectUsage(compiled({"--residuals", "host", "--kv-device-memory", "345KiB", "--kv-places", "3", "--dry-run"}),
               "--kv-places = 3 beside --residuals = \"host\": expected one of them: residual streams stay where tails");
 }
 

@@ -71,7 +71,7 @@ TEST_F(Pie, WhatCannotBeIsRefusedByFlag) {
   const Outcome small = headrace(arguments("compile", {"--policy", "pie", "--kv-device-memory", "200KB", "--dry-run"}));
   EXPECT_EQ(small.status, 2);
   EXPECT_THAT(small.err, HasSubstr("--kv-device-memory"));
-  EXPECT_THAT(small.err, HasSubstr("at least two places of a layer's cache, 202752 bytes"));
+  EXPECT_THAT(small.err, HasSubstr("at least 202752 bytes, two places of a layer's cache"));
   const Outcome all = headrace(arguments("compile", {"--policy", "pie", "--kv-places", "7", "--dry-run"}));
   EXPECT_EQ(all.status, 2);
   EXPECT_THAT(all.err, HasSubstr("less than the 7 layers of "));

@@ -26,7 +26,7 @@ protected:
 TEST_F(RotatingKv, ThePlanGoesRoundAndSaysSo) {
   const std::string plan = path("round.plan");
   const Outcome o = headrace(
-      arguments({"--kv-device-memory", "100KiB", "--kv-places", "3", "--kv-write-back", "mirror", "-o", plan}));
+      arguments({"--kv-device-memory", "345KiB", "--kv-places", "3", "--kv-write-back", "mirror", "-o", plan}));
   ASSERT_EQ(o.status, 0) << o.err;
   EXPECT_THAT(o.out, HasSubstr("Tails of 7 layers rotate through 3 places, a cycle of 15 iterations: "));
   const Outcome inspected = headrace({"inspect", plan, "--all"});
@@ -52,12 +52,12 @@ TEST_F(RotatingKv, ThePlanGoesRoundAndSaysSo) {
 
 TEST_F(RotatingKv, ItIsAskedForInAJobFileAsWell) {
   writeText(path("job.toml"), "[model]\npath = \"" + golden(kModel) +
-                                  "\"\n[goal]\nbatch = 8\ncontext = 64\nkv_device_memory = \"100KiB\"\n"
+                                  "\"\n[goal]\nbatch = 8\ncontext = 64\nkv_device_memory = \"345KiB\"\n"
                                   "[policy]\nkv_places = 3\nkv_write_back = \"mirror\"\n"
                                   "[buckets]\nsequences = [8]\ncontexts = [64]\n");
   const nlohmann::json file = json({"compile", path("job.toml"), "--hardware", "host", "--dry-run"});
   const nlohmann::json flags =
-      json(arguments({"--kv-device-memory", "100KiB", "--kv-places", "3", "--kv-write-back", "mirror", "--dry-run"}));
+      json(arguments({"--kv-device-memory", "345KiB", "--kv-places", "3", "--kv-write-back", "mirror", "--dry-run"}));
   EXPECT_EQ(file["variants"], flags["variants"]);
   EXPECT_THAT(flags["command"].get<std::string>(), HasSubstr(" --kv-places 3 "));
 }
@@ -66,7 +66,7 @@ TEST_F(RotatingKv, WhatDoesNotRotateIsRefused) {
   for (const auto &[places, why] :
        {std::pair("1", "expected an integer from 2 to "), std::pair("7", "less than the 7 layers of "),
         std::pair("x", "expected an integer from 2 to ")}) {
-    const Outcome o = headrace(arguments({"--kv-device-memory", "100KiB", "--kv-places", places, "--dry-run"}));
+    const Outcome o = headrace(arguments({"--kv-device-memory", "345KiB", "--kv-places", places, "--dry-run"}));
     EXPECT_EQ(o.status, 2) << places;
     EXPECT_THAT(o.err, HasSubstr("--kv-places")) << places;
     EXPECT_THAT(o.err, HasSubstr(why)) << places;

@@ -62,10 +62,10 @@ TEST_F(SplitKv, TheFlagsItPrintsGiveThePlanAgain) {
   for (const std::vector<std::string> &asked :
        std::vector<std::vector<std::string>>{{"--device-memory", "1MiB"},
                                              {"--device-memory", "1350000B", "--kv-host-memory", "1GiB"},
-                                             {"--kv-device-memory", "100KiB"},
-                                             {"--kv-device-memory", "100KiB", "--interval", "3"},
+                                             {"--kv-device-memory", "345KiB"},
+                                             {"--kv-device-memory", "345KiB", "--interval", "3"},
                                              {"--kv-device-memory", "0B"},
-                                             {"--kv-device-memory", "100KiB", "--kv-write-back", "dirty"}}) {
+                                             {"--kv-device-memory", "345KiB", "--kv-write-back", "dirty"}}) {
     const nlohmann::json first = json(arguments(asked));
     EXPECT_GT(homes(first)["host"], 0);
     std::istringstream words(first["command"].get<std::string>());
@@ -80,29 +80,33 @@ TEST_F(SplitKv, TheFlagsItPrintsGiveThePlanAgain) {
 
 // As bytes, too: what was asked for is in the plan.
 TEST_F(SplitKv, WhatWasAskedForKvIsAmongThoseFlags) {
-  const nlohmann::json plan = json(arguments({"--kv-device-memory", "100KiB", "--kv-host-memory", "1GiB"}));
-  EXPECT_THAT(plan["command"].get<std::string>(), HasSubstr(" --kv-device-memory 100KiB --kv-host-memory 1GiB "));
+  const nlohmann::json plan = json(arguments({"--kv-device-memory", "345KiB", "--kv-host-memory", "1GiB"}));
+  EXPECT_THAT(plan["command"].get<std::string>(), HasSubstr(" --kv-device-memory 345KiB --kv-host-memory 1GiB "));
   const nlohmann::json whole = json(arguments({"--kv-host-memory", "0B"}));
   EXPECT_THAT(whole["command"].get<std::string>(), HasSubstr(" --kv-host-memory 0B "));
   EXPECT_THAT(whole["command"].get<std::string>(), Not(HasSubstr("--kv-device-memory")));
 }
 
-TEST_F(SplitKv, WhatKvMayHaveOfTheDeviceIsRoundedDownToBlocks) {
-  const nlohmann::json plan = json(arguments({"--kv-device-memory", "100KiB"})); // 102400: 4 blocks are 86016
+// Four blocks of all seven layers, 84 KiB, and three slots of what a layer has of the other 29, 87 KiB each: 345 KiB.
+TEST_F(SplitKv, WhatKvMayHaveOfTheDeviceIsBlocksAndSlots) {
+  const nlohmann::json plan = json(arguments({"--kv-device-memory", "345KiB"}));
   EXPECT_EQ(homes(plan)["device"], 4 * kBlock);
   EXPECT_EQ(homes(plan)["host"], 29 * kBlock);
-  EXPECT_EQ(json({"compile", job("kv_device_memory = \"100KiB\""), "--hardware", "host", "--dry-run"})["placements"],
+  EXPECT_EQ(plan["placements"][0]["kv_slot_bytes"], 3 * 29 * kBlock / 7);
+  EXPECT_EQ(plan["placements"][0]["kv_device_bytes"], 345 * 1024);
+  EXPECT_EQ(homes(json(arguments({"--kv-device-memory", "353279B"})))["device"], 3 * kBlock);
+  EXPECT_EQ(json({"compile", job("kv_device_memory = \"345KiB\""), "--hardware", "host", "--dry-run"})["placements"],
             plan["placements"]);
   // Over the file.
   EXPECT_EQ(homes(json({"compile", job("kv_device_memory = \"1KiB\""), "--hardware", "host", "--kv-device-memory",
-                        "21KiB", "--dry-run"})),
-            homes(json(arguments({"--kv-device-memory", "21504B"}))));
+                        "309KiB", "--dry-run"})),
+            homes(json(arguments({"--kv-device-memory", "309KiB"}))));
   // Enough for all of them: nothing is split.
   for (const char *enough : {"709632B", "8GiB"}) // 33 x 21504, and all that the device has
     EXPECT_EQ(homes(json(arguments({"--kv-device-memory", enough})))["host"], 0) << enough;
   EXPECT_EQ(homes(json(arguments({"--kv-device-memory", "709631B"})))["host"], kBlock);
   // Where weights are is stated beside it, or chosen.
-  const nlohmann::json stated = json(arguments({"--kv-device-memory", "100KiB", "--interval", "3"}));
+  const nlohmann::json stated = json(arguments({"--kv-device-memory", "345KiB", "--interval", "3"}));
   EXPECT_EQ(stated["offloaded_layers"], 2); // 7 / 3
   EXPECT_EQ(homes(stated), homes(plan));
 }
@@ -111,6 +115,13 @@ TEST_F(SplitKv, NoBlockNeedStayOnTheDevice) {
   const nlohmann::json plan = json(arguments({"--kv-device-memory", "0B"}));
   EXPECT_EQ(homes(plan)["device"], 0);
   EXPECT_EQ(homes(plan)["host"], kBlocks * kBlock);
+  EXPECT_EQ(plan["placements"][0]["kv_device_bytes"], 3 * kBlocks * kBlock / 7); // of slots, which are not limited
+  const Outcome text = headrace(arguments({"--kv-device-memory", "0B"}));
+  EXPECT_THAT(text.out,
+              HasSubstr("KV cache       0 of 33 blocks on the device (0 B), 33 at home on the host (693 KiB), "
+                        "brought through slots of 297 KiB\n"));
+  EXPECT_THAT(text.out, HasSubstr(". KV takes 297.00 KiB of the device, all of that the slots that blocks on the host "
+                                  "go through\n")); // why
   EXPECT_EQ(json({"compile", job("kv_device_memory = \"0B\""), "--hardware", "host", "--dry-run"})["placements"],
             plan["placements"]);
 }
@@ -120,15 +131,15 @@ TEST_F(SplitKv, HowAppendedRowsGetHomeIsAskedForOrChosen) {
     return json(arguments(more))["placements"][0]["kv_write_back"];
   };
   for (const char *way : {"mirror", "all", "dirty"}) {
-    const nlohmann::json back = of({"--kv-device-memory", "100KiB", "--kv-write-back", way});
+    const nlohmann::json back = of({"--kv-device-memory", "345KiB", "--kv-write-back", way});
     EXPECT_EQ(back["decode"]["how"], way);
     EXPECT_EQ(back["prefill"]["how"], way);
     // 29 blocks of each layer go home, or of decode's 8 rows their 2 x 24 x 4 bytes.
     EXPECT_EQ(back["decode"]["d2h_bytes"], std::string(way) == "mirror" ? 10752 : 29 * kBlock);
-    const nlohmann::json plan = json(arguments({"--kv-device-memory", "100KiB", "--kv-write-back", way}));
+    const nlohmann::json plan = json(arguments({"--kv-device-memory", "345KiB", "--kv-write-back", way}));
     EXPECT_THAT(plan["command"].get<std::string>(), HasSubstr(std::string(" --kv-write-back ") + way));
   }
-  EXPECT_EQ(of({"--kv-device-memory", "100KiB"})["decode"]["how"], "mirror"); // 8 rows against 29 blocks
+  EXPECT_EQ(of({"--kv-device-memory", "345KiB"})["decode"]["how"], "mirror"); // 8 rows against 29 blocks
   EXPECT_TRUE(of({"--kv-write-back", "dirty"}).is_null());                    // all blocks are on the device
   refused(arguments({"--kv-write-back", "often"}), 2,
           "command line: --kv-write-back = \"often\": expected auto, mirror, all or dirty");
@@ -171,7 +182,7 @@ TEST_F(SplitKv, NoHostMemoryForKvKeepsTheCacheOnTheDevice) {
 TEST_F(SplitKv, HomesThatTheHostHasNoRoomForAreRefusedWithTheMinimum) {
   for (const char *flag : {"--kv-host-memory", "--host-memory"}) {
     const auto with = [&](uint64_t bytes) {
-      return headrace(arguments({"--kv-device-memory", "100KiB", flag, std::to_string(bytes) + "B"}));
+      return headrace(arguments({"--kv-device-memory", "345KiB", flag, std::to_string(bytes) + "B"}));
     };
     const Outcome o = with(100 << 10);
     EXPECT_EQ(o.status, 1) << o.out;
@@ -193,10 +204,11 @@ TEST_F(SplitKv, DeviceMemoryForKvThatCannotBeIsRefused) {
           "command line: --kv-device-memory = 9663676416: expected at most the 8589934592 bytes that host has");
   refused(arguments({"--kv-device-memory", "2MiB", "--device-memory", "1MiB"}), 2,
           "command line: --kv-device-memory = 2097152: expected at most goal.device_memory = 1048576");
-  for (const auto &[text, bytes] : {std::pair("21503B", "21503"), {"1B", "1"}})
+  for (const auto &[text, bytes] : {std::pair("316415B", "316415"), {"1B", "1"}})
     refused(arguments({"--kv-device-memory", text}), 2,
             std::string("command line: --kv-device-memory = ") + bytes +
-                ": expected at least one block of all 7 layers, 21504 bytes, or 0 for none");
+                ": expected at least 316416 bytes, one block of all caches and slots for the others (7 layers), or 0 "
+                "for no block");
   for (const char *flag : {"--kv-device-memory", "--kv-host-memory"})
     for (const char *text : {"lots", "-1KiB", "5", "1.5", "5GB/s", "", "9223372036854775808B"})
       refused(arguments({flag, text}), 2,
@@ -212,7 +224,7 @@ TEST_F(SplitKv, AFileIsRefusedByItsKey) {
   refused({"compile", job("kv_device_memory = \"9GiB\""), "--hardware", "host", "--dry-run"}, 2,
           path("job.toml") + ": goal.kv_device_memory = 9663676416: expected at most the 8589934592 bytes");
   refused({"compile", job("kv_device_memory = \"1KiB\""), "--hardware", "host", "--dry-run"}, 2,
-          path("job.toml") + ": goal.kv_device_memory = 1024: expected at least one block of all 7 layers");
+          path("job.toml") + ": goal.kv_device_memory = 1024: expected at least 316416 bytes, one block of all ");
   refused({"compile", job("kv_offloading_size = 5"), "--hardware", "host", "--dry-run"}, 2,
           "goal.kv_offloading_size: unknown key");
 }
@@ -220,15 +232,15 @@ TEST_F(SplitKv, AFileIsRefusedByItsKey) {
 TEST_F(SplitKv, OtherPoliciesKeepCachesOnTheDeviceAndSaySo) {
   for (const char *policy :
        {"none", "deepspeed", "accelerate", "vllm-prefetch", "flexgen", "flexgen-nobus", "select-n"}) {
-    refused(arguments({"--kv-device-memory", "100KiB", "--policy", policy, "--tpot", "1s"}), 2,
-            std::string("command line: --kv-device-memory = 102400 beside --policy = \"") + policy +
+    refused(arguments({"--kv-device-memory", "345KiB", "--policy", policy, "--tpot", "1s"}), 2,
+            std::string("command line: --kv-device-memory = 353280 beside --policy = \"") + policy +
                 "\": expected policy interval, pie, hybridserve, headrace or joint: the policy moves weights alone");
     const Outcome o = headrace(arguments({"--device-memory", "600KiB", "--policy", policy, "--tpot", "1s"}));
     EXPECT_EQ(o.status, 1) << policy << o.out;
     EXPECT_THAT(o.err, HasSubstr("KV cache 693.00 KiB")) << policy;
   }
-  refused(arguments({"--kv-device-memory", "100KiB", "--start-rule", "paper"}), 2,
-          "--kv-device-memory = 102400 beside --start-rule = \"paper\": expected start rule eager: ");
+  refused(arguments({"--kv-device-memory", "345KiB", "--start-rule", "paper"}), 2,
+          "--kv-device-memory = 353280 beside --start-rule = \"paper\": expected start rule eager: ");
 }
 
 // What a placement that is stated cannot hold is not split unasked.
@@ -237,7 +249,7 @@ TEST_F(SplitKv, AStatedPlacementIsSplitOnlyWhereThatIsStated) {
   EXPECT_EQ(o.status, 1) << o.out;
   EXPECT_THAT(o.err, HasSubstr("the minimum is "));
   EXPECT_EQ(homes(json(arguments(
-                {"--device-memory", "1700000B", "--interval", "none", "--kv-device-memory", "84KiB"})))["host"],
+                {"--device-memory", "1700000B", "--interval", "none", "--kv-device-memory", "345KiB"})))["host"],
             29 * kBlock);
 }
 
@@ -266,7 +278,7 @@ TEST_F(SplitKv, ARunGivesTheSameTokensAndSaysWhereKvWasAndWhatMoved) {
     all.insert(all.end(), more.begin(), more.end());
     return json(all);
   };
-  const std::string split = compiled("split.plan", {"--kv-device-memory", "63KiB"});
+  const std::string split = compiled("split.plan", {"--kv-device-memory", "333KiB"});
   const nlohmann::json host = ran("run", split, {"--trace", path("host.json")});
   EXPECT_EQ(host["tokens"], ran("run", compiled("whole.plan", {}))["tokens"]);
   const nlohmann::json sim = ran("simulate", split, {"--timeline", path("sim.svg")});
@@ -316,7 +328,7 @@ TEST_F(SplitKv, AnObjectiveHoldsWithAllOfKvInUse) {
 
 TEST_F(SplitKv, ARunIsHeldAgainstTheKvThatItUses) {
   ASSERT_EQ(headrace({"compile", golden(kModel), "--hardware", "host", "--batch", "8", "--context", "64",
-                      "--kv-device-memory", "21504B", "--h2d-bandwidth", "100MB/s", "-o", path("slow.plan")})
+                      "--kv-device-memory", "309KiB", "--h2d-bandwidth", "100MB/s", "-o", path("slow.plan")})
                 .status,
             0);
   const nlohmann::json run =
@@ -326,22 +338,26 @@ TEST_F(SplitKv, ARunIsHeldAgainstTheKvThatItUses) {
 }
 
 TEST_F(SplitKv, BenchSplitsForThePoliciesThatDo) {
-  const auto with = [&](const std::vector<std::string> &more) {
-    std::vector<std::string> all = {"bench",       golden(kModel), "--hardware",   "host",
-                                    "--device",    "sim",          "--batches",    "8",
-                                    "--input-len", "16",           "--output-len", "4"};
+  const auto with = [&](const std::vector<std::string> &more, const std::string &batches = "8") {
+    std::vector<std::string> all = {"bench",     golden(kModel), "--hardware",  "host", "--device",     "sim",
+                                    "--batches", batches,        "--input-len", "16",   "--output-len", "4"};
     all.insert(all.end(), more.begin(), more.end());
     return all;
   };
   const nlohmann::json whole = json(with({"--policies", "interval"}));
-  const nlohmann::json split = json(with({"--policies", "interval", "--kv-device-memory", "100KiB"}));
+  const nlohmann::json split = json(with({"--policies", "interval", "--kv-device-memory", "201KiB"}));
   EXPECT_EQ(whole["rows"][0]["decode"]["host_bytes"], 0);
   EXPECT_EQ(split["rows"][0]["decode"]["host_bytes"], 13 * kBlock); // 8 x 2 and scratch, less the 4 on the device
-  // Three slots of 13 blocks of 3072 bytes are 119808.
+  // Three slots of 13 blocks of 3072 bytes are 119808, and with the 4 of all layers 201 KiB.
   EXPECT_EQ(split["rows"][0]["decode"]["freed_bytes"], 13 * kBlock - 119808);
+  // What is too little for one batch is enough for another.
+  const nlohmann::json both = json(with({"--policies", "interval", "--kv-device-memory", "201KiB"}, "8,64"));
+  EXPECT_TRUE(both["rows"][0]["decode"]["refused"].is_null());
+  EXPECT_THAT(both["rows"][1]["decode"]["refused"].get<std::string>(),
+              HasSubstr("--kv-device-memory = 205824: expected at least 1201152 bytes, "));
   // What an objective's factor is of has the whole cache on a device that is large enough: it is no reason to refuse.
-  refused(with({"--policies", "deepspeed", "--slo-factor", "1.5", "--kv-device-memory", "100KiB"}), 2,
-          "command line: --kv-device-memory = 102400 beside policy.name = \"deepspeed\": expected policy interval, ");
+  refused(with({"--policies", "deepspeed", "--slo-factor", "1.5", "--kv-device-memory", "345KiB"}), 2,
+          "command line: --kv-device-memory = 353280 beside policy.name = \"deepspeed\": expected policy interval, ");
 }
 
 } // namespace

@@ -144,9 +144,18 @@ private:
       made.plan = *std::move(plan);
     else if (absl::IsResourceExhausted(plan.status()))
       made.refused = std::string(plan.status().message());
+    else if (kvNeedsMore(asked.goal, plan.status()))
+      made.refused = std::string(aboutInput(input_, plan.status()).message());
     else
       return aboutInput(input_, plan.status());
     return made;
+  }
+
+  // Of this batch: another may do with what KV may take of the device.
+  static bool kvNeedsMore(const model::Goal &goal, const absl::Status &status) {
+    return goal.kvDeviceMemory &&
+           std::string(status.message())
+               .starts_with(cat("goal.kv_device_memory = ", *goal.kvDeviceMemory, ": expected at least "));
   }
 
   // Why an instance does not hold its objectives as predicted; empty if it does.
@@ -316,7 +325,7 @@ absl::Status checkPolicies(const BenchOptions &options, const model::Job &job) {
     model::Job one = job;
     RETURN_IF_ERROR(applyPolicy(name, one.policy));
     const bool keeps = compiler::traitsOf(one.policy.name).keepsActivations;
-    const bool shares = one.policy.actShare && (one.policy.actShare->any() || one.policy.actShare->isAuto());
+    const bool shares = one.policy.actRatio && (one.policy.actRatio->any() || one.policy.actRatio->isAuto());
     if (options.instances == model::Instances::Apart && (keeps || shares))
       return badUsage(cat("--policies ", tools::quoted(name), keeps ? "" : " with --act-ratio",
                           ": expected --instances together beside it: ",

@@ -92,8 +92,8 @@ void addKvMemory(const plan::Plan &plan, bool stated, Words &words) {
     words.addIf("--kv-tokens", plan.goal.kvTokens);
   else if (found && plan.goal.expansion) // it may have said how much there is
     words.add("--kv-tokens", model::cat((plan.kvBlocks - 1) * plan.blockTokens * plan.miniBatches));
-  if (found)
-    words.add("--kv-device-memory", model::bytesText(kv.device));
+  if (found) // none where no block stays
+    words.add("--kv-device-memory", model::bytesText(kv.device == 0 ? 0 : plan::kvDeviceBytes(plan, 0)));
   else if (plan.goal.kvDeviceMemory)
     words.add("--kv-device-memory", model::bytesText(*plan.goal.kvDeviceMemory));
   if (plan.goal.expansion && !found)
@@ -105,8 +105,8 @@ void addKvMemory(const plan::Plan &plan, bool stated, Words &words) {
     words.add("--kv-write-back", std::string(model::kvWriteBackName(plan.policy.kvWriteBack)));
   if (plan.policy.residuals != model::Residuals::Device)
     words.add("--residuals", std::string(model::residualsName(plan.policy.residuals)));
-  if (plan.policy.actShare)
-    words.add("--act-ratio", model::actShareText(*plan.policy.actShare));
+  if (plan.policy.actRatio)
+    words.add("--act-ratio", model::actRatioText(*plan.policy.actRatio));
   if (plan.policy.actHome != model::ActHome::Auto)
     words.add("--act-home", std::string(model::actHomeName(plan.policy.actHome)));
 }
@@ -265,7 +265,7 @@ absl::StatusOr<plan::Plan> compileJob(const model::Job &job, const PhaseText &on
       });
     }
   }
-  const bool stated = job.policy.actShare && !job.policy.actShare->isAuto(); // auto knows the bytes
+  const bool stated = job.policy.actRatio && !job.policy.actRatio->isAuto(); // auto knows the bytes
   if (plan.ok() && job.sharedMemory && plan->arenaBytes + plan->hostBytes > *job.sharedMemory)
     return absl::ResourceExhaustedError(model::cat(
         "the plan takes ", plan->arenaBytes, " bytes of device memory and ", plan->hostBytes, " of host memory (",
@@ -275,7 +275,7 @@ absl::StatusOr<plan::Plan> compileJob(const model::Job &job, const PhaseText &on
         " bytes, a smaller KV cache (a shorter context, a smaller batch, fewer kv_tokens); --hardware host with "
         "--memory and --host-memory"));
   if (plan.ok() && stated && plan->actBlocks > 0 && plan->actBlockBytes() >= plan->kvBlockBytes())
-    warnOnce(model::cat("policy.act_ratio = ", model::actShareText(plan->actShare), ": an activation block of ",
+    warnOnce(model::cat("policy.act_ratio = ", model::actRatioText(plan->actRatio), ": an activation block of ",
                         plan->model->name, " takes ", plan->actBlockBytes(), " bytes a layer, its keys and values ",
                         plan->kvBlockBytes(), ": nothing is saved, and they are recomputed"));
   return plan;

@@ -31,8 +31,9 @@ constexpr KeyFlag kKeyFlags[] = {
     {"goal", "context", "--context", kPlain, "longest prompt + output, in tokens", "--max-model-len,--ctx-size"},
     {"goal", "kv_tokens", "--kv-tokens", kPlain, "tokens the KV cache holds (default: batch x context)"},
     {"goal", "kv_device_memory", "--kv-device-memory", kAmount,
-     "device memory that KV blocks may take, such as 3GiB; the others are at home on the host, with 0B all of them "
-     "(default: what fits)"},
+     "device memory that KV may take, such as 3GiB, slots for blocks on the host included; 0B: no block stays, slots "
+     "take "
+     "what they take (default: what fits)"},
     {"goal", "kv_host_memory", "--kv-host-memory", kAmount,
      "host memory that KV blocks may take, such as 40GiB; 0B: none leave the device (default: what the host has)"},
     {"goal", "expansion", "--expansion", kPlain,

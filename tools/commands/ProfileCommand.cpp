@@ -74,7 +74,7 @@ absl::StatusOr<plan::Plan> compileResident(const model::Job &job, const cost::Id
   request.goal.blockTokens = job.goal.blockTokens;
   request.policy.none = true;
   if (sizes.activations) {
-    request.policy.actShare = model::ActShare{1, 1};
+    request.policy.actRatio = model::ActRatio{1, 1};
     request.policy.actHome = model::ActHome::Device;
   }
   request.buckets = {.newTokens = {sizes.newTokens}, .sequences = {sizes.batch}, .contexts = {sizes.context}};

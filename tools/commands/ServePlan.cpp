@@ -132,10 +132,10 @@ absl::StatusOr<plan::Plan> compileExpanded(model::Job job) {
   model::Job whole = job;
   whole.goal.expansion.reset();
   ASSIGN_OR_RETURN(resident, compileWithKv(whole));
-  const plan::HomeBytes kv = plan::kvBytesByHome(resident, 0);
+  const uint64_t kv = plan::kvDeviceBytes(resident, 0);
   absl::StatusOr<plan::Plan> plan;
   for (const uint64_t lessIn256ths : {0, 1, 4, 16}) { // slots and alignment may cost a little
-    job.goal.kvDeviceMemory = kv.device / 256 * (256 - lessIn256ths);
+    job.goal.kvDeviceMemory = kv / 256 * (256 - lessIn256ths);
     plan = compileJob(job);
     if (plan.ok() || !absl::IsResourceExhausted(plan.status()))
       break;

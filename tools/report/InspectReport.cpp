@@ -29,7 +29,7 @@ int64_t maxTokens(const plan::Plan &plan, uint64_t peak) {
     if (buffer.kind == plan::BufferKind::Kv && plan.kvBlocks > 0)
       blockBytes += buffer.bytes / static_cast<uint64_t>(plan.kvBlocks);
   if (plan.actBlocks > 0) { // of blocks of both kinds, as many as the share has of each
-    const auto num = static_cast<uint64_t>(plan.actShare.num), den = static_cast<uint64_t>(plan.actShare.den);
+    const auto num = static_cast<uint64_t>(plan.actRatio.num), den = static_cast<uint64_t>(plan.actRatio.den);
     blockBytes = (num * plan.actBlockBytes() + (den - num) * plan.kvBlockBytes()) * plan.kvCaches() / den;
   }
   const uint64_t left = plan.deviceMemory > peak ? plan.deviceMemory - peak : 0;
@@ -87,7 +87,7 @@ std::string actText(const plan::Plan &plan) {
   return absl::StrFormat(
       "%s, %d blocks of %d tokens a layer%s, %s, %s of each sequence's: %s in place of %s of keys and values",
       std::string(model::dtypeName(plan.activationDtype)), plan.actBlocks, plan.blockTokens,
-      plan.miniBatches == 1 ? "" : " and mini-batch", home, model::actShareText(plan.actShare),
+      plan.miniBatches == 1 ? "" : " and mini-batch", home, model::actRatioText(plan.actRatio),
       formatBytes(all * plan.actBlockBytes()), formatBytes(all * plan.kvBlockBytes()));
 }
 
@@ -116,8 +116,10 @@ std::string kvHomesText(const plan::Plan &plan, uint32_t placement) {
     return "";
   const std::string each =
       plan.miniBatches == 1 ? "" : absl::StrFormat(" of each of %d mini-batches", plan.miniBatches);
-  return absl::StrFormat("%d of %d blocks%s on the device (%s), %d at home on the host (%s)", resident, p.kvBlocks,
-                         each, formatBytes(bytes.device), p.kvBlocks - resident, formatBytes(bytes.host));
+  return absl::StrFormat("%d of %d blocks%s on the device (%s), %d at home on the host (%s), brought through slots of "
+                         "%s",
+                         resident, p.kvBlocks, each, formatBytes(bytes.device), p.kvBlocks - resident,
+                         formatBytes(bytes.host), formatBytes(plan::kvSlotBytes(plan, placement)));
 }
 
 std::string unknownHostMemory(const plan::Plan &plan) {
@@ -338,7 +340,8 @@ std::string inspectJson(const plan::Plan &plan, const std::string &path) {
                  {"weights_hash", plan.weightHashes.empty() ? Json(nullptr) : Json(weightsHash(plan))},
                  {"path", plan.modelPath}}},
                {"hardware", plan.hardware.name},
-               {"budget_bytes", plan.deviceMemory},
+               {"device_memory_bytes", plan.deviceMemory},
+               {"budget_bytes", plan.deviceMemory}, // its name before
                {"arena_bytes", plan.arenaBytes},
                {"host_bytes", plan.hostBytes},
                {"activation_dtype", std::string(model::dtypeName(plan.activationDtype))},
@@ -347,7 +350,7 @@ std::string inspectJson(const plan::Plan &plan, const std::string &path) {
                {"mini_batches", plan.miniBatches},
                {"kv_blocks", plan.kvBlocks},
                {"act_blocks", plan.actBlocks},
-               {"act_ratio", model::actShareText(plan.actShare)},
+               {"act_ratio", model::actRatioText(plan.actRatio)},
                {"act_layers_on_host", actLayersOnHost(plan)},
                {"max_context", plan.maxContext},
                {"policy", plan.policy.name},
@@ -372,6 +375,8 @@ std::string inspectJson(const plan::Plan &plan, const std::string &path) {
          {"kv_blocks_on_device", plan::residentBlocks(plan, placement)},
          {"kv_bytes_by_home",
           {{"device", plan::kvBytesByHome(plan, p).device}, {"host", plan::kvBytesByHome(plan, p).host}}},
+         {"kv_slot_bytes", plan::kvSlotBytes(plan, p)},
+         {"kv_device_bytes", plan::kvDeviceBytes(plan, p)},
          {"kv_write_back", kvWriteBackJson(plan, p)},
          {"weight_bytes_by_home", {{"device", homes.device}, {"host", homes.host}}}});
   }

@@ -17,12 +17,14 @@ using model::cat;
 using serve::TrafficMetrics;
 
 constexpr ServeMetric kMetrics[] = {
-    {"ttft", "TTFT", &TrafficMetrics::ttft, &serve::GoodputObjectives::ttftMs},
-    {"tpot", "TPOT", &TrafficMetrics::tpot, &serve::GoodputObjectives::tpotMs},
+    {"ttft", "TTFT", &TrafficMetrics::ttft, &serve::GoodputObjectives::ttft},
+    {"tpot", "TPOT", &TrafficMetrics::tpot, &serve::GoodputObjectives::tpot},
     {"itl", "ITL", &TrafficMetrics::itl, nullptr},
-    {"e2el", "E2EL", &TrafficMetrics::e2el, &serve::GoodputObjectives::e2elMs},
+    {"e2el", "E2EL", &TrafficMetrics::e2el, &serve::GoodputObjectives::e2el},
     {"queueing", "queueing", &TrafficMetrics::queueing, nullptr},
 };
+
+double millisecondsIn(std::chrono::nanoseconds time) { return static_cast<double>(time.count()) / 1e6; }
 
 // A reason without its numbers.
 std::string kindOfReason(std::string_view why) {
@@ -60,7 +62,7 @@ std::string objectivesText(const serve::GoodputObjectives &goodput) {
   for (const ServeMetric &metric : kMetrics)
     if (metric.objective != nullptr && goodput.*metric.objective)
       text += absl::StrFormat("%s%s %g ms", text.empty() ? "" : ", ", std::string(metric.title),
-                              *(goodput.*metric.objective));
+                              millisecondsIn(*(goodput.*metric.objective)));
   return text;
 }
 
@@ -207,7 +209,7 @@ LineChart ratesChart(const ServeReport &report) {
         return known(m, (m.*metric.of).count == 0 ? 0 : (m.*metric.of).percentilesMs[p]);
       }));
     if (metric.objective != nullptr && report.goodput.*metric.objective) {
-      panel.limit = report.goodput.*metric.objective;
+      panel.limit = millisecondsIn(*(report.goodput.*metric.objective));
       panel.limitName = "objective";
     }
     chart.panels.push_back(std::move(panel));

@@ -22,7 +22,7 @@ namespace headrace::tools {
 struct ServeMetric {
   std::string_view name, title; // "ttft", "TTFT"
   serve::LatencySummary serve::TrafficMetrics::*of;
-  std::optional<double> serve::GoodputObjectives::*objective; // null: it has none
+  std::optional<std::chrono::nanoseconds> serve::GoodputObjectives::*objective; // null: it has none
 };
 absl::Span<const ServeMetric> serveMetrics(); // in the order of reports
 

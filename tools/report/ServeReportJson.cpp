@@ -17,7 +17,9 @@ constexpr size_t kSamples = 200; // of KV use over time, at most
 
 double ms(int64_t ns) { return static_cast<double>(ns) / 1e6; }
 double seconds(int64_t ns) { return static_cast<double>(ns) / 1e9; }
-template <class Number> Json orNull(const std::optional<Number> &value) { return value ? Json(*value) : Json(nullptr); }
+Json milliseconds(const std::optional<std::chrono::nanoseconds> &time) {
+  return time ? Json(static_cast<double>(time->count()) / 1e6) : Json(nullptr);
+}
 Json textOrNull(const std::string &text) { return text.empty() ? Json(nullptr) : Json(text); }
 
 Json latencyJson(const serve::LatencySummary &of, const std::vector<double> &percentiles) {
@@ -117,37 +119,38 @@ Json runJson(const ServeReport &report, const ServeRun &run) {
 } // namespace
 
 std::string ServeReport::json() const {
-  Json json = {
-      {"format", "headrace-bench"},
-      {"command", "bench serve"},
-      {"model", model},
-      {"hardware", hardware},
-      {"device", device},
-      {"plan", textOrNull(plan)},
-      {"offloaded", offloaded},
-      {"placement", textOrNull(placement)},
-      {"context", context},
-      {"kv_blocks", kvBlocks},
-      {"block_tokens", blockTokens},
-      {"kv_requests", kvRequests()},
-      {"scheduler", scheduler},
-      {"prefill", prefill},
-      {"max_num_seqs", maxNumSeqs},
-      {"max_num_batched_tokens", maxNumBatchedTokens},
-      {"swap_space_bytes", swapBytes},
-      {"dataset", dataset},
-      {"lengths", lengths},
-      {"num_prompts", numPrompts},
-      {"draws_left_out", leftOut},
-      {"trace_clock", dataset == "trace" ? Json(traceClock) : Json(nullptr)},
-      {"trace_rows_dropped", dataset == "trace" ? Json(traceDropped) : Json(nullptr)},
-      {"trace_begin_s", dataset == "trace" ? Json(traceBeginS) : Json(nullptr)},
-      {"max_concurrency", maxConcurrency > 0 ? Json(maxConcurrency) : Json(nullptr)},
-      {"burstiness", std::isinf(burstiness) ? Json("inf") : Json(burstiness)},
-      {"seed", seed},
-      {"goodput",
-       {{"ttft_ms", orNull(goodput.ttftMs)}, {"tpot_ms", orNull(goodput.tpotMs)}, {"e2el_ms", orNull(goodput.e2elMs)}}},
-      {"results", Json::array()}};
+  Json json = {{"format", "headrace-bench"},
+               {"command", "bench serve"},
+               {"model", model},
+               {"hardware", hardware},
+               {"device", device},
+               {"plan", textOrNull(plan)},
+               {"offloaded", offloaded},
+               {"placement", textOrNull(placement)},
+               {"context", context},
+               {"kv_blocks", kvBlocks},
+               {"block_tokens", blockTokens},
+               {"kv_requests", kvRequests()},
+               {"scheduler", scheduler},
+               {"prefill", prefill},
+               {"max_num_seqs", maxNumSeqs},
+               {"max_num_batched_tokens", maxNumBatchedTokens},
+               {"swap_space_bytes", swapBytes},
+               {"dataset", dataset},
+               {"lengths", lengths},
+               {"num_prompts", numPrompts},
+               {"draws_left_out", leftOut},
+               {"trace_clock", dataset == "trace" ? Json(traceClock) : Json(nullptr)},
+               {"trace_rows_dropped", dataset == "trace" ? Json(traceDropped) : Json(nullptr)},
+               {"trace_begin_s", dataset == "trace" ? Json(traceBeginS) : Json(nullptr)},
+               {"max_concurrency", maxConcurrency > 0 ? Json(maxConcurrency) : Json(nullptr)},
+               {"burstiness", std::isinf(burstiness) ? Json("inf") : Json(burstiness)},
+               {"seed", seed},
+               {"goodput",
+                {{"ttft_ms", milliseconds(goodput.ttft)},
+                 {"tpot_ms", milliseconds(goodput.tpot)},
+                 {"e2el_ms", milliseconds(goodput.e2el)}}},
+               {"results", Json::array()}};
   for (const ServeRun &run : runs)
     json["results"].push_back(runJson(*this, run));
   if (!error.ok())

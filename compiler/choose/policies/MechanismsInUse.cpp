@@ -36,10 +36,10 @@ std::vector<model::MechanismInUse> mechanismsInUse(const CompileRequest &request
   add(asked.kvWriteBack == model::KvWriteBack::Mirror || asked.kvWriteBack == model::KvWriteBack::Dirty,
       Mechanism::WriteBackInPart, writeBack);
   add(traits.swapsLayers, Mechanism::SwappedLayers, byPolicy, "another policy");
-  if (asked.actShare && (asked.actShare->any() || asked.actShare->isAuto()))
-    add(true, Mechanism::ActBlocks, absl::StrCat("policy.act_ratio = ", model::actShareText(*asked.actShare)));
+  if (asked.actRatio && (asked.actRatio->any() || asked.actRatio->isAuto()))
+    add(true, Mechanism::ActBlocks, absl::StrCat("policy.act_ratio = ", model::actRatioText(*asked.actRatio)));
   else
-    add(traits.keepsActivations && !asked.actShare, Mechanism::ActBlocks, byPolicy);
+    add(traits.keepsActivations && !asked.actRatio, Mechanism::ActBlocks, byPolicy);
   add(asked.actHome == model::ActHome::Host, Mechanism::ActsOnHost, is("policy.act_home", "host"));
   add(asked.residuals == model::Residuals::Host, Mechanism::ResidualsOnHost, is("policy.residuals", "host"));
   add(goal.miniBatches > 1, Mechanism::MiniBatches, absl::StrCat("goal.mini_batches = ", goal.miniBatches));

@@ -37,7 +37,7 @@ int64_t Engine::apart(const MiniBatch &of, bool act) const {
   if (brought <= 0)
     return 0;
   const auto ofKind = [&](int64_t blocks) {
-    const int64_t acts = plan_.actBlocks > 0 ? plan_.actShare.of(blocks) : 0;
+    const int64_t acts = plan_.actBlocks > 0 ? plan_.actRatio.of(blocks) : 0;
     return act ? acts : blocks - acts;
   };
   int64_t coming = 0;

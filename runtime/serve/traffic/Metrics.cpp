@@ -13,6 +13,7 @@ namespace headrace::serve {
 namespace {
 
 constexpr double kNsPerMs = 1e6;
+constexpr double kMostNs = 9e18; // of an objective: some 285 years
 
 absl::Status refuse(const std::string &message) { return absl::InvalidArgumentError(message); }
 
@@ -35,8 +36,8 @@ double percentile(std::vector<int64_t> &values, double p) {
          (rank - static_cast<double>(below)) * (static_cast<double>(*std::min_element(at + 1, values.end())) - low);
 }
 
-bool within(const std::optional<double> &objectiveMs, double ns) {
-  return !objectiveMs || ns <= *objectiveMs * kNsPerMs;
+bool within(const std::optional<std::chrono::nanoseconds> &objective, double ns) {
+  return !objective || ns <= static_cast<double>(objective->count());
 }
 
 // Of half-open intervals from arrival to the last token.
@@ -61,21 +62,21 @@ absl::StatusOr<GoodputObjectives> parseGoodput(absl::Span<const std::string> wor
   for (const std::string &word : words) {
     const size_t colon = word.find(':');
     const std::string_view name = std::string_view(word).substr(0, colon);
-    std::optional<double> *const objective = name == "ttft"   ? &objectives.ttftMs
-                                             : name == "tpot" ? &objectives.tpotMs
-                                             : name == "e2el" ? &objectives.e2elMs
-                                                              : nullptr;
+    auto *const objective = name == "ttft"   ? &objectives.ttft
+                            : name == "tpot" ? &objectives.tpot
+                            : name == "e2el" ? &objectives.e2el
+                                             : nullptr;
     if (objective == nullptr || colon == std::string::npos)
       return refuse(model::cat("goodput \"", model::escaped(word), "\": expected ttft:MS, tpot:MS or e2el:MS"));
     if (objective->has_value())
       return refuse(model::cat("goodput \"", model::escaped(word), "\": ", name, " stands twice"));
     const std::string_view value = std::string_view(word).substr(colon + 1);
     const absl::StatusOr<double> seconds = model::parseSeconds(value, "");
-    const double ms = seconds.ok() ? std::round(*seconds * 1e9) / kNsPerMs : numberIn(value);
-    if (!(ms > 0) || std::isinf(ms))
+    const double ns = std::round(seconds.ok() ? *seconds * 1e9 : numberIn(value) * kNsPerMs);
+    if (!(ns >= 1 && ns <= kMostNs))
       return refuse(model::cat("goodput \"", model::escaped(word),
                                "\": expected milliseconds above zero, or such a time with its unit, such as 0.5s"));
-    *objective = ms;
+    *objective = std::chrono::nanoseconds(static_cast<int64_t>(ns));
   }
   return objectives;
 }
@@ -136,9 +137,9 @@ TrafficMetrics summarize(const TrafficResult &result, const MetricsOptions &opti
       tpot.push_back(std::llround(one.tpotNs()));
     e2el.push_back(one.latencyNs());
     queueing.push_back(one.queueingNs());
-    good += within(options.goodput.ttftMs, static_cast<double>(one.ttftNs())) &&
-            within(options.goodput.tpotMs, one.tpotNs()) &&
-            within(options.goodput.e2elMs, static_cast<double>(one.latencyNs()));
+    good += within(options.goodput.ttft, static_cast<double>(one.ttftNs())) &&
+            within(options.goodput.tpot, one.tpotNs()) &&
+            within(options.goodput.e2el, static_cast<double>(one.latencyNs()));
   }
   const auto rate = [&](auto count) {
     return result.durationNs > 0 ? static_cast<double>(count) / out.durationS : 0.0;

@@ -9,6 +9,7 @@
 //                        duration                                 queueing   start - arrival
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -23,8 +24,8 @@ namespace headrace::serve {
 
 // Of --goodput; none: not asked for.
 struct GoodputObjectives {
-  std::optional<double> ttftMs, tpotMs, e2elMs;
-  bool any() const { return ttftMs || tpotMs || e2elMs; }
+  std::optional<std::chrono::nanoseconds> ttft, tpot, e2el; // above zero
+  bool any() const { return ttft || tpot || e2el; }
 };
 
 // "ttft:200" "tpot:50ms" "e2el:5s", each at most once, above zero; as vLLM's, a bare number is milliseconds.

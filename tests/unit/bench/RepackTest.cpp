@@ -17,7 +17,7 @@ namespace {
 constexpr uint64_t kLayers = 4, kMiniBatches = 4;
 
 // OPT-6.7B's layers, 4 of its 32: what an iteration loses is lost in each.
-plan::Plan hybrid(std::optional<model::ActShare> share, int64_t batch, int64_t context) {
+plan::Plan hybrid(std::optional<model::ActRatio> share, int64_t batch, int64_t context) {
   const auto opened = model::openModel("opt-6.7b");
   EXPECT_TRUE(opened.ok()) << opened.status();
   model::ModelSpec spec = opened->spec;
@@ -30,7 +30,7 @@ plan::Plan hybrid(std::optional<model::ActShare> share, int64_t batch, int64_t c
 // A prompt of 32 and 17 tokens, alone: a prefill that needs no block, then 16 decodes, the first with 2 blocks of
 // earlier tokens, the others with 3. Half of them, rounded up, keep activations: 1 + 15 x 2, and 1 + 15 x 1 do not.
 TEST(Repack, BlocksNeededAreThoseOfEarlierTokens) {
-  const plan::Plan plan = hybrid(model::ActShare{1, 2}, 4, 64);
+  const plan::Plan plan = hybrid(model::ActRatio{1, 2}, 4, 64);
   RepackedDevice device;
   const auto runtime = core::Runtime::load(plan, device, {}, nullptr, {});
   ASSERT_TRUE(runtime.ok()) << runtime.status();
@@ -50,7 +50,7 @@ TEST(Repack, BlocksNeededAreThoseOfEarlierTokens) {
 
 // Two sequences of 2 blocks in mini-batch 0, and a launch that is told that all blocks may be in use.
 TEST(Repack, WhatIsBroughtForNothingIsLost) {
-  const plan::Plan plan = hybrid(model::ActShare{1, 2}, 8, 64);
+  const plan::Plan plan = hybrid(model::ActRatio{1, 2}, 8, 64);
   RepackedDevice device;
   ASSERT_TRUE(device.open(plan, {}).ok());
   const Grouping rows = {{{.before = 32, .rows = 1, .samples = true, .kv = 1, .act = 1},
@@ -76,7 +76,7 @@ TEST(Repack, WhatIsBroughtForNothingIsLost) {
 }
 
 // The most that is lost of the time over all loads, three seeds each.
-double worstLoss(const model::ActShare &share) {
+double worstLoss(const model::ActRatio &share) {
   const plan::Plan plan = hybrid(share, 64, 1024);
   double served = 0, worst = 0; // requests/s, where all come at once
   for (const RepackLoad &load : repackLoads())
@@ -101,10 +101,10 @@ TEST(Repack, WithActivationsAtMost3Percent) { EXPECT_LE(worstLoss({13, 16}), kMo
 
 // Keys and values alone, activations alone, and both.
 TEST(DevicePeak, IsWhatIsResidentAndTheSlots) {
-  for (const model::ActShare share : {model::ActShare{0, 1}, model::ActShare{1, 2}, model::ActShare{1, 1}}) {
+  for (const model::ActRatio share : {model::ActRatio{0, 1}, model::ActRatio{1, 2}, model::ActRatio{1, 1}}) {
     const plan::Plan plan = hybrid(share, 8, 64);
     const DevicePeak peak = devicePeak(plan, 0);
-    EXPECT_EQ(peak.total(), plan.arenaBytes) << model::actShareText(share);
+    EXPECT_EQ(peak.total(), plan.arenaBytes) << model::actRatioText(share);
     EXPECT_GT(peak.slots, 0u);
   }
 }

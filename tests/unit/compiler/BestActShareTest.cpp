@@ -21,6 +21,7 @@ struct Lanes {
   double link0, linkSlope, compute0, computeSlope; // at part p: x0 + slope p
   int64_t least = 0, most = kActShareParts;        // parts that memory holds
   int asked = 0;
+  bool stated = false; // what KV may take of the device, which is too little for fewer parts
 
   ShareTimes at(int64_t part) const {
     const auto p = static_cast<double>(part);
@@ -33,6 +34,8 @@ struct Lanes {
     return bestActShare(
         [this](int64_t part) -> absl::StatusOr<ShareTimes> {
           ++asked;
+          if (stated && part < least)
+            return absl::InvalidArgumentError(absl::StrCat("too little for ", part));
           if (part < least || part > most)
             return absl::ResourceExhaustedError(absl::StrCat("no room for ", part));
           return at(part);
@@ -71,6 +74,18 @@ TEST(BestActShare, WhereTheLinkIsTheShorterAnywayOneIsEnough) {
   Lanes lanes{100, -1, 500, 10};
   ASSERT_TRUE(lanes.search().ok());
   EXPECT_EQ(lanes.asked, 1);
+}
+
+// What is stated for KV holds a block of each cache and slots only where activations are in place of many others.
+TEST(BestActShare, LooksAtMoreActivationsWhereKvMayNotHaveAsMuch) {
+  Lanes lanes{.link0 = 6000, .linkSlope = -30, .compute0 = 500, .computeSlope = 125, .least = 40, .stated = true};
+  const absl::StatusOr<ActShareChoice> choice = lanes.search();
+  ASSERT_TRUE(choice.ok()) << choice.status();
+  EXPECT_EQ(choice->part, 40);
+  EXPECT_EQ(choice->binding, Binding::kDeviceMemory);
+  lanes.least = kActShareParts + 1;
+  const absl::Status refused = lanes.search().status();
+  EXPECT_EQ(refused, absl::InvalidArgumentError("too little for 64")); // which asks for the least
 }
 
 TEST(BestActShare, NamesWhatKeepsTheLanesFromBeingEqual) {

@@ -130,7 +130,7 @@ TEST(CheckCandidate, BlocksAreThoseThatThereAre) {
   EXPECT_EQ(refused(9, 0), "placement 'split': caches are split at block 9, expected one of the 9 that there are");
   EXPECT_EQ(refused(8, 10), "placement 'split': has 10 blocks of each cache, expected at most the 9 that there are");
   EXPECT_EQ(refused(2, 8), "placements have at most 8 blocks of each cache, expected one that has all 9");
-  r.policy.actShare = model::ActShare{1, 2}; // half of them
+  r.policy.actRatio = model::ActRatio{1, 2}; // half of them
   EXPECT_EQ(refused(4, 0), "");
   EXPECT_EQ(refused(5, 0), "placement 'split': caches are split at block 5, expected one of the 5 that there are");
 }

@@ -31,7 +31,7 @@ TEST(Choice, SaysWhatIsNotAsByDefault) {
   const Choice choice = parsed(all);
   EXPECT_EQ(toText(choice), all);
   EXPECT_EQ(choice.miniBatches, 4);
-  EXPECT_EQ(choice.act, (model::ActShare{1, 3}));
+  EXPECT_EQ(choice.actRatio, (model::ActRatio{1, 3}));
   EXPECT_EQ(choice.kvBlocks, 150);
   EXPECT_EQ(choice.buckets.newTokens, (std::vector<int64_t>{1, 8}));
   EXPECT_EQ(choice.buckets.sequences, (std::vector<int64_t>{8}));

@@ -68,7 +68,7 @@ protected:
     if (rotates)
       return common;
     if (oneIn(3)) {
-      common.act = model::actShareOf(1, 1 + below(3));
+      common.actRatio = model::actRatioOf(1, 1 + below(3));
       std::vector<int32_t> away;
       for (int32_t layer = 0; layer < r.model->layers; ++layer)
         if (oneIn(2))
@@ -199,7 +199,7 @@ TEST_F(EvaluateTest, IsWhatCompilingGives) {
     if (candidates.empty())
       continue;
     r.goal.elasticKv =
-        !splits && !common.act.any() && candidates.size() > 1 ? model::AutoOnOff::On : model::AutoOnOff::Off;
+        !splits && !common.actRatio.any() && candidates.size() > 1 ? model::AutoOnOff::On : model::AutoOnOff::Off;
     if (r.goal.elasticKv == model::AutoOnOff::On) // fewer blocks than the batch has use for
       r.goal.kvTokens = *r.goal.context * common.miniBatches;
     const absl::StatusOr<Target> target = resolve(r, common);

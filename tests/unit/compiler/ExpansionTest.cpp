@@ -32,14 +32,7 @@ CompileRequest expanded(double expansion, int64_t layers = 6) {
 
 int64_t residentIn(const plan::Plan &plan) { return plan::residentBlocks(plan, plan.placements[0]); }
 
-TEST(KvExpansion, SharesTheDevicesBlocksBetweenThoseThatStayAndSlots) {
-  // 40 x 94 + 2 x 106 = 3,972 of 4,000; of 95 it would be 40 x 95 + 2 x 105 = 4,010.
-  EXPECT_EQ(residentOf(200, 40, 2, 4000), 94);
-  EXPECT_EQ(heldBlocks(200, 94, 40, 2), 3972);
-  EXPECT_EQ(residentOf(200, 40, 2, 4010), 95);
-  EXPECT_EQ(residentOf(100, 40, 2, 4000), 100); // all
-  EXPECT_EQ(residentOf(2000, 40, 2, 4000), 0);  // slots of all of a cache
-  EXPECT_EQ(residentOf(3000, 40, 2, 4000), 0);
+TEST(KvExpansion, IsBoundBySlotsAndByTheLink) {
   EXPECT_EQ(mostExpansion(40, 2), 20);
   EXPECT_EQ(mostExpansion(1, 2), 1);
   EXPECT_EQ(mostAutoExpansion(40, 2), 4);
@@ -77,6 +70,23 @@ TEST(KvExpansion, SaysHowMuchKvThereIs) {
   EXPECT_EQ(all->kvBlocks, 65);
   EXPECT_EQ(residentIn(*all), 27); // (240 - 130) / 4
   EXPECT_THAT(all->reason, HasSubstr("; 3 was asked for, batch x context has use for no more"));
+}
+
+// Seven caches take turns in three slots, two of which are free of neighbours on the circle: 7 / 3 at most, and of 455
+// blocks / 2 = 227 (227 - 3 x 65) / (7 - 3) = 8 stay: 7 x 8 + 3 x 57 = 227.
+TEST(KvExpansion, CountsTheSlotsThatThereAre) {
+  EXPECT_THAT(std::string(compile(expanded(2.5, 7)).status().message()),
+              HasSubstr("goal.expansion = 2.5: expected at most 2.33333: 7 layers' caches that go through 3 slots"));
+  const auto plan = compile(expanded(2, 7));
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(residentIn(*plan), 8);
+  EXPECT_EQ(plan->placements[0].slots.size(), 3u);
+  EXPECT_EQ(plan::kvDeviceBytes(*plan, 0), 227 * kBlock);
+  CompileRequest pie = expanded(3.5, 7); // two places, which are enough
+  pie.policy.name = "pie";
+  const auto places = compile(pie);
+  ASSERT_TRUE(places.ok()) << places.status();
+  EXPECT_EQ(places->placements[0].slots.size(), 2u);
 }
 
 TEST(KvExpansion, OneKeepsAllOnTheDevice) {

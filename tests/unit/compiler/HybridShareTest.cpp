@@ -118,13 +118,13 @@ TEST(HybridShare, AutoIsAsFastAsTheFastestStated) {
     r.hardware.flopsF32 = flops;
     r.goal.context = 512;
     r.buckets = {.newTokens = {16}, .sequences = {4}, .contexts = {512}};
-    r.policy.actShare = model::kAutoActShare;
+    r.policy.actRatio = model::kAutoActRatio;
     const absl::StatusOr<plan::Plan> chosen = compile(r);
     ASSERT_TRUE(chosen.ok()) << chosen.status();
     EXPECT_THAT(chosen->reason, HasSubstr("Algorithm 1 over the host's memory: as printed "));
     uint64_t least = UINT64_MAX;
     for (int64_t part = 0; part <= kActShareParts; ++part) {
-      r.policy.actShare = model::actShareOf(part, kActShareParts - part);
+      r.policy.actRatio = model::actRatioOf(part, kActShareParts - part);
       const absl::StatusOr<plan::Plan> plan = compile(r);
       ASSERT_TRUE(plan.ok()) << plan.status();
       least = std::min(least, largestDecodeNs(*plan));
@@ -136,7 +136,7 @@ TEST(HybridShare, AutoIsAsFastAsTheFastestStated) {
 // What is shown is the chosen share's alone, and the plan is the same whether anybody looks.
 TEST(HybridShare, OnlyTheChosenShareIsShown) {
   CompileRequest r = away(2, 1);
-  r.policy.actShare = model::kAutoActShare;
+  r.policy.actRatio = model::kAutoActRatio;
   const absl::StatusOr<plan::Plan> unseen = compile(r);
   ASSERT_TRUE(unseen.ok()) << unseen.status();
   const auto shown = [](CompileRequest asked) {
@@ -148,7 +148,7 @@ TEST(HybridShare, OnlyTheChosenShareIsShown) {
   };
   const auto [texts, reason] = shown(r);
   EXPECT_EQ(reason, unseen->reason);
-  r.policy.actShare = unseen->actShare;
+  r.policy.actRatio = unseen->actRatio;
   EXPECT_EQ(shown(r).first, texts);
 }
 

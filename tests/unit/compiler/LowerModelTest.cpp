@@ -68,7 +68,7 @@ TEST_F(LowerModel, EveryKernelStandsInSomeModel) {
         stand.insert(name);
   }
   CompileRequest keeping = request(tinyLlama(1));
-  keeping.policy.actShare = model::ActShare{1, 2};
+  keeping.policy.actRatio = model::ActRatio{1, 2};
   ir::IterationOp iteration = lower(keeping);
   for (const std::string &name : steps(iteration, 0))
     stand.insert(name);
@@ -86,7 +86,7 @@ TEST_F(LowerModel, AGatedLayerHasAnActivationOfItsOwn) {
 
 TEST_F(LowerModel, ActivationBlocksAreRecomputedFirstAndKeptBehindTheNorm) {
   CompileRequest keeping = request(tinyLlama(2));
-  keeping.policy.actShare = model::ActShare{1, 3};
+  keeping.policy.actRatio = model::ActRatio{1, 3};
   ir::IterationOp iteration = lower(keeping);
   EXPECT_TRUE(mlir::succeeded(mlir::verify(*module_)));
   EXPECT_THAT(steps(iteration, 1), ElementsAre("recompute_kv", "norm", "act_append", "linear", "rope_append",

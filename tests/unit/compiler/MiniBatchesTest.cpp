@@ -107,7 +107,7 @@ TEST(MiniBatches, SlotsHoldOneMiniBatchsTailAndEachHasACopyOfItsOwn) {
     CompileRequest r = asked(3);
     r.policy.none = true;
     r.policy.kvWriteBack = writeBack;
-    r.goal.kvDeviceMemory = 2 * 3 * kLayers * kLayerBlock;
+    r.goal.kvDeviceMemory = (2 * 3 * kLayers + 2 * 7) * kLayerBlock;
     const plan::Plan plan = compiled(r);
     ASSERT_EQ(plan::residentBlocks(plan, plan.placements[0]), 2);
     ASSERT_EQ(plan.kvBlocks, 9);

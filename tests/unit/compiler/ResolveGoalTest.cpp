@@ -129,21 +129,58 @@ TEST(ResolveGoal, KvTokensReplaceBatchTimesContext) {
   EXPECT_LE(target->mixed.back().tokens, 112);
 }
 
-// A block of both layers is 2 x 4096 bytes; batch 2 at context 64 takes 8 of 16 tokens, and the scratch block.
-TEST(ResolveGoal, WhatKvMayHaveOfTheDeviceIsWholeBlocks) {
-  const auto resident = [](std::optional<uint64_t> bytes) {
-    CompileRequest r = request(tinyLlama(2));
+// Six layers; batch 2 at context 64 takes 8 blocks of 16 tokens, and the scratch block: 9 of 4096 bytes a layer. Two
+// slots hold what does not stay of a layer: of R blocks 6 R + 2 (9 - R) = 18 + 4 R are on the device.
+TEST(ResolveGoal, WhatKvMayHaveOfTheDeviceIsBlocksAndSlots) {
+  const auto resident = [](std::optional<uint64_t> bytes, bool swapsLayers = false) {
+    CompileRequest r = request(tinyLlama(6));
     r.goal.kvDeviceMemory = bytes;
-    auto target = resolve(r);
+    auto target = resolve(r, askedChoice(r), swapsLayers);
     EXPECT_TRUE(target.ok()) << target.status();
     return target->kvResident;
   };
   EXPECT_EQ(resident(std::nullopt), std::nullopt);
-  EXPECT_EQ(resident(0), 0); // whole layers
-  EXPECT_EQ(resident(8192), 1);
-  EXPECT_EQ(resident(3 * 8192 - 1), 2);
-  EXPECT_EQ(resident(9 * 8192 - 1), 8);
-  EXPECT_EQ(resident(9 * 8192), std::nullopt); // all of them
+  EXPECT_EQ(resident(0), 0); // whole layers, whatever slots take
+  EXPECT_EQ(resident(22 * 4096), 1);
+  EXPECT_EQ(resident(26 * 4096 - 1), 1);
+  EXPECT_EQ(resident(26 * 4096), 2);
+  EXPECT_EQ(resident(54 * 4096 - 1), 8);        // 50 blocks
+  EXPECT_EQ(resident(54 * 4096), std::nullopt); // all of them, which no slots are for
+  EXPECT_EQ(resident(10 * 4096, /*swapsLayers=*/true), std::nullopt);
+}
+
+// More slots, fewer blocks: in three 6 R + 3 (9 - R) = 27 + 3 R. Places are as many as are stated.
+TEST(ResolveGoal, SlotsAndBlocksShareWhatKvMayHave) {
+  CompileRequest r = request(tinyLlama(6));
+  r.goal.kvDeviceMemory = 42 * 4096;
+  absl::StatusOr<Target> target = resolve(r);
+  ASSERT_TRUE(target.ok()) << target.status();
+  EXPECT_EQ(target->kvResident, 6); // (42 - 18) / 4
+  EXPECT_EQ(target->residentBeside(2, 6), 6);
+  EXPECT_EQ(target->residentBeside(3, 6), 5);            // (42 - 27) / 3
+  EXPECT_EQ(target->residentBeside(4, 6), std::nullopt); // as many as there are caches: six slots of 9 blocks
+  r.policy.kvPlaces = 4;
+  target = resolve(r);
+  ASSERT_TRUE(target.ok()) << target.status();
+  EXPECT_EQ(target->kvResident, 3); // (42 - 4 x 9) / (6 - 4)
+  EXPECT_EQ(target->residentBeside(2, 6), 3);
+}
+
+// What caches may grow to in placements that leave memory is within it.
+TEST(ResolveGoal, CachesDoNotGrowBeyondWhatKvMayHave) {
+  CompileRequest r = request(tinyLlama(2));
+  r.goal.kvTokens = 64; // 5 blocks a layer of the 9 that the batch has use for
+  const auto most = [&](std::optional<uint64_t> bytes) {
+    r.goal.kvDeviceMemory = bytes;
+    const absl::StatusOr<Target> target = resolve(r);
+    EXPECT_TRUE(target.ok()) << target.status();
+    return target.ok() ? target->mostKvBlocks : 0;
+  };
+  EXPECT_EQ(most(std::nullopt), 9);
+  EXPECT_EQ(most(2 * 9 * 4096), 9);
+  EXPECT_EQ(most(2 * 9 * 4096 - 1), 8);
+  EXPECT_EQ(most(2 * 5 * 4096), 5);
+  EXPECT_EQ(most(0), 5);
 }
 
 TEST(ResolveGoal, RefusesContradictionsByName) {
@@ -164,8 +201,9 @@ TEST(ResolveGoal, RefusesContradictionsByName) {
   expect([](CompileRequest &r) { r.goal.kvTokens = std::numeric_limits<int64_t>::max(); },
          "goal.kv_tokens = 9223372036854775807: expected at most 2147483646 blocks of 16 tokens");
   expect([](CompileRequest &r) { r.goal.blockTokens = 0; }, "goal.block_tokens = 0: expected 1 to 4096");
-  expect([](CompileRequest &r) { r.goal.kvDeviceMemory = 8191; },
-         "goal.kv_device_memory = 8191: expected at least one block of all 2 layers, 8192 bytes, or 0 for none");
+  // Two layers' caches have a slot each, so splitting them would free nothing: 2 x 9 blocks of 4096 bytes.
+  expect([](CompileRequest &r) { r.goal.kvDeviceMemory = 73727; },
+         "goal.kv_device_memory = 73727: expected at least 73728 bytes, all of it (2 layers), or 0 for no block");
   expect([](CompileRequest &r) { r.goal.deviceMemory = 0; }, "goal.device_memory = 0: expected a positive");
   expect(
       [](CompileRequest &r) {

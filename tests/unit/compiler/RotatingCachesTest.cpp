@@ -29,7 +29,8 @@ constexpr uint64_t kKiB = 1024, kBlock = 24 * kKiB; // of all layers
 CompileRequest longContexts(int64_t layers, int64_t places) {
   CompileRequest r = request(tinyLlama(layers));
   r.goal.context = 512;
-  r.goal.kvDeviceMemory = static_cast<uint64_t>(kResident) * static_cast<uint64_t>(layers) * 4 * kKiB;
+  // The blocks that stay, and places for the others of a layer.
+  r.goal.kvDeviceMemory = static_cast<uint64_t>(kResident * layers + (kBlocks - kResident) * places) * 4 * kKiB;
   r.buckets = {.newTokens = {1, 2, 8}, .sequences = {1, 2}, .contexts = {256, 512}};
   r.policy.none = true;
   r.policy.kvPlaces = places;

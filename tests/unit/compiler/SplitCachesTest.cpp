@@ -38,6 +38,11 @@ uint64_t arenaOfAll() {
   return plan.ok() ? plan->arenaBytes : 0;
 }
 
+// What so many blocks of all layers take, and two slots for the others of a layer.
+uint64_t besideSlots(int64_t resident) {
+  return static_cast<uint64_t>(resident) * kBlock + 2 * static_cast<uint64_t>(kBlocks - resident) * kBlock / kLayers;
+}
+
 int64_t residentOf(const plan::Plan &plan, size_t placement = 0) {
   return plan::residentBlocks(plan, plan.placements[placement]);
 }
@@ -66,12 +71,12 @@ TEST(SplitCaches, AsManyBlocksStayAsThereIsRoomFor) {
     EXPECT_THAT(plan->reason, HasSubstr("KV blocks: " + std::to_string(resident) + " of 65 on the device"));
     // The same by hand; and one block more has no room.
     r.policy.none = true;
-    r.goal.kvDeviceMemory = static_cast<uint64_t>(resident) * kBlock;
+    r.goal.kvDeviceMemory = besideSlots(resident);
     const auto stated = compile(r);
     ASSERT_TRUE(stated.ok()) << stated.status();
     EXPECT_EQ(residentOf(*stated), resident);
     EXPECT_EQ(stated->arenaBytes, plan->arenaBytes);
-    r.goal.kvDeviceMemory = static_cast<uint64_t>(resident + 1) * kBlock;
+    r.goal.kvDeviceMemory = besideSlots(resident + 1);
     EXPECT_EQ(compile(r).status().code(), absl::StatusCode::kResourceExhausted) << resident;
     r.policy.none = false;
   }
@@ -130,7 +135,7 @@ TEST(SplitCaches, PlacementsAreSpreadOverTheList) {
 
 TEST(SplitCaches, SeveralPlacementsKeepTheBlocksThatWereStated) {
   CompileRequest r = longContexts();
-  r.goal.kvDeviceMemory = 20 * kBlock;
+  r.goal.kvDeviceMemory = besideSlots(20);
   r.policy.placements = 3;
   const auto plan = compile(r);
   ASSERT_TRUE(plan.ok()) << plan.status();
@@ -164,15 +169,15 @@ TEST(SplitCaches, AnObjectiveIsKeptWithAllBlocksInUseOrRefusedWithTheLeastThatHo
   }
 }
 
-// A head of 16384 x 64 x 4 bytes takes 0.4 ms. A layer's tail takes 0.14 ms, 35 blocks of 4 KiB at 1 GB/s: in two slots
-// the link would be idle once two are ahead.
+// A head of 32768 x 64 x 4 bytes takes 0.8 ms. A layer's cache takes 0.27 ms, 65 blocks of 4 KiB at 1 GB/s: in two
+// slots the link would be idle once two are ahead.
 TEST(SplitCaches, TailsHaveAsManySlotsAsTheLinkNeedsToBeBusy) {
   model::ModelSpec spec = tinyLlama(4);
   spec.vocab = 16384;
   CompileRequest r = request(spec);
-  r.goal.context = 512;
-  r.buckets = {.newTokens = {1, 2, 8}, .sequences = {2}, .contexts = {512}};
-  r.goal.kvDeviceMemory = 30 * 16 * kKiB;
+  r.goal.context = 256;
+  r.buckets = {.newTokens = {1, 2, 8}, .sequences = {2}, .contexts = {256}};
+  r.goal.kvDeviceMemory = 0;
   const auto plan = compile(r);
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_GT(plan->placements[0].slots.size(), 2u);
@@ -187,7 +192,7 @@ TEST(SplitCaches, TailsHaveAsManySlotsAsTheLinkNeedsToBeBusy) {
   Candidate two;
   two.name = "two";
   two.residency.wrap.around = true;
-  two.residency.setKvAway(4, 30);
+  two.residency.setKvAway(4, 0);
   r.goal.kvDeviceMemory.reset();
   r.placements = {two};
   const auto fewer = compile(r);
@@ -226,7 +231,7 @@ TEST(SplitCaches, TheHostsShareBinds) {
   EXPECT_TRUE(compile(r).ok());
   // Stated, with too little for the rest.
   r.goal.deviceMemory.reset();
-  r.goal.kvDeviceMemory = 5 * kBlock;
+  r.goal.kvDeviceMemory = besideSlots(5);
   r.goal.kvHostMemory = 60 * kBlock - 1;
   const auto stated = compile(r);
   ASSERT_EQ(stated.status().code(), absl::StatusCode::kResourceExhausted);
@@ -252,8 +257,10 @@ TEST(SplitCaches, PoliciesThatKeepCachesOnTheDeviceSaySo) {
   r.policy.startRule = model::StartRule::Paper;
   EXPECT_EQ(compile(r).status().code(), absl::StatusCode::kInvalidArgument);
   r.policy.startRule = model::StartRule::Eager;
-  r.goal.kvDeviceMemory = kBlock - 1;
-  EXPECT_THAT(std::string(compile(r).status().message()), HasSubstr("at least one block of all 6 layers, 24576 bytes"));
+  r.goal.kvDeviceMemory = besideSlots(1) - 1; // 6 blocks of 4 KiB, and twice 64
+  EXPECT_THAT(std::string(compile(r).status().message()),
+              HasSubstr("goal.kv_device_memory = 548863: expected at least 548864 bytes, one block of all caches and "
+                        "slots for the others (6 layers), or 0 for no block"));
 }
 
 } // namespace

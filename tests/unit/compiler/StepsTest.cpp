@@ -85,7 +85,7 @@ TEST_F(StepsOf, StreamsThatLeaveComeForEachLayer) {
 
 TEST_F(StepsOf, ActivationBlocksAreRecomputedFirstAndKeptBehindTheNorm) {
   CompileRequest r = request(tinyLlama(1));
-  r.policy.actShare = model::ActShare{1, 2};
+  r.policy.actRatio = model::ActRatio{1, 2};
   of(r);
   EXPECT_THAT(names(false),
               ElementsAre("embed 0", "recompute_kv 0.0", "norm 0.0", "act_append 0.0", "linear 0.0", "rope_append 0.0",
@@ -107,7 +107,7 @@ TEST_F(StepsOf, WhatAStepUsesWasMadeBefore) {
         r.goal.miniBatches = 2;
         r.policy.residuals = leaves ? model::Residuals::Host : model::Residuals::Device;
         if (acts > 0)
-          r.policy.actShare = model::ActShare{acts, 2};
+          r.policy.actRatio = model::ActRatio{acts, 2};
         of(r);
         std::set<BufferIndex> made;
         for (size_t i = 0; i < steps_.buffers.size(); ++i)

@@ -183,9 +183,10 @@ TEST(SwappedCaches, WhatIsRefused) {
   const auto refusal = [](CompileRequest r) { return std::string(compile(r).status().message()); };
   CompileRequest r = pie(9);
   r.goal.kvDeviceMemory = 2 * kPlace - 1;
-  EXPECT_EQ(refusal(r),
-            "goal.kv_device_memory = 532479: expected at least two places of a layer's cache, 532480 bytes: "
-            "policy pie swaps layers whole");
+  EXPECT_EQ(
+      refusal(r),
+      "goal.kv_device_memory = 532479: expected at least 532480 bytes, two places of a layer's cache, or 0 for no "
+      "more than these: policy pie swaps layers whole");
   r = pie(9);
   r.policy.kvPlaces = 9;
   EXPECT_THAT(refusal(r), StartsWith("policy.kv_places = 9: expected at least 2, and less than the 9 layers of "));

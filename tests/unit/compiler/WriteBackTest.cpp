@@ -31,7 +31,8 @@ constexpr uint64_t kLayerBlock = 4096, kBlock = kLayers * kLayerBlock;
 CompileRequest asked(KvWriteBack writeBack, int64_t resident = kResident) {
   CompileRequest r = request(tinyLlama(kLayers));
   r.goal.context = 512;
-  r.goal.kvDeviceMemory = static_cast<uint64_t>(resident) * kBlock;
+  r.goal.kvDeviceMemory = // the blocks that stay, and two slots for the others of a layer
+      resident == 0 ? 0 : static_cast<uint64_t>(kLayers * resident + 2 * (kBlocks - resident)) * kLayerBlock;
   r.policy.none = true;
   r.policy.kvWriteBack = writeBack;
   r.buckets = {.newTokens = {1, 2, 64}, .sequences = {2}, .contexts = {512}};
@@ -168,7 +169,8 @@ TEST(WriteBack, BothDirectionsAreKeptBusy) {
         SCOPED_TRACE(testing::Message() << layers << " layers, duplex " << duplex << ", " << flops << " flop/s");
         CompileRequest r = asked(KvWriteBack::All, 1);
         r.model = tinyLlama(layers);
-        r.goal.kvDeviceMemory = static_cast<uint64_t>(layers) * kLayerBlock;
+        // A block of each layer, and slots for the other 64: two, or three where the number of layers is odd.
+        r.goal.kvDeviceMemory = static_cast<uint64_t>(layers + (2 + layers % 2) * (kBlocks - 1)) * kLayerBlock;
         r.hardware.duplexBandwidth = duplex;
         r.hardware.flopsF32 = r.hardware.flopsF16 = flops;
         const plan::Plan plan = compiled(r);

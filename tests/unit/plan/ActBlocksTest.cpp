@@ -133,7 +133,7 @@ TEST(ActBlocks, AreCountedWithKeysAndValues) {
 
 // All lengths that up to three sequences may have, one by one.
 TEST(ActBlocks, SufficeForAnySequences) {
-  for (const model::ActShare share : {model::ActShare{1, 2}, {1, 3}, {2, 3}, {3, 4}, {5, 7}, {1, 1}})
+  for (const model::ActRatio share : {model::ActRatio{1, 2}, {1, 3}, {2, 3}, {3, 4}, {5, 7}, {1, 1}})
     for (int64_t longest = 1; longest <= 7; ++longest)
       for (int64_t all = 1; all <= 3 * longest; ++all) {
         const model::BlocksOfKinds kinds = model::blocksOfKinds(share, all, 3, longest);
@@ -171,11 +171,11 @@ TEST(ActBlocks, WithoutTheirStructureAreRefused) {
     const absl::Status status = parse(test::bytesOf(serialize(plan)), "a.plan").status();
     EXPECT_NE(status.message().find(message), std::string::npos) << message << "\n  was " << status.message();
   };
-  refused("act_den is 0, expected 1 to 1000000", [](Plan &p) { p.actShare.den = 0; });
-  refused("act_den is 1000001, expected 1 to 1000000", [](Plan &p) { p.actShare.den = 1'000'001; });
-  refused("act_num is 3, expected 0 to 2", [](Plan &p) { p.actShare.num = 3; });
-  refused("act_num is -1, expected 0 to 2", [](Plan &p) { p.actShare.num = -1; });
-  refused("act_num is 2 of 4, expected lowest terms", [](Plan &p) { p.actShare = {2, 4}; });
+  refused("act_den is 0, expected 1 to 1000000", [](Plan &p) { p.actRatio.den = 0; });
+  refused("act_den is 1000001, expected 1 to 1000000", [](Plan &p) { p.actRatio.den = 1'000'001; });
+  refused("act_num is 3, expected 0 to 2", [](Plan &p) { p.actRatio.num = 3; });
+  refused("act_num is -1, expected 0 to 2", [](Plan &p) { p.actRatio.num = -1; });
+  refused("act_num is 2 of 4, expected lowest terms", [](Plan &p) { p.actRatio = {2, 4}; });
   refused("act_blocks is -1, expected 0 to ", [](Plan &p) { p.actBlocks = p.metaLayout.maxActBlocks = -1; });
   refused("act_blocks is 2147483643, expected 0 to 2147483642",
           [](Plan &p) { p.actBlocks = p.metaLayout.maxActBlocks = 2147483643; });
@@ -185,7 +185,7 @@ TEST(ActBlocks, WithoutTheirStructureAreRefused) {
           [](Plan &p) { p.actBlocks = p.metaLayout.maxActBlocks = 3; });
   refused("kv_blocks is 4 and act_blocks 4, expected at least 5 and 4",
           [](Plan &p) { p.kvBlocks = p.placements[0].kvBlocks = p.metaLayout.firstActBlock = 4; });
-  refused("kv_blocks is 5 and act_blocks 4, expected at least 3 and 6", [](Plan &p) { p.actShare = {3, 4}; });
+  refused("kv_blocks is 5 and act_blocks 4, expected at least 3 and 6", [](Plan &p) { p.actRatio = {3, 4}; });
   refused("buffers has no act of layer 2 and mini-batch 1",
           [](Plan &p) { p.buffers[acts(p, 2, 1)].kind = BufferKind::Packed; });
   refused("is act 0 of layer 0, as buffers[", [](Plan &p) { p.buffers[acts(p, 1)].layer = 0; });
@@ -200,7 +200,7 @@ TEST(ActBlocks, WithoutTheirStructureAreRefused) {
   const Plan none = test::makePlan(without);
   refusedOf(none, "act_num is 1 of 2 and context_blocks 0, expected 0 of 1 and 0: there are no activation blocks",
             [](Plan &p) {
-              p.actShare = {1, 2};
+              p.actRatio = {1, 2};
             });
   refusedOf(none, "act_num is 0 of 1 and context_blocks 1, expected 0 of 1 and 0: there are no activation blocks",
             [](Plan &p) { p.contextBlocks = 1; });

@@ -93,7 +93,7 @@ bool changeActCounts(Plan &plan, Random &random) {
     plan.contextBlocks += by;
     return true;
   case 2:
-    (coin(random) ? plan.actShare.num : plan.actShare.den) += by;
+    (coin(random) ? plan.actRatio.num : plan.actRatio.den) += by;
     return true;
   default:
     plan.kvBlocks += by;
@@ -117,7 +117,7 @@ bool denyActs(Plan &plan, Random &random) {
     case 0:
       plan.actBlocks = plan.metaLayout.maxActBlocks = 1;
       plan.metaLayout.firstActBlock = plan.kvBlocks;
-      plan.actShare = {1, 2};
+      plan.actRatio = {1, 2};
       return true;
     case 1:
       stepAt(plan, pick(random, of)).op = coin(random) ? Op::ActAppend : Op::RecomputeKv;
@@ -132,7 +132,7 @@ bool denyActs(Plan &plan, Random &random) {
   if (below(random, 4) != 0)
     plan.contextBlocks = 0;
   if (below(random, 4) != 0)
-    plan.actShare = {};
+    plan.actRatio = {};
   if (below(random, 4) != 0)
     plan.metaLayout.maxActBlocks = 0;
   if (below(random, 4) != 0)

@@ -49,7 +49,7 @@ void useActs(NamedOptions &named, const ActOptions &acts, int64_t blocks) {
   for (PlacementOptions &p : named.options.placements)
     for (LimitOptions &limits : p.limits)
       limits.context = 4 * blocks;
-  named.name = "activation blocks " + model::actShareText(acts.share) + ", " + named.name;
+  named.name = "activation blocks " + model::actRatioText(acts.share) + ", " + named.name;
 }
 void letThemLeave(NamedOptions &named, int slots, bool stay, int evictAfter) {
   named.options.residualsLeave = true;
@@ -95,7 +95,7 @@ void bringFromHost(NamedOptions &named, ActOptions &acts, int turn, int slots) {
 // Two sequences of four blocks: at a share of 1/2 eight blocks need 4 of each kind; of five that may be in use, two
 // sequences have at most 3 activation blocks (of 3 and 2 blocks, say), and 2 KV blocks.
 std::vector<NamedOptions> actPlans() {
-  const std::vector<model::ActShare> shares = {{1, 2}, {1, 3}, {1, 1}, {3, 4}, {1, 4}};
+  const std::vector<model::ActRatio> shares = {{1, 2}, {1, 3}, {1, 1}, {3, 4}, {1, 4}};
   std::vector<NamedOptions> out;
   for (int turn = 0; const bool twice : {false, true})
     for (NamedOptions named : variedPlans()) {
@@ -135,7 +135,7 @@ NamedOptions randomActPlan(uint64_t seed) {
 
 // Mostly two slots, as of the plans that are compiled.
 std::vector<NamedOptions> hostActPlans() {
-  const std::vector<model::ActShare> shares = {{1, 2}, {3, 4}, {1, 3}, {1, 4}, {1, 1}};
+  const std::vector<model::ActRatio> shares = {{1, 2}, {3, 4}, {1, 3}, {1, 4}, {1, 1}};
   std::vector<NamedOptions> bases = variedPlans(), out;
   for (const std::vector<NamedOptions> &more : {splitPlans(), writeBackPlans()})
     bases.insert(bases.end(), more.begin(), more.end());
@@ -234,7 +234,7 @@ std::set<std::string> partsOfActs(const Plan &plan) {
   has(true, plan.kvBlocks == 1 ? "no KV block but scratch" : "both kinds of blocks");
   const int64_t sequences = plan.metaLayout.maxSequences, longest = plan.metaLayout.maxBlocksPerSequence;
   has(plan.contextBlocks < sequences * longest, "fewer blocks than the longest sequences have");
-  has(plan.actBlocks > model::blocksOfKinds(plan.actShare, plan.contextBlocks, sequences, longest).act,
+  has(plan.actBlocks > model::blocksOfKinds(plan.actRatio, plan.contextBlocks, sequences, longest).act,
       "blocks to spare");
   has(plan.residualsLeave(), "residuals leave");
   has(plan.placements.size() > 1, "several placements");

@@ -95,10 +95,10 @@ Plan makePlan(const PlanOptions &given) {
   plan.metaLayout = {largest.tokens, largest.sequences, blocks};
   int64_t needed = largest.sequences * blocks; // KV blocks
   if (options.acts.share.any()) {
-    plan.actShare = options.acts.share;
+    plan.actRatio = options.acts.share;
     plan.contextBlocks = options.acts.contextBlocks > 0 ? options.acts.contextBlocks : needed;
     const model::BlocksOfKinds kinds =
-        model::blocksOfKinds(plan.actShare, plan.contextBlocks, largest.sequences, blocks);
+        model::blocksOfKinds(plan.actRatio, plan.contextBlocks, largest.sequences, blocks);
     needed = kinds.kv;
     plan.actBlocks = kinds.act + options.acts.spare;
     plan.metaLayout.firstActBlock = 1 + needed;

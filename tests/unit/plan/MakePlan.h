@@ -73,7 +73,7 @@ struct PlacementOptions {
 
 // Activation blocks. Beside them all placements have as many KV blocks as sequences then need.
 struct ActOptions {
-  model::ActShare share;        // of a sequence's blocks; none: there are no activation blocks
+  model::ActRatio share;        // of a sequence's blocks; none: there are no activation blocks
   int64_t contextBlocks = 0;    // that may be in use; 0: as many as the longest sequences have
   int64_t spare = 0;            // activation blocks beyond those that these need
   bool recomputesFirst = false; // recompute_kv comes before the layer's norm; else right before its append

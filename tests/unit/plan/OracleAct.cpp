@@ -23,7 +23,7 @@ using kernels::Op;
 using Turn = std::pair<int32_t, uint32_t>; // layer, mini-batch
 
 // The next block of a sequence keeps activations as long as fewer than the share of all would.
-int64_t keptOf(const model::ActShare &share, int64_t blocks) {
+int64_t keptOf(const model::ActRatio &share, int64_t blocks) {
   int64_t kept = 0;
   for (int64_t all = 1; all <= blocks; ++all)
     kept += kept * share.den < share.num * all ? 1 : 0;
@@ -32,9 +32,9 @@ int64_t keptOf(const model::ActShare &share, int64_t blocks) {
 
 bool countsAreRight(const Plan &plan) {
   const kernels::MetaLayout &meta = plan.metaLayout;
-  const model::ActShare &share = plan.actShare;
+  const model::ActRatio &share = plan.actRatio;
   if (plan.actBlocks == 0)
-    return plan.contextBlocks == 0 && share == model::ActShare{} && meta.maxActBlocks == 0 &&
+    return plan.contextBlocks == 0 && share == model::ActRatio{} && meta.maxActBlocks == 0 &&
            meta.firstActBlock == kernels::MetaLayout{}.firstActBlock;
   if (share.num < 0 || share.num > share.den || share.den > 1'000'000 || std::gcd(share.num, share.den) != 1)
     return false;

@@ -59,30 +59,30 @@ TEST(PlanFile, ReadsBackCachesThatAreSplit) {
 TEST(PlanFile, ReadsBackActivationBlocks) {
   for (const test::NamedOptions &named : test::actPlans()) {
     Plan plan = test::makePlan(named.options);
-    plan.policy.actShare = plan.actShare;
+    plan.policy.actRatio = plan.actRatio;
     const absl::StatusOr<Plan> back = parse(bytesOf(serialize(plan)), "a.plan");
     ASSERT_TRUE(back.ok()) << back.status();
     EXPECT_EQ(textOf(*back), textOf(plan)) << named.name;
     EXPECT_EQ(back->actBlocks, plan.actBlocks);
     EXPECT_EQ(back->contextBlocks, plan.contextBlocks);
-    EXPECT_EQ(back->actShare, plan.actShare);
-    EXPECT_EQ(back->policy.actShare, plan.actShare);
+    EXPECT_EQ(back->actRatio, plan.actRatio);
+    EXPECT_EQ(back->policy.actRatio, plan.actRatio);
     EXPECT_EQ(back->metaLayout.firstActBlock, plan.kvBlocks);
     EXPECT_EQ(back->metaLayout.maxActBlocks, plan.actBlocks);
   }
   // Where there are none; that none were asked for stays apart from a share of 0.
   Plan plan = somePlan();
-  plan.policy.actShare = model::ActShare{};
+  plan.policy.actRatio = model::ActRatio{};
   const absl::StatusOr<Plan> none = parse(bytesOf(serialize(plan)), "a.plan");
   ASSERT_TRUE(none.ok()) << none.status();
   EXPECT_EQ(none->actBlocks, 0);
   EXPECT_EQ(none->contextBlocks, 0);
-  EXPECT_EQ(none->actShare, model::ActShare{});
-  EXPECT_EQ(none->policy.actShare, model::ActShare{});
+  EXPECT_EQ(none->actRatio, model::ActRatio{});
+  EXPECT_EQ(none->policy.actRatio, model::ActRatio{});
   EXPECT_EQ(none->metaLayout.firstActBlock, kernels::MetaLayout{}.firstActBlock);
   EXPECT_EQ(none->metaLayout.maxActBlocks, 0);
   EXPECT_GT(serialize(plan).size(), serialize(somePlan()).size());
-  EXPECT_EQ(parse(bytesOf(serialize(somePlan())), "a.plan")->policy.actShare, std::nullopt);
+  EXPECT_EQ(parse(bytesOf(serialize(somePlan())), "a.plan")->policy.actRatio, std::nullopt);
 }
 
 TEST(PlanFile, ReadsBackWhatDescribesTheInputs) {
@@ -298,7 +298,7 @@ TEST_F(PlanOnDisk, IsRefusedIfItBreaksARule) {
   plan.deviceMemory = plan.arenaBytes - 256;
   ASSERT_TRUE(writePlan(plan, path("a.plan")).ok());
   EXPECT_EQ(readPlan(path("a.plan")).status().message(), path("a.plan") + ": arena_bytes is " +
-                                                             std::to_string(plan.arenaBytes) + ", the budget is " +
+                                                             std::to_string(plan.arenaBytes) + ", device_memory is " +
                                                              std::to_string(plan.deviceMemory) + " [over budget]");
 }
 

@@ -57,9 +57,9 @@ std::string textOf(const Plan &p) {
        p.policy.slots, p.policy.offloadEmbedding, p.policy.offloadHead, p.policy.kvWriteBack, p.policy.kvPlaces);
   line(out, "limits", p.activationDtype, p.kvDtype, p.blockTokens, p.kvBlocks, p.metaLayout.maxTokens,
        p.metaLayout.maxSequences, p.metaLayout.maxBlocksPerSequence, p.maxContext);
-  line(out, "activation blocks", p.actBlocks, p.contextBlocks, p.actShare.num, p.actShare.den,
-       p.metaLayout.firstActBlock, p.metaLayout.maxActBlocks, p.policy.actShare ? p.policy.actShare->num : -1,
-       p.policy.actShare ? p.policy.actShare->den : -1);
+  line(out, "activation blocks", p.actBlocks, p.contextBlocks, p.actRatio.num, p.actRatio.den,
+       p.metaLayout.firstActBlock, p.metaLayout.maxActBlocks, p.policy.actRatio ? p.policy.actRatio->num : -1,
+       p.policy.actRatio ? p.policy.actRatio->den : -1);
   line(out, "bytes", p.deviceMemory, p.arenaBytes, p.hostBytes);
   line(out, "slowest", p.slowestPermille);
   list(out, "weight hashes", p.weightHashes);

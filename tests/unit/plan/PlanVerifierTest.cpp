@@ -220,7 +220,8 @@ TEST(PlanVerifier, RefusesPlacesThatClash) {
             [](Plan &p) {
               moveLocal(p, operand(p, Op::Norm, 1, Arg::Y).buffer, operand(p, Op::Norm, 1, Arg::NormWeights).address);
             }},
-           {"an arena beyond the budget", Rule::OverBudget, ", the budget is ", [](Plan &p) { p.deviceMemory -= 1; }},
+           {"an arena beyond the budget", Rule::OverBudget, ", device_memory is ",
+            [](Plan &p) { p.deviceMemory -= 1; }},
            {"a slot beyond the arena", Rule::OverBudget, "ends beyond the arena of ",
             [](Plan &p) { p.placements[0].slots[1].bytes += 256; }},
            {"a slot too small", Rule::SlotTooSmall, "beyond slot 1",

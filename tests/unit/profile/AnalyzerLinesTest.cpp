@@ -34,7 +34,7 @@ absl::StatusOr<plan::Plan> compiled(const PlanSizes &sizes) {
   request.goal.blockTokens = kBlock;
   request.policy.none = true;
   if (sizes.activations)
-    request.policy.actShare = model::ActShare{1, 1};
+    request.policy.actRatio = model::ActRatio{1, 1};
   request.buckets = {.newTokens = {sizes.newTokens}, .sequences = {sizes.batch}, .contexts = {sizes.context}};
   return compiler::compile(request);
 }

@@ -73,10 +73,11 @@ TEST_F(Search, CompilesToTheSamePlanEveryTime) {
 TEST_F(Search, WhatIsStatedStaysAsItIs) {
   CompileRequest r = longContext();
   r.policy.name = "joint";
-  r.goal.kvDeviceMemory = uint64_t{2} << 30; // 1,024 blocks of 2 MiB
+  r.goal.kvDeviceMemory = uint64_t{3} << 30; // 1,092 blocks of 2 MiB, and two slots for the other 7,101 of a layer
   const absl::StatusOr<plan::Plan> plan = compile(r);
   ASSERT_TRUE(plan.ok()) << plan.status();
-  EXPECT_EQ(plan::kvBytesByHome(*plan, 0).device, uint64_t{2} << 30);
+  EXPECT_EQ(plan::kvBytesByHome(*plan, 0).device, 1092 * (uint64_t{2} << 20));
+  EXPECT_EQ(plan::kvSlotBytes(*plan, 0), 2 * 7101 * (uint64_t{64} << 10));
   r.goal.kvDeviceMemory.reset();
   r.policy.offloadEmbedding = model::AutoOnOff::Off;
   r.policy.kvWriteBack = model::KvWriteBack::Dirty;
@@ -189,7 +190,7 @@ TEST_F(Search, IsAsGoodAsTryingAllChunks) {
     r.goal.context = 144;
     r.goal.inputLen = 128;
     r.goal.outputLen = 1 + below(16);
-    r.policy.actShare = model::ActShare();
+    r.policy.actRatio = model::ActRatio();
     r.hardware.h2dBandwidth = r.hardware.d2hBandwidth = r.hardware.duplexBandwidth = 1e9 / (1 << below(12));
     const absl::StatusOr<Target> target = resolve(r);
     ASSERT_TRUE(target.ok());

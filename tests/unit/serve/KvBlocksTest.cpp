@@ -256,7 +256,7 @@ TEST(KvBlocks, BlocksOfKindsSuffice) {
   const auto below = [&](int64_t n) { return static_cast<int64_t>(random() % static_cast<uint32_t>(n)); };
   for (int trial = 0; trial < 2000; ++trial) {
     const int64_t den = 1 + below(6), num = 1 + below(den), sequences = 1 + below(5), longest = 1 + below(9);
-    const model::ActShare share{num, den};
+    const model::ActRatio share{num, den};
     const int64_t context = longest + below(sequences * longest - longest + 1);
     const model::BlocksOfKinds of = model::blocksOfKinds(share, context, sequences, longest);
     KvBlocks blocks(1 + of.kv, 1, {.blocks = of.act, .context = context, .share = share});

@@ -9,6 +9,7 @@
 namespace headrace::serve {
 namespace {
 
+using namespace std::chrono_literals;
 using testing::DoubleNear;
 using testing::ElementsAre;
 
@@ -89,18 +90,18 @@ TEST(Summarize, GoodputIsOfThoseWithinAllObjectives) {
   const auto goodput = [](GoodputObjectives objectives) {
     return summarize(traffic(), {.goodput = objectives}).requestGoodput;
   };
-  EXPECT_EQ(goodput({.ttftMs = 100}), 0.5);
-  EXPECT_EQ(goodput({.ttftMs = 99.9}), 0);
-  EXPECT_EQ(goodput({.ttftMs = 1900}), 1);
-  EXPECT_EQ(goodput({.tpotMs = 99}), 0.5); // one token meets any TPOT
-  EXPECT_EQ(goodput({.ttftMs = 1900, .tpotMs = 99, .e2elMs = 500}), 0);
-  EXPECT_EQ(goodput({.e2elMs = 500}), 0.5);
+  EXPECT_EQ(goodput({.ttft = 100ms}), 0.5);
+  EXPECT_EQ(goodput({.ttft = 99'900us}), 0);
+  EXPECT_EQ(goodput({.ttft = 1900ms}), 1);
+  EXPECT_EQ(goodput({.tpot = 99ms}), 0.5); // one token meets any TPOT
+  EXPECT_EQ(goodput({.ttft = 1900ms, .tpot = 99ms, .e2el = 500ms}), 0);
+  EXPECT_EQ(goodput({.e2el = 500ms}), 0.5);
 }
 
 TEST(Summarize, NothingCompletedIsZeroEverywhere) {
   TrafficResult result;
   result.requests = {{.why = absl::InvalidArgumentError("too long")}};
-  const TrafficMetrics of = summarize(result, {.goodput = {.ttftMs = 1}});
+  const TrafficMetrics of = summarize(result, {.goodput = {.ttft = 1ms}});
   EXPECT_EQ(of.refused, 1u);
   EXPECT_EQ(of.requestThroughput, 0);
   EXPECT_EQ(of.requestGoodput, 0);
@@ -112,9 +113,9 @@ TEST(ParseGoodput, TakesVllmsWordsAndRefusesOthersByName) {
   const std::vector<std::string> words{"ttft:200", "tpot:12.5ms", "e2el:5s"};
   const auto parsed = parseGoodput(words);
   ASSERT_TRUE(parsed.ok()) << parsed.status();
-  EXPECT_EQ(parsed->ttftMs, 200);
-  EXPECT_EQ(parsed->tpotMs, 12.5);
-  EXPECT_EQ(parsed->e2elMs, 5000);
+  EXPECT_EQ(parsed->ttft, 200ms);
+  EXPECT_EQ(parsed->tpot, 12'500us);
+  EXPECT_EQ(parsed->e2el, 5s);
   EXPECT_FALSE(parseGoodput({})->any());
   const auto refusal = [](const std::vector<std::string> &bad) {
     return std::string(parseGoodput(bad).status().message());
@@ -122,7 +123,7 @@ TEST(ParseGoodput, TakesVllmsWordsAndRefusesOthersByName) {
   EXPECT_EQ(refusal({"itl:5"}), "goodput \"itl:5\": expected ttft:MS, tpot:MS or e2el:MS");
   EXPECT_EQ(refusal({"ttft"}), "goodput \"ttft\": expected ttft:MS, tpot:MS or e2el:MS");
   EXPECT_EQ(refusal({"ttft:1", "ttft:2"}), "goodput \"ttft:2\": ttft stands twice");
-  for (const char *const ms : {"0", "-1", "nan", "inf", "", "0s", "5m"})
+  for (const char *const ms : {"0", "-1", "nan", "inf", "", "0s", "5m", "1e-7", "1e300"})
     EXPECT_EQ(refusal({std::string("tpot:") + ms}),
               std::string("goodput \"tpot:") + ms +
                   "\": expected milliseconds above zero, or such a time with its unit, such as 0.5s");

@@ -67,7 +67,8 @@ TEST(InspectReport, MaxTokensCountsTheCacheAndWhatTheBudgetLeaves) {
 }
 
 TEST(InspectReport, SplitCachesAreSaidByHomeAndByDirection) {
-  const plan::Plan plan = splitTestPlan();
+  plan::Plan plan = splitTestPlan();
+  plan.placements[0].slots.push_back({/*address=*/0, 4 * 256}); // where the tail is copied to
   const std::vector<VariantReport> reports = reportVariants(plan);
   ASSERT_EQ(reports.size(), 2u);
   const VariantReport &noTails = reports[kNoTails], &tails = reports[kTails];
@@ -81,11 +82,11 @@ TEST(InspectReport, SplitCachesAreSaidByHomeAndByDirection) {
   EXPECT_EQ(noTails.linkBytes.d2h, 0u);
   EXPECT_EQ(tails.linkBytes.h2d, 1024u + 90);
   EXPECT_EQ(tails.linkBytes.d2h, 8u);
-  EXPECT_EQ(kvHomesText(plan, 0), "1 of 5 blocks on the device (512 B), 4 at home on the host (2.00 KiB)");
+  const std::string homes = "1 of 5 blocks on the device (512 B), 4 at home on the host (2.00 KiB), brought through "
+                            "slots of 1.00 KiB";
+  EXPECT_EQ(kvHomesText(plan, 0), homes);
   EXPECT_EQ(describePlacement(plan, plan.placements[0]), "1 layer (interval 2), KV blocks from 1 on");
-  EXPECT_THAT(
-      inspectText(plan, "out.plan", false),
-      HasSubstr("\n  KV homes         1 of 5 blocks on the device (512 B), 4 at home on the host (2.00 KiB)\n"));
+  EXPECT_THAT(inspectText(plan, "out.plan", false), HasSubstr("\n  KV homes         " + homes + "\n"));
   const auto json = nlohmann::json::parse(inspectJson(plan, "out.plan"));
   EXPECT_EQ(json["placements"][0]["kv_blocks"], 5);
   EXPECT_EQ(json["placements"][0]["kv_blocks_on_device"], 1);
@@ -95,6 +96,8 @@ TEST(InspectReport, SplitCachesAreSaidByHomeAndByDirection) {
   }
   EXPECT_EQ(json["placements"][0]["kv_bytes_by_home"]["device"], 512);
   EXPECT_EQ(json["placements"][0]["kv_bytes_by_home"]["host"], 2048);
+  EXPECT_EQ(json["placements"][0]["kv_slot_bytes"], 1024);
+  EXPECT_EQ(json["placements"][0]["kv_device_bytes"], 1536);
   EXPECT_EQ(json["placements"][0]["weight_bytes_by_home"]["host"], 1024);
   EXPECT_EQ(json["variants"][kTails]["d2h_bytes"], 8);
   EXPECT_EQ(json["variants"][kTails]["host_bytes"], 3072);
@@ -138,6 +141,7 @@ TEST(InspectReport, JsonHasTheFieldsByName) {
   const auto json = nlohmann::json::parse(inspectJson(testPlan(), "out.plan"));
   EXPECT_EQ(json["plan"], "out.plan");
   EXPECT_EQ(json["model"]["name"], "two-layers");
+  EXPECT_EQ(json["device_memory_bytes"], 8192);
   EXPECT_EQ(json["budget_bytes"], 8192);
   EXPECT_EQ(json["arena_bytes"], 6144);
   EXPECT_EQ(json["host_bytes"], 1024);

@@ -41,7 +41,7 @@ ServeReport reportOf(std::vector<RequestTimes> requests, std::vector<double> rat
   report.numPrompts = static_cast<int64_t>(requests.size());
   report.percentiles = {50, 99};
   report.metrics.assign(serveMetrics().begin(), serveMetrics().end());
-  report.goodput.ttftMs = 100;
+  report.goodput.ttft = std::chrono::milliseconds(100);
   serve::TrafficResult result;
   result.requests = std::move(requests);
   result.durationNs = 2000 * kMs;

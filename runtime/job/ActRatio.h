@@ -20,7 +20,7 @@
 
 namespace headrace::model {
 
-struct ActShare {
+struct ActRatio {
   int64_t num = 0, den = 1; // of `den` blocks so many; in lowest terms, 0 <= num <= den <= kMaxActDenominator
 
   constexpr bool any() const { return num > 0; }
@@ -30,14 +30,14 @@ struct ActShare {
   // Activation blocks among the first `blocks`, which are at most 2^40.
   constexpr int64_t of(int64_t blocks) const { return (num * blocks + den - 1) / den; }
   constexpr bool isAct(int64_t block) const { return of(block + 1) > of(block); }
-  friend constexpr bool operator==(const ActShare &, const ActShare &) = default;
+  friend constexpr bool operator==(const ActRatio &, const ActRatio &) = default;
 };
 inline constexpr int64_t kMaxActDenominator = 1'000'000;
 // The compiler is to find one: no share, and not of any plan.
-inline constexpr ActShare kAutoActShare{0, 0};
+inline constexpr ActRatio kAutoActRatio{0, 0};
 
 // Rows of the activation blocks of a context of so many tokens, the last block whole.
-constexpr int64_t actRows(const ActShare &share, int64_t blockTokens, int64_t context) {
+constexpr int64_t actRows(const ActRatio &share, int64_t blockTokens, int64_t context) {
   return share.of((context + blockTokens - 1) / blockTokens) * blockTokens;
 }
 
@@ -45,7 +45,7 @@ constexpr int64_t actRows(const ActShare &share, int64_t blockTokens, int64_t co
 struct BlocksOfKinds {
   int64_t kv = 0, act = 0;
 };
-constexpr BlocksOfKinds blocksOfKinds(const ActShare &share, int64_t all, int64_t sequences, int64_t longest) {
+constexpr BlocksOfKinds blocksOfKinds(const ActRatio &share, int64_t all, int64_t sequences, int64_t longest) {
   // Each sequence rounds its activation blocks up to a whole one, by at most (den - 1) / den.
   const int64_t rounded = (share.num * all + sequences * (share.den - 1)) / share.den;
   return {.kv = std::min(all - share.of(all), sequences * (longest - share.of(longest))),
@@ -54,11 +54,11 @@ constexpr BlocksOfKinds blocksOfKinds(const ActShare &share, int64_t all, int64_
 
 // Of so many blocks of each kind, at least 0: in lowest terms; beyond kMaxActDenominator both are halved until they
 // fit.
-ActShare actShareOf(int64_t act, int64_t kv);
+ActRatio actRatioOf(int64_t act, int64_t kv);
 // "0", "1", "0.25", "1/3", "auto"; nothing of what is not from 0 to 1, or has too many digits.
-std::optional<ActShare> actShareFromText(std::string_view text);
-std::string actShareText(const ActShare &share); // "1/3", "0", "1", "auto"
-inline constexpr std::string_view kActShares =
+std::optional<ActRatio> actRatioFromText(std::string_view text);
+std::string actRatioText(const ActRatio &share); // "1/3", "0", "1", "auto"
+inline constexpr std::string_view kActRatios =
     "\"auto\", or a share from 0 to 1 of at most six decimals or in millionths at the finest: 0.25, or 1/3";
 
 } // namespace headrace::model

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/job/ActShare.h"
+#include "runtime/job/ActRatio.h"
 
 #include <charconv>
 #include <numeric>
@@ -16,24 +16,24 @@ std::optional<int64_t> whole(std::string_view digits) {
   return value;
 }
 
-std::optional<ActShare> lowest(int64_t num, int64_t den) {
+std::optional<ActRatio> lowest(int64_t num, int64_t den) {
   if (den < 1 || num < 0 || num > den)
     return std::nullopt;
   const int64_t common = std::gcd(num, den);
-  return ActShare{num / common, den / common};
+  return ActRatio{num / common, den / common};
 }
 
 } // namespace
 
-ActShare actShareOf(int64_t act, int64_t kv) {
+ActRatio actRatioOf(int64_t act, int64_t kv) {
   for (; act > kMaxActDenominator || kv > kMaxActDenominator - act; act /= 2)
     kv /= 2;
-  return act + kv == 0 ? ActShare() : *lowest(act, act + kv);
+  return act + kv == 0 ? ActRatio() : *lowest(act, act + kv);
 }
 
-std::optional<ActShare> actShareFromText(std::string_view text) {
+std::optional<ActRatio> actRatioFromText(std::string_view text) {
   if (text == "auto")
-    return kAutoActShare;
+    return kAutoActRatio;
   const auto both = [&](size_t at, size_t behind) {
     return std::pair(whole(text.substr(0, at)), whole(text.substr(behind)));
   };
@@ -55,7 +55,7 @@ std::optional<ActShare> actShareFromText(std::string_view text) {
   return lowest(*ones * den + *parts, den);
 }
 
-std::string actShareText(const ActShare &share) {
+std::string actRatioText(const ActRatio &share) {
   if (share.isAuto())
     return "auto";
   return share.den == 1 ? std::to_string(share.num) : std::to_string(share.num) + "/" + std::to_string(share.den);
