@@ -120,6 +120,9 @@ private:
     if (!searched)
       if (const std::optional<LeastChoice> least = leastThatFits(space_, leastDevice(space_)))
         atEnd(least->at, least->candidate);
+    if (searched && space_.prefersMemory() && !goal.hasSlo())
+      if (const std::optional<LeastChoice> least = leastDevice(space_))
+        atEnd(least->at, least->candidate);
     if (searched && searched->best.late > 0)
       if (const std::optional<LeastChoice> least = leastWithin(goal);
           least && least->deviceBytes <= space_.target(least->at).deviceMemory &&

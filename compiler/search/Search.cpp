@@ -149,7 +149,8 @@ std::optional<Searched> search(Space &space, const std::vector<const Generator *
   searched.best = *best;
   const Scored *runnerUp = nullptr;
   for (const Scored *of : found)
-    if (!of->candidate.samePlacement(best->candidate) && (runnerUp == nullptr || space.isBetter(*of, *runnerUp)))
+    if (of->late <= best->late && !of->candidate.samePlacement(best->candidate) &&
+        (runnerUp == nullptr || space.isBetter(*of, *runnerUp)))
       runnerUp = of;
   if (runnerUp != nullptr)
     searched.runnerUp = *runnerUp;

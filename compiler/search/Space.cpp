@@ -325,8 +325,10 @@ Candidate Space::candidateOf(const Coordinates &at, const Choice &common) const 
 
 void Space::setTails(const Coordinates &at, int64_t resident, Candidate &candidate) const {
   algorithms::Residency &residency = candidate.residency;
-  residency.wrap.around = at.wraps;
-  residency.wrap.oneCut = at.wraps && oneCut_;
+  // Where a sequence takes a new block, what the iteration before has brought of a tail is not all of it: it is brought
+  // again, which a gap that is held to an objective has no time for.
+  residency.wrap.around = at.wraps && !oneCut_;
+  residency.wrap.oneCut = false;
   residency.wrap.decode.reset(); // of caches that stay
   residency.wrap.mixed.reset();
   residency.setKvAway(request_.model->layers, resident);

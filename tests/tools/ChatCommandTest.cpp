@@ -136,7 +136,7 @@ TEST_F(Chat, AReplyWhoseIterationDoesNotEndIsLeft) {
   terminal.waitFor("Hello\n"); // the echo
   ::usleep(300'000);           // the reply is being made
   terminal.type(kInterrupt);
-  ::usleep(50'000); // two at once are one
+  ::usleep(500'000); // two at once are one
   terminal.type(kInterrupt);
   terminal.waitFor("Ctrl-C once more ends the chat now)");
   terminal.type(kInterrupt);

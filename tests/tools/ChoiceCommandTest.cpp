@@ -91,10 +91,9 @@ TEST_F(Choice, InspectShowsTheChoiceOfThePlanFile) {
 
 TEST_F(Choice, HeadraceFreesMoreAndDeepspeedMisses) {
   const nlohmann::json selectN = json(figure11({"--policy", "select-n", "--slo-factor", "1.5", "--dry-run"}));
-  const nlohmann::json headrace = json(figure11({"--slo-factor", "1.5", "--dry-run"}));
+  const nlohmann::json headrace = json(figure11({"--policy", "headrace", "--slo-factor", "1.5", "--dry-run"}));
   const nlohmann::json deepspeed =
       json(figure11({"--policy", "deepspeed", "--slo-factor", "1.5", "--allow-missed", "--dry-run"}));
-  EXPECT_EQ(headrace["policy"], "headrace"); // by default where there is an objective
   for (size_t b = 0; b < selectN["choices"].size(); ++b) {
     EXPECT_GE(headrace["choices"][b]["freed_bytes"], selectN["choices"][b]["freed_bytes"]);
     EXPECT_LE(headrace["choices"][b]["slo_ratio"], 1.0);
@@ -168,7 +167,7 @@ TEST_F(Choice, AMissedObjectiveIsNotSaidToBeAWantOfMemory) {
                                         "92000000B"};
   const Outcome o = headrace(with(job, {"--slo-factor", "5"}));
   EXPECT_EQ(o.status, 1);
-  EXPECT_THAT(o.err, HasSubstr("an iteration of 5 times the one without offloading cannot be met by policy headrace"));
+  EXPECT_THAT(o.err, HasSubstr("an iteration of 5 times the one without offloading cannot be met by policy joint"));
   const std::string least = "the minimum slo_factor is ";
   ASSERT_THAT(o.err, HasSubstr(least));
   const std::string factor = std::to_string(std::stod(o.err.substr(o.err.find(least) + least.size())));
@@ -241,7 +240,7 @@ TEST_F(Choice, TheFlagsItPrintsGiveThePlanAgain) {
 TEST_F(Choice, TheTextNamesPolicyObjectiveAndEachBucket) {
   const Outcome o = headrace(tiny({"--tpot", "50ms", "--dry-run"}));
   EXPECT_EQ(o.status, 0) << o.err;
-  EXPECT_THAT(o.out, HasSubstr("policy         headrace, TPOT 50ms\n"));
+  EXPECT_THAT(o.out, HasSubstr("policy         joint, TPOT 50ms\n"));
   EXPECT_THAT(o.out, HasSubstr("\nchoice "));
   EXPECT_THAT(o.out, HasSubstr("\ndecode "));
   const Outcome plain = headrace(tiny({"--dry-run"}));

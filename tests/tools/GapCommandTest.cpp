@@ -110,7 +110,7 @@ TEST_F(Instances, WhatOneInstanceCannotHoldIsRefusedWithWhatItCould) {
   const auto asked = [](const std::string &memory, const std::string &tpot) {
     return std::vector<std::string>{"compile",   "opt-6.7b", "--hardware", "a10", "--batch",         "128",
                                     "--context", "72",       "--tpot",     tpot,  "--device-memory", memory,
-                                    "--dry-run"};
+                                    "--dry-run", "--policy", "headrace"};
   };
   const Outcome refused = headrace(asked("16990000000B", "85ms"));
   EXPECT_EQ(refused.status, 1);

@@ -42,9 +42,10 @@ TEST_F(HostMemory, ALooseObjectiveIsMetAsWellAsATightOne) {
 }
 
 TEST_F(HostMemory, WhatBindsIsNamed) {
-  const Outcome o = headrace(opt({"--tpot", "500ms", "--host-memory", "3GiB"}));
+  const Outcome o = headrace(opt({"--tpot", "500ms", "--host-memory", "3GiB", "--policy", "headrace"}));
   EXPECT_THAT(o.out, HasSubstr("the host memory holds no more"));
-  const Outcome little = headrace(opt({"--tpot", "500ms", "--host-memory", "1GiB", "--device-memory", "8GiB"}));
+  const Outcome little =
+      headrace(opt({"--tpot", "500ms", "--host-memory", "1GiB", "--device-memory", "8GiB", "--policy", "headrace"}));
   EXPECT_EQ(little.status, 1);
   EXPECT_THAT(little.err, HasSubstr("; all with at most the host memory of 1073741824 bytes (1.00 GiB) offloaded"));
 }

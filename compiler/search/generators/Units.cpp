@@ -50,15 +50,15 @@ std::optional<PlayPoint> largest(const Aim &aim, plan::IterationClass iterationC
   return found;
 }
 
-// What each of the limits' iterations may take: of a prompt's chunks each its part.
-void addLimits(Space &space, const Coordinates &at, SearchRequest &request) {
+// What each of the limits' iterations may take, or a part of that: of a prompt's chunks each its own.
+void addLimits(Space &space, const Coordinates &at, double part, SearchRequest &request) {
   const uint32_t slowest = space.prices().slowestPermille();
   for (const Limit &limit : space.limits(at)) {
     uint64_t ns = plan::predictedWithin(limitNs(space.objectives(), limit), slowest);
     double weight = 0;
     for (const AimPoint &point : limit.points)
       weight += point.weight;
-    ns = std::max<uint64_t>(1, static_cast<uint64_t>(static_cast<double>(ns) / weight));
+    ns = std::max<uint64_t>(1, static_cast<uint64_t>(part * static_cast<double>(ns) / weight));
     for (const AimPoint &point : limit.points)
       (limit.decode ? request.decode : request.mixed).push_back({point.at.bucket, ns});
   }
@@ -107,11 +107,11 @@ void listFastest(Space &space, const Coordinates &at, bool embedding, bool ofLim
   }
 }
 
-void listMostFreed(Space &space, const Coordinates &at, bool embedding, std::vector<Coordinates> &seeds) {
+void listMostFreed(Space &space, const Coordinates &at, bool embedding, double part, std::vector<Coordinates> &seeds) {
   SearchRequest request = searchRequest(space, at, embedding);
   if (embedding && !request.embedding)
     return;
-  addLimits(space, at, request);
+  addLimits(space, at, part, request);
   if (request.decode.empty() && request.mixed.empty())
     return;
   absl::StatusOr<SearchedPlacement> found = searchPlacement(request, space.prices());
@@ -129,8 +129,9 @@ std::vector<Coordinates> seeds(Space &of) {
   // The table of an embedding that is not tied costs next to nothing on the host, but what an objective as short as the
   // resident iteration has not.
   if (of.prefersMemory()) {
-    listMostFreed(of, at, /*embedding=*/false, found);
-    listMostFreed(of, at, /*embedding=*/true, found);
+    for (const bool embedding : {false, true})
+      for (const double part : {1.0, 0.99, 0.97, 0.94}) // what gaps between tokens add to iterations
+        listMostFreed(of, at, embedding, part, found);
   } else {
     for (const bool ofLimits : {false, true}) {
       const size_t before = found.size();

@@ -104,7 +104,7 @@ TEST_F(Search, WithoutRoomForAnythingTheLeastThatWouldDoIsSaid) {
 // At the least memory that a refusal names it compiles, and with one granule less it is refused: of the device, and of
 // the host beside a device that is too small for all.
 TEST_F(Search, MinimaAreMinimal) {
-  const int wanted = longRun() ? 1000 : 100;
+  const int wanted = longRun() ? 1000 : 50;
   const auto least = [](const absl::Status &refused, const std::string &before) {
     const std::string text(refused.message());
     const size_t at = text.find(before);
