@@ -6,6 +6,7 @@
 #include <cmath>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -123,7 +124,7 @@ private:
     if (searched && space_.prefersMemory() && !goal.hasSlo())
       if (const std::optional<LeastChoice> least = leastDevice(space_))
         atEnd(least->at, least->candidate);
-    if (searched && searched->best.late > 0)
+    if (searched && searched->best.late > 0 && seeksLeast_)
       if (const std::optional<LeastChoice> least = leastWithin(goal);
           least && least->deviceBytes <= space_.target(least->at).deviceMemory &&
           space_.beyondHost(least->at, least->candidate) == 0)
@@ -320,8 +321,20 @@ private:
       any_.goal.deviceMemory = uint64_t{1} << 62;
       memory_.emplace(any_, costs_);
     }
+    const auto key = std::tuple(goal.tpot, goal.ttft, goal.sloFactor);
+    if (known_ && known_->first == key) // a refusal asks for the same more than once
+      return known_->second;
+    std::optional<LeastChoice> least = leastOfMemory(goal);
+    known_.emplace(key, least);
+    return least;
+  }
+
+  std::optional<LeastChoice> leastOfMemory(const model::Goal &goal) {
     memory_->like(space_);
     memory_->hold(goal);
+    const Scored *const resident = memory_->score(memory_->origin());
+    if (resident == nullptr || resident->late > 0) // than which nothing is faster
+      return std::nullopt;
     const std::optional<Searched> searched = searchHeld(*memory_);
     if (!searched || searched->best.late > 0)
       return std::nullopt;
@@ -345,7 +358,9 @@ private:
     with.placements.clear();
     for (int tries = 0; tries < kMostTries; ++tries) {
       with.goal.deviceMemory = bytes - 1;
-      const absl::StatusOr<Attempt> attempt = SearchWithin(with, costs_).within(goal);
+      SearchWithin lower(with, costs_);
+      lower.seeksLeast_ = false; // it is known, and more than there is
+      const absl::StatusOr<Attempt> attempt = lower.within(goal);
       if (!attempt.ok() || !attempt->draft)
         return bytes;
       bytes = target.leastMemoryFor(attempt->draft->arenaBytes, request_.model->layers);
@@ -361,6 +376,11 @@ private:
   const cost::CostModel &costs_;
   Space space_;
   CompileRequest any_;
+  bool seeksLeast_ = true;
+  std::optional<std::pair<std::tuple<std::optional<std::chrono::nanoseconds>, std::optional<std::chrono::nanoseconds>,
+                                     std::optional<double>>,
+                          std::optional<LeastChoice>>>
+      known_;                   // of the goal asked for last
   std::optional<Space> memory_; // the same with any memory, where it is preferred
   double spare_ = 0;            // of each objective
   int tightened_ = 0;

@@ -107,7 +107,9 @@ const Scored *bestOf(Space &space, const Generator &generator, const std::vector
   for (size_t i = 0; i < beginnings; ++i)
     if (const Scored *const found = climb(space, begin[i], generator); best == nullptr || space.isBetter(*found, *best))
       best = found;
-  while (best != nullptr) {
+  // Where memory is preferred each choice is played several times, and of a deep model a step is little.
+  const bool pairs = !space.prefersMemory() || space.request().model->layers <= kShallow;
+  while (best != nullptr && pairs) {
     const Scored *const better = firstBetterPair(space, *best, generator);
     if (better == nullptr)
       break;

@@ -17,7 +17,7 @@ namespace headrace::compiler {
 using algorithms::WriteBack;
 
 namespace {
-constexpr int64_t kDrainParts = 64; // of a cache: so near to the fewest blocks that objectives allow
+constexpr int64_t kDrainParts = 32; // of a cache: so near to the fewest blocks that objectives allow
 } // namespace
 
 struct Space::Alike {
@@ -248,15 +248,31 @@ void Space::raise(const Scored &scored, size_t limit, uint64_t ns) {
 }
 
 void Space::like(const Space &other) {
-  if (moreLimits_ != other.moreLimits_ || verified_ != other.verified_)
+  if (moreLimits_ != other.moreLimits_) {
+    moreLimits_ = other.moreLimits_;
+    verified_.clear();
     forget();
-  moreLimits_ = other.moreLimits_;
-  verified_ = other.verified_;
+  }
+  for (const auto &[text, ns] : other.verified_) {
+    std::vector<uint64_t> &known = verified_[text];
+    known.resize(std::max(known.size(), ns.size()), 0);
+    for (size_t i = 0; i < ns.size(); ++i)
+      known[i] = std::max(known[i], ns[i]);
+  }
+  scored_.clear();
+}
+
+void Space::setLate(const Alike &alike, Scored &scored) const {
+  if (const auto known = verified_.find(toText(scored.candidate)); known != verified_.end())
+    for (size_t i = 0; i < std::min(known->second.size(), scored.limitedNs.size()); ++i)
+      scored.limitedNs[i] = std::max(scored.limitedNs[i], known->second[i]);
+  scored.late = lateOf(alike, scored);
 }
 
 void Space::forget() {
   alike_.clear();
   scored_.clear();
+  filled_.clear();
   begins.clear();
 }
 
@@ -425,10 +441,7 @@ bool Space::play(Alike &alike, Scored &scored) {
     }
     scored.limitedNs.push_back(plan::slowestNs(static_cast<uint64_t>(ns), slowest));
   }
-  if (const auto known = verified_.find(toText(scored.candidate)); known != verified_.end())
-    for (size_t i = 0; i < std::min(known->second.size(), scored.limitedNs.size()); ++i)
-      scored.limitedNs[i] = std::max(scored.limitedNs[i], known->second[i]);
-  scored.late = lateOf(alike, scored);
+  setLate(alike, scored);
   scored.deviceBytes = alike.family->need(scored.candidate).bytes;
   scored.hostBytes = alike.family->hostBytes(scored.candidate);
   return true;
@@ -465,6 +478,12 @@ const Scored *Space::score(const Coordinates &at) {
   if (alike == nullptr ||
       (alike->target.kvResident && !alike->target.residentBeside(at.kvSlots, request_.model->layers)))
     return nullptr;
+  if (const auto filled = filled_.find(at); filled != filled_.end()) {
+    Scored scored = filled->second;
+    setLate(*alike, scored);
+    drain(*alike, scored);
+    return &it->second.emplace(std::move(scored));
+  }
   Scored scored{.at = at, .candidate = candidateOf(at, commonOf(at))};
   scored.overBytes = settle(at, scored.candidate);
   scored.deviceBytes = alike->family->need(scored.candidate).bytes;
@@ -472,8 +491,10 @@ const Scored *Space::score(const Coordinates &at) {
   if (scored.overBytes == 0) {
     if (!play(*alike, scored))
       return nullptr;
-    if (prefersMemory())
+    if (prefersMemory()) {
+      filled_.emplace(at, scored);
       drain(*alike, scored);
+    }
   }
   return &it->second.emplace(std::move(scored));
 }

@@ -152,6 +152,7 @@ private:
   // As few blocks on the device as the objectives allow, of one that has been filled.
   void drain(Alike &alike, Scored &scored);
   double lateOf(const Alike &alike, const Scored &scored) const;
+  void setLate(const Alike &alike, Scored &scored) const; // with what was verified
   Alike *alikeOf(const Coordinates &at);
   Candidate candidateOf(const Coordinates &at, const Choice &common) const;
   // As many blocks as the device has room for; false: not even none.
@@ -171,6 +172,7 @@ private:
   std::vector<Candidate> listed_;
   std::map<std::tuple<int64_t, int64_t, int64_t, int64_t>, std::unique_ptr<Alike>> alike_;
   std::map<Coordinates, std::optional<Scored>> scored_;
+  std::map<Coordinates, Scored> filled_; // where memory is preferred: as it was played before blocks left
   size_t evaluated_ = 0;
 };
 
