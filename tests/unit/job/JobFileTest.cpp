@@ -167,7 +167,8 @@ TEST(JobFile, RefusesUnknownKeysAndSections) {
                 "2: policy.intervals: unknown key: expected one of act_home, act_ratio, "
                 "interval, kv_places, kv_write_back, name, "
                 "offload_embedding, "
-                "offload_head, offload_layers, placements, residuals, slots, start_rule; did you mean interval?");
+                "offload_head, offload_layers, placements, prefer, residuals, slots, start_rule; did you mean "
+                "interval?");
   expectRefused("[buckets]\nbatch = [1]\n",
                 "2: buckets.batch: unknown key: expected one of contexts, new_tokens, sequences");
   expectRefused("goal = 3\n", "1: goal = 3: expected a table");
