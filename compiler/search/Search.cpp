@@ -131,10 +131,7 @@ std::optional<Searched> search(Space &space, const std::vector<const Generator *
   const Scored *best = nullptr;
   std::vector<const Scored *> found;
   for (const Generator *generator : generators) {
-    const auto known = space.begins.find(generator->name);
-    std::vector<Coordinates> seeds = known != space.begins.end()
-                                         ? known->second
-                                         : space.begins.emplace(generator->name, generator->seeds(space)).first->second;
+    const std::vector<Coordinates> seeds = space.beginnings(generator->name, generator->seeds);
     if (seeds.empty())
       continue; // the space has nothing of it
     const Scored *const of = bestOf(space, *generator, seeds);

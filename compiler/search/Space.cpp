@@ -186,14 +186,16 @@ int64_t Space::list(Candidate weights) {
   return static_cast<int64_t>(listed_.size());
 }
 
-bool Space::addLimit(const Limit &limit) {
-  if (std::any_of(moreLimits_.begin(), moreLimits_.end(),
-                  [&](const Limit &of) { return of.points == limit.points && of.decode == limit.decode; }))
-    return false;
+void Space::addLimit(const Limit &limit) {
   moreLimits_.push_back(limit);
   verified_.clear(); // it is by limit
   forget();
-  return true;
+}
+
+const std::vector<Coordinates> &Space::beginnings(std::string_view generator,
+                                                  std::vector<Coordinates> (*seeds)(Space &)) {
+  const auto known = beginnings_.find(generator);
+  return known != beginnings_.end() ? known->second : beginnings_.emplace(generator, seeds(*this)).first->second;
 }
 
 bool Space::verify(Scored &scored) {
@@ -273,13 +275,13 @@ void Space::forget() {
   alike_.clear();
   scored_.clear();
   filled_.clear();
-  begins.clear();
+  beginnings_.clear();
 }
 
 void Space::hold(const model::Goal &objectives) {
   objectives_ = objectives;
   if (prefersMemory()) { // where it is the objectives that say how many blocks stay
-    begins.clear();
+    beginnings_.clear();
     scored_.clear();
   }
   for (auto &[at, scored] : scored_)
@@ -442,9 +444,12 @@ bool Space::play(Alike &alike, Scored &scored) {
     scored.limitedNs.push_back(plan::slowestNs(static_cast<uint64_t>(ns), slowest));
   }
   setLate(alike, scored);
+  return true;
+}
+
+void Space::setBytes(const Alike &alike, Scored &scored) {
   scored.deviceBytes = alike.family->need(scored.candidate).bytes;
   scored.hostBytes = alike.family->hostBytes(scored.candidate);
-  return true;
 }
 
 void Space::drain(Alike &alike, Scored &scored) {
@@ -454,7 +459,11 @@ void Space::drain(Alike &alike, Scored &scored) {
   const auto with = [&](int64_t resident) {
     Scored tried = full;
     setTails(full.at, resident, tried.candidate);
-    return beyondHost(full.at, tried.candidate) == 0 && play(alike, tried) ? std::optional(tried) : std::nullopt;
+    if (beyondHost(full.at, tried.candidate) > 0 || !play(alike, tried))
+      return std::optional<Scored>();
+    if (tried.late <= 0) // else it is not taken, whatever its bytes
+      setBytes(alike, tried);
+    return std::optional(tried);
   };
   const auto consider = [&](const std::optional<Scored> &tried) {
     if (tried && isBetter(*tried, scored))
@@ -486,8 +495,7 @@ const Scored *Space::score(const Coordinates &at) {
   }
   Scored scored{.at = at, .candidate = candidateOf(at, commonOf(at))};
   scored.overBytes = settle(at, scored.candidate);
-  scored.deviceBytes = alike->family->need(scored.candidate).bytes;
-  scored.hostBytes = alike->family->hostBytes(scored.candidate);
+  setBytes(*alike, scored);
   if (scored.overBytes == 0) {
     if (!play(*alike, scored))
       return nullptr;
@@ -501,7 +509,9 @@ const Scored *Space::score(const Coordinates &at) {
 
 std::optional<Scored> Space::scored(const Coordinates &at, const Candidate &candidate) {
   Scored scored{.at = at, .candidate = candidate};
-  return play(*alikeOf(at), scored) ? std::optional(std::move(scored)) : std::nullopt;
+  Alike &alike = *alikeOf(at);
+  setBytes(alike, scored);
+  return play(alike, scored) ? std::optional(std::move(scored)) : std::nullopt;
 }
 
 bool Space::exists(const Coordinates &at) { return alikeOf(at) != nullptr; }

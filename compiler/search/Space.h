@@ -100,8 +100,8 @@ public:
   std::optional<Scored> scored(const Coordinates &at, const Candidate &candidate);
   // Another goal's objectives in place of the request's; of each kind that it has.
   void hold(const model::Goal &objectives);
-  // One more limit, of a bucket; all is played anew. False: it has it.
-  bool addLimit(const Limit &limit);
+  // One more limit, of a bucket; all is played anew.
+  void addLimit(const Limit &limit);
   // Lays a choice that was played out and evaluates it with all transitions: what a sequence then waits for is known of
   // all its kind, and `late` is right. False: it cannot be laid out.
   bool verify(Scored &scored);
@@ -113,7 +113,7 @@ public:
   const std::vector<Limit> &limits(const Coordinates &at);
 
   // Where a generator begins, worked out once for the same objectives; where latency is preferred, whatever they are.
-  std::map<std::string_view, std::vector<Coordinates>> begins;
+  const std::vector<Coordinates> &beginnings(std::string_view generator, std::vector<Coordinates> (*seeds)(Space &));
 
   // One more placement of weights; its number among those that are listed.
   int64_t list(Candidate weights);
@@ -152,6 +152,7 @@ private:
   // As few blocks on the device as the objectives allow, of one that has been filled.
   void drain(Alike &alike, Scored &scored);
   double lateOf(const Alike &alike, const Scored &scored) const;
+  static void setBytes(const Alike &alike, Scored &scored);
   void setLate(const Alike &alike, Scored &scored) const; // with what was verified
   Alike *alikeOf(const Coordinates &at);
   Candidate candidateOf(const Coordinates &at, const Choice &common) const;
@@ -169,6 +170,7 @@ private:
   const model::WeightLayout layout_;
   Prices prices_;
   Free free_;
+  std::map<std::string_view, std::vector<Coordinates>> beginnings_; // by generator
   std::vector<Candidate> listed_;
   std::map<std::tuple<int64_t, int64_t, int64_t, int64_t>, std::unique_ptr<Alike>> alike_;
   std::map<Coordinates, std::optional<Scored>> scored_;

@@ -72,6 +72,15 @@ CompileRequest request(const model::ModelSpec &spec) {
   return request;
 }
 
+CompileRequest longRequest() {
+  model::ModelSpec spec = tinyLlama(2);
+  spec.maxPositions = 4096;
+  CompileRequest r = request(spec);
+  r.goal.batch = 2;
+  r.goal.context = 4096;
+  return r;
+}
+
 CompileRequest shipped(const std::string &model, const std::string &hardware, int64_t batch, int64_t context) {
   CompileRequest request;
   const std::string examples = absl::StrCat(sourceDir(), "/examples/");

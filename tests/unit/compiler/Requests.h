@@ -22,6 +22,7 @@ model::Hardware roundHardware();
 
 // Batch 2, context 64, on roundHardware with 1 GiB.
 CompileRequest request(const model::ModelSpec &spec);
+CompileRequest longRequest(); // two layers, batch 2, context 4,096
 // A shipped model on shipped hardware.
 CompileRequest shipped(const std::string &model, const std::string &hardware, int64_t batch, int64_t context);
 

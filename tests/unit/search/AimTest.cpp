@@ -13,15 +13,6 @@ namespace {
 using plan::IterationClass;
 using ::testing::ElementsAre;
 
-CompileRequest longRequest() {
-  model::ModelSpec spec = tinyLlama(2);
-  spec.maxPositions = 4096;
-  CompileRequest r = request(spec);
-  r.goal.batch = 2;
-  r.goal.context = 4096;
-  return r;
-}
-
 // Contexts of 256 tokens, 512, 1,024: each a third.
 TEST(Aim, IsDecodeAtContextsEvenlyByOctave) {
   CompileRequest r = longRequest();

@@ -21,17 +21,8 @@ using plan::IterationClass;
 using std::chrono::nanoseconds;
 using ::testing::HasSubstr;
 
-CompileRequest promptRequest() {
-  model::ModelSpec spec = tinyLlama(2);
-  spec.maxPositions = 4096;
-  CompileRequest r = request(spec);
-  r.goal.batch = 2;
-  r.goal.context = 4096;
-  return r;
-}
-
 TEST(Limits, ATpotIsOfTheLargestDecode) {
-  CompileRequest r = promptRequest();
+  CompileRequest r = longRequest();
   r.goal.tpot = nanoseconds(7);
   const std::vector<Limit> limits = limitsOf(r.goal, *resolve(r));
   ASSERT_EQ(limits.size(), 1u);
@@ -44,7 +35,7 @@ TEST(Limits, ATpotIsOfTheLargestDecode) {
 
 // 3,000 tokens in chunks of 2,048: one chunk at 2,048, one of 952 at 3,000, one after the other.
 TEST(Limits, ATtftIsOfTheWholePrompt) {
-  CompileRequest r = promptRequest();
+  CompileRequest r = longRequest();
   r.goal.ttft = nanoseconds(9);
   r.goal.inputLen = 3000;
   const std::vector<Limit> limits = limitsOf(r.goal, *resolve(r));
@@ -61,7 +52,7 @@ TEST(Limits, ATtftIsOfTheWholePrompt) {
 
 // 1.5 times 1,000,001 ns, rounded down; a decimal factor is not missed by its rounding: 1.1 x 10 is 11.
 TEST(Limits, AFactorIsOfTheTimeWithNothingOnTheHost) {
-  CompileRequest r = promptRequest();
+  CompileRequest r = longRequest();
   r.goal.sloFactor = 1.5;
   const std::vector<Limit> limits = limitsOf(r.goal, *resolve(r));
   EXPECT_GE(limits.size(), 4u); // both ends of both classes
