@@ -16,11 +16,11 @@
 #include "compiler/choose/ExplainObjective.h"
 #include "compiler/choose/HybridShare.h"
 #include "compiler/choose/MiniBatchCount.h"
-#include "compiler/choose/policies/MechanismsInUse.h"
-#include "compiler/choose/policies/Policies.h"
 #include "compiler/emit/CompileDraft.h"
 #include "compiler/evaluate/PlayChoice.h"
 #include "compiler/search/Aim.h"
+#include "compiler/search/generators/Generators.h"
+#include "compiler/search/generators/MechanismsInUse.h"
 #include "passes/algorithms/PickLayers.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/cost/CostModel.h"
@@ -52,7 +52,7 @@ absl::StatusOr<Draft> compileWithHome(const CompileRequest &request, const Choic
     return plan;
   ASSIGN_OR_RETURN(policy, policyFor(asked, request.goal));
   ASSIGN_OR_RETURN(target, resolve(request, choice));
-  if (!policy->traits.splitsCaches || asked.startRule != model::StartRule::Eager)
+  if (!policy->splitsCaches || asked.startRule != model::StartRule::Eager)
     return plan;
   const uint64_t layerBytes = static_cast<uint64_t>(target.choice.miniBatches) * target.actBytes;
   const int64_t layers = request.model->layers;
@@ -144,7 +144,7 @@ absl::StatusOr<Draft> compileWithAnyShare(const CompileRequest &request, const C
                                                                       : compileWithHome(request, choice);
 }
 
-absl::StatusOr<Draft> compileWithBestMiniBatches(const CompileRequest &request, const Policy &policy) {
+absl::StatusOr<Draft> compileWithBestMiniBatches(const CompileRequest &request, const Generator &policy) {
   CompileRequest one = request;
   one.goal.miniBatches = 1;
   if (!one.goal.batch) // else buckets would be of another batch with each count
@@ -160,7 +160,7 @@ absl::StatusOr<Draft> compileWithBestMiniBatches(const CompileRequest &request, 
     ASSIGN_OR_RETURN(plan, compileWithAnyShare(one, with(count)));
     return shareTimes(plans.emplace(count, std::move(plan)).first->second).iterationNs;
   };
-  ASSIGN_OR_RETURN(best, bestMiniBatches(policy.traits.swapsLayers ? 1 : *one.goal.batch, packed.value_or(1), timeOf));
+  ASSIGN_OR_RETURN(best, bestMiniBatches(policy.swapsLayers ? 1 : *one.goal.batch, packed.value_or(1), timeOf));
   Draft plan = std::move(plans.at(best.count));
   absl::StrAppend(&plan.reason, ". Mini-batches: the batch packs into ",
                   packed.ok() ? absl::StrCat(*packed) : absl::StrCat("none (", packed.status().message(), ")"), "; ",
@@ -207,8 +207,8 @@ absl::StatusOr<Draft> withBestChunk(Draft draft) {
 }
 
 // With what KV takes of the device, where that is not said yet.
-absl::StatusOr<plan::Plan> compileExplained(Draft draft, const Policy &policy) {
-  if (!draft.goal.expansion && !policy.traits.swapsLayers && plan::kvBytesByHome(draft, 0).host > 0)
+absl::StatusOr<plan::Plan> compileExplained(Draft draft, const Generator &policy) {
+  if (!draft.goal.expansion && !policy.swapsLayers && plan::kvBytesByHome(draft, 0).host > 0)
     absl::StrAppend(&draft.reason, ". ", explainKvOnDevice(draft));
   return compileDraft(draft);
 }
@@ -222,13 +222,13 @@ absl::StatusOr<plan::Plan> compile(const CompileRequest &asked) {
   RETURN_IF_ERROR(checkPolicy(asked.policy, asked.goal));
   RETURN_IF_ERROR(model::checkBeside(mechanismsInUse(asked, *policy)));
   CompileRequest request = asked;
-  if (policy->traits.keepsActivations) {
+  if (policy->keepsActivations) {
     if (!request.policy.actRatio)
       request.policy.actRatio = model::kAutoActRatio;
     if (!request.goal.kvDeviceMemory && !request.goal.expansion && !request.policy.kvPlaces)
       request.goal.kvDeviceMemory = 0;
   }
-  if (policy->traits.searches && request.placements.empty()) {
+  if (policy->order == Order::LeastAim && request.placements.empty()) {
     if (asked.policy.name == "auto" && !asked.policy.actRatio &&
         asked.policy.actHome == model::ActHome::Auto) // whoever runs it may want swap space, or hand over
       request.policy.actRatio = model::ActRatio();
@@ -252,7 +252,7 @@ absl::StatusOr<plan::Plan> compile(const CompileRequest &asked) {
     };
   ASSIGN_OR_RETURN(draft, request.goal.autoMiniBatches ? compileWithBestMiniBatches(request, *policy)
                                                        : compileWithAnyShare(request, askedChoice(request)));
-  if (policy->traits.seeksChunk && hasPrompts(request.goal) && request.buckets.newTokens.empty() &&
+  if (policy->seeksChunk && hasPrompts(request.goal) && request.buckets.newTokens.empty() &&
       request.placements.empty()) {
     ASSIGN_OR_RETURN(chunked, withBestChunk(std::move(draft)));
     draft = std::move(chunked);

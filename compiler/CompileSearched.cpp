@@ -100,7 +100,7 @@ private:
   // Until what is found holds what it was played to hold.
   static std::optional<Searched> searchHeld(Space &space) {
     for (int tries = 0;; ++tries) {
-      std::optional<Searched> searched = search(space, allGenerators());
+      std::optional<Searched> searched = search(space, searchedGenerators());
       if (!searched || searched->best.late > 0 || !space.verify(searched->best) || searched->best.late <= 0 ||
           tries == kMostVerified)
         return searched;
@@ -139,7 +139,7 @@ private:
     for (int tries = 0; least && tries < kMostTries; ++tries) {
       less.goal.deviceMemory = least->deviceBytes - 1;
       Space space(less, costs_);
-      const std::optional<Searched> searched = search(space, allGenerators());
+      const std::optional<Searched> searched = search(space, searchedGenerators());
       if (!searched)
         break;
       const Scored &best = searched->best;

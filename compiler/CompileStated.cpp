@@ -9,7 +9,7 @@
 #include "compiler/choice/CheckStated.h"
 #include "compiler/choice/Resolve.h"
 #include "compiler/choose/Compilation.h"
-#include "compiler/choose/policies/Policies.h"
+#include "compiler/search/generators/Generators.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/cost/CostModel.h"
 #include "runtime/model/ModelSpec.h"
@@ -45,11 +45,11 @@ absl::StatusOr<Draft> compileStated(const CompileRequest &asked, const Choice &c
   for (Candidate &candidate : request.placements)
     candidate = alike(std::move(candidate), choice);
   ASSIGN_OR_RETURN(policy, policyFor(request.policy, request.goal));
-  RETURN_IF_ERROR(checkStated(request, choice, !policy->traits.swapsLayers));
+  RETURN_IF_ERROR(checkStated(request, choice, !policy->swapsLayers));
   model::WeightLayout layout = model::layoutWeights(request.model);
   for (const Candidate &candidate : request.placements)
     RETURN_IF_ERROR(checkCandidate(candidate, request.model, layout));
-  ASSIGN_OR_RETURN(target, resolve(request, choice, policy->traits.swapsLayers));
+  ASSIGN_OR_RETURN(target, resolve(request, choice, policy->swapsLayers));
   RETURN_IF_ERROR(checkBlocks(request.placements, target));
   std::optional<cost::Roofline> roofline;
   const cost::CostModel &costs =

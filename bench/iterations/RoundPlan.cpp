@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "compiler/Compile.h"
 #include "compiler/choice/KvOnDevice.h"
-#include "compiler/choose/policies/WholeLayers.h"
+#include "compiler/search/generators/WholeLayers.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/model/WeightLayout.h"
 

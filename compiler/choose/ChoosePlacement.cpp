@@ -151,8 +151,6 @@ void Chooser::reduce(std::vector<size_t> &of, size_t most) {
   }
 }
 
-uint64_t Objective::limit() const { return sloNs > 0 ? sloNs : std::numeric_limits<uint64_t>::max(); }
-
 uint64_t objectiveNs(const model::Goal &goal, bool decode, uint64_t residentNs) {
   if (goal.sloFactor)
     // A little more than the product, so that a factor that was written in decimals is not missed by its rounding.

@@ -18,6 +18,7 @@
 #include "absl/status/statusor.h"
 #include "compiler/choose/ExplainObjective.h"
 #include "compiler/evaluate/Placements.h"
+#include "compiler/search/Objective.h"
 
 namespace headrace::compiler {
 
@@ -28,16 +29,6 @@ struct Evaluation {
   // The longest gap before the tokens of a bucket where this placement serves all of them (sim::TokenGaps); 0 for those
   // with prompts. Empty where ChoiceProblem::gaps is not set.
   std::vector<uint64_t> gapNs;
-};
-
-// What a bucket is held against.
-struct Objective {
-  cost::Bucket bucket;
-  bool decode = true;
-  uint64_t residentNs = 0;                          // nothing offloaded
-  uint64_t layerComputeNs = 0, layerTransferNs = 0; // t_c and t_t of Select-N
-  uint64_t sloNs = 0;                               // 0: none for its class
-  uint64_t limit() const;                           // sloNs, or the largest number
 };
 
 // A placement of a range: within this time, moving at most these bytes; freeing these, if not 0, and no more.
@@ -55,8 +46,8 @@ struct ChoiceProblem {
   // Set: one placement serves all buckets, within their objectives gaps included, as with one for each this gap is not.
   std::optional<BrokenGap> apart;
   model::Policy policy;              // as asked for, its name the policy's own
-  bool byObjective = true;           // PolicyTraits
-  bool onePlacement = false;         // PolicyTraits
+  bool byObjective = true;           // Order::MostFreed
+  bool onePlacement = false;         // Generator
   size_t most = SIZE_MAX;            // placements at the most: what fits each alone may not fit together
   uint64_t rangeSpare = 0;           // bytes that a range leaves: what placements take more together than each alone
   std::vector<Candidate> candidates; // what there is to choose from; the first offloads the least

@@ -17,8 +17,8 @@
 #include "runtime/sim/TokenGaps.h"
 
 namespace headrace::compiler {
-Compilation::Compilation(const CompileRequest &request, const Policy &policy, Target target, model::WeightLayout layout,
-                         const cost::CostModel &costs)
+Compilation::Compilation(const CompileRequest &request, const Generator &policy, Target target,
+                         model::WeightLayout layout, const cost::CostModel &costs)
     : request_(request), policy_(policy), target_(std::move(target)), layout_(std::move(layout)), prices_(costs),
       iterations_(request_, target_, layout_, prices_),
       family_(request.model, layout_, target_, iterations_.memoryUses(),
@@ -32,7 +32,7 @@ absl::StatusOr<Draft> Compilation::choose() {
   std::vector<Attempt> choices;
   for (const Candidate &candidate : together_.empty() ? request_.placements : together_)
     choices.push_back({{candidate}, 0});
-  const bool searched = policy_.traits.searches && choices.size() == 1 && request_.goal.hasSlo();
+  const bool searched = policy_.order == Order::LeastAim && choices.size() == 1 && request_.goal.hasSlo();
   if (choices.empty() || searched) {
     if (LatencyChoice::applies(request_, policy_)) {
       latency_.emplace(LatencyChoice::Inputs{
@@ -235,7 +235,7 @@ absl::Status Compilation::checkHost(const HostLayout &host) const {
 
 Draft Compilation::emptyPlan() const {
   Draft plan = emptyDraft(request_, target_, policy_.name);
-  if (policy_.traits.allowsForSlowest)
+  if (policy_.allowsForSlowest)
     plan.slowestPermille = prices_.slowestPermille();
   return plan;
 }
@@ -267,7 +267,7 @@ void Compilation::explain(const Attempt &choice, uint32_t placement, plan::Plan 
   if (choice.chosen > 0)
     before = family_.need(choice.candidates[choice.chosen - 1]);
   const bool asked = request_.policy.statesPlacement() || !request_.placements.empty();
-  const bool policysOwn = policy_.traits.keepsActivations; // states a placement where nobody does
+  const bool policysOwn = policy_.keepsActivations; // states a placement where nobody does
   const std::string fixedBy = asked        ? "as asked for"
                               : policysOwn ? absl::StrCat("as policy ", std::string(policy_.name), " has it")
                                            : "";

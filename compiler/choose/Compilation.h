@@ -13,12 +13,12 @@
 #include "absl/status/statusor.h"
 #include "compiler/choice/CompileRequest.h"
 #include "compiler/choose/LatencyChoice.h"
-#include "compiler/choose/PolicyInputs.h"
 #include "compiler/choose/SplitCaches.h"
 #include "compiler/choose/SwapCaches.h"
 #include "compiler/evaluate/Evaluate.h"
 #include "compiler/evaluate/LayOutHost.h"
 #include "compiler/evaluate/Placements.h"
+#include "compiler/search/GeneratorInputs.h"
 #include "runtime/plan/Plan.h"
 
 namespace headrace::compiler {
@@ -26,7 +26,7 @@ namespace headrace::compiler {
 class Compilation {
 public:
   // What it refers to must outlive it.
-  Compilation(const CompileRequest &request, const Policy &policy, Target target, model::WeightLayout layout,
+  Compilation(const CompileRequest &request, const Generator &policy, Target target, model::WeightLayout layout,
               const cost::CostModel &costs);
   Compilation(const Compilation &) = delete;
   Compilation &operator=(const Compilation &) = delete;
@@ -87,14 +87,14 @@ private:
   void explain(const Attempt &choice, uint32_t placement, plan::Plan &plan) const;
 
   const CompileRequest &request_;
-  const Policy &policy_;
+  const Generator &policy_;
   Target target_;
   model::WeightLayout layout_;
   Prices prices_;
   Iterations iterations_;
   PlacementFamily family_;
   std::vector<PricedStep> steps_; // where something is chosen by latency
-  PolicyInputs inputs_;
+  GeneratorInputs inputs_;
   SplitCaches caches_;
   std::optional<std::vector<Candidate>> split_; // what there is to choose from once caches are split
   std::vector<Candidate> together_;             // placements of the plan, whatever it is chosen by; empty: chosen

@@ -91,7 +91,7 @@ void addReason(absl::Span<const WriteBackReason> reasons, bool mixed, plan::Plan
 } // namespace
 
 absl::StatusOr<Draft> Compilation::run() {
-  if (policy_.traits.swapsLayers && request_.placements.empty())
+  if (policy_.swapsLayers && request_.placements.empty())
     return swapCaches();
   if (target_.kvResident)
     return withWriteBack([this] {
@@ -108,7 +108,7 @@ absl::StatusOr<Draft> Compilation::run() {
         absl::StrCat("policy.kv_places = ", *request_.policy.kvPlaces,
                      ": expected fewer KV blocks on the device than there are (", target_.kvBlocks,
                      " a layer): all of them fit, and nothing rotates; goal.kv_device_memory states how many stay"));
-  if (!lacksDeviceMemory(plan.status()) || !policy_.traits.splitsCaches || request_.goal.kvDeviceMemory)
+  if (!lacksDeviceMemory(plan.status()) || !policy_.splitsCaches || request_.goal.kvDeviceMemory)
     return plan;
   if (maySplit())
     return withWriteBack([this, whole = plan.status()] { return splitCaches(whole); });
@@ -216,7 +216,7 @@ template <class Make> absl::StatusOr<Draft> Compilation::withSlots(Make &&make) 
 
 // What is stated stays as it is.
 bool Compilation::maySplit() const {
-  return policy_.traits.splitsCaches && !target_.kvDeviceBytes && request_.placements.empty() &&
+  return policy_.splitsCaches && !target_.kvDeviceBytes && request_.placements.empty() &&
          !request_.policy.statesPlacement() && target_.kvBlocks > 1;
 }
 
@@ -224,7 +224,7 @@ absl::StatusOr<Draft> Compilation::splitCaches(const absl::Status &whole) {
   const std::vector<Candidate> all = candidatesOf(policy_, inputs_);
   // Where objectives decide it may be another than the first that meets them.
   const auto most =
-      static_cast<size_t>(request_.policy.placements.value_or(policy_.traits.byObjective ? kMostCompared : 1));
+      static_cast<size_t>(request_.policy.placements.value_or(policy_.order == Order::MostFreed ? kMostCompared : 1));
   // Memory would do, and the objective does not.
   const auto missed = [&](const absl::Status &objective) {
     return absl::ResourceExhaustedError(

@@ -8,7 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "compiler/choose/ChoosePlacement.h"
 #include "compiler/choose/Explain.h"
-#include "compiler/choose/Policy.h"
+#include "compiler/search/Generator.h"
 #include "compiler/search/SearchPlacement.h"
 #include "runtime/base/Units.h"
 #include "runtime/cost/Record.h"
@@ -169,28 +169,27 @@ std::vector<std::string> missesOf(const plan::Plan &plan) {
   return misses;
 }
 
-absl::Status refuseMissed(const plan::Plan &plan, const PolicyTraits &traits, const std::vector<std::string> &misses) {
-  return absl::ResourceExhaustedError(
-      absl::StrCat(objectiveText(plan.goal), " is missed by policy ", plan.policy.name,
-                   traits.byObjective ? ", which has an estimate of its own" : ", which does not choose by it", " for ",
-                   plan.model->name, " with a device memory of ", plan.deviceMemory, " bytes (",
-                   bytesText(plan.deviceMemory), "): ", absl::StrJoin(misses, "; "),
-                   " with this policy; policy headrace chooses by it, and --allow-missed takes what misses it"));
+absl::Status refuseMissed(const plan::Plan &plan, const Generator &policy, const std::vector<std::string> &misses) {
+  return absl::ResourceExhaustedError(absl::StrCat(
+      objectiveText(plan.goal), " is missed by policy ", plan.policy.name,
+      policy.order == Order::MostFreed ? ", which has an estimate of its own" : ", which does not choose by it",
+      " for ", plan.model->name, " with a device memory of ", plan.deviceMemory, " bytes (",
+      bytesText(plan.deviceMemory), "): ", absl::StrJoin(misses, "; "),
+      " with this policy; policy headrace chooses by it, and --allow-missed takes what misses it"));
 }
 
-std::string explainObjective(const Policy &policy, const ChosenPlacements &chosen, const Objective &bucket,
+std::string explainObjective(const Generator &policy, const ChosenPlacements &chosen, const Objective &bucket,
                              const plan::Variant &variant, const plan::Plan &plan,
                              const std::optional<BrokenGap> &apart, const LinkUse *link) {
   std::string text = absl::StrCat(describe(chosen.placements.front(), *plan.model), " of ", plan.model->name, "'s ",
                                   plan.model->layers, " layers, by policy ", std::string(policy.name));
-  const PolicyTraits traits = policy.traits;
   if (const std::string_view opinion = policy.opinionText; !opinion.empty())
     absl::StrAppend(&text, ": ", std::string(opinion));
-  else if (traits.byObjective && chosen.inOrder)
+  else if (policy.order == Order::MostFreed && chosen.inOrder)
     absl::StrAppend(&text,
                     ": the fewest weights away that fit beside as many KV blocks as there is room for and meet the "
                     "objective");
-  else if (traits.byObjective)
+  else if (policy.order == Order::MostFreed)
     absl::StrAppend(&text, ": frees the most device memory of ", chosen.compared, " placements (", chosen.evaluated,
                     " evaluated) that fit and meet the objective");
   const auto freed = plan::freedBytes(plan, variant.placement);
@@ -201,7 +200,7 @@ std::string explainObjective(const Policy &policy, const ChosenPlacements &chose
   if (bucket.sloNs > 0)
     absl::StrAppend(&text, ", objective ", model::durationText(bucket.sloNs),
                     variant.predictedNs <= bucket.sloNs ? "" : " (MISSED: this policy does not choose by it)");
-  if (bucket.sloNs > 0 && traits.byObjective && plan.slowestPermille > plan::kPredicted)
+  if (bucket.sloNs > 0 && policy.order == Order::MostFreed && plan.slowestPermille > plan::kPredicted)
     absl::StrAppend(
         &text, absl::StrFormat(", %.1f%% of it kept free for the slowest iterations that the record has seen",
                                cost::percentKeptFree(static_cast<double>(plan.slowestPermille) / plan::kPredicted)));

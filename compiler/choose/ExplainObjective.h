@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "compiler/choose/PolicyTraits.h"
 #include "compiler/evaluate/Placements.h"
+#include "compiler/search/Generator.h"
 #include "runtime/plan/Plan.h"
 
 namespace headrace::compiler {
@@ -18,7 +18,6 @@ namespace headrace::compiler {
 struct Objective;
 struct ChosenPlacements;
 struct LinkUse;
-class Policy;
 
 // A gap between tokens that a change of placements, or of what the ring holds, makes longer than its objective.
 struct BrokenGap {
@@ -67,14 +66,14 @@ std::string explainMissed(const model::ModelSpec &spec, const Target &target, co
 
 // `plan` has its placements; `bucket` is the one that decided, `variant` its own in the chosen placement. `apart`: why
 // one placement serves all buckets. `link`: of the bucket's time, where a search filled it; null: nothing to say of it.
-std::string explainObjective(const Policy &policy, const ChosenPlacements &chosen, const Objective &bucket,
+std::string explainObjective(const Generator &policy, const ChosenPlacements &chosen, const Objective &bucket,
                              const plan::Variant &variant, const plan::Plan &plan,
                              const std::optional<BrokenGap> &apart, const LinkUse *link);
 
 // Of a finished plan, by class of iterations that miss their objective, as with policies that do not choose by it:
 // which bucket, and the least objective that would be held. Not of a TTFT, which is of a request's whole prompt.
 std::vector<std::string> missesOf(const plan::Plan &plan);
-// ResourceExhausted, for what it misses by a policy of these traits.
-absl::Status refuseMissed(const plan::Plan &plan, const PolicyTraits &traits, const std::vector<std::string> &misses);
+// ResourceExhausted, for what it misses by this policy.
+absl::Status refuseMissed(const plan::Plan &plan, const Generator &policy, const std::vector<std::string> &misses);
 
 } // namespace headrace::compiler

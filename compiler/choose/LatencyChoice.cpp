@@ -9,7 +9,7 @@
 
 #include "compiler/choose/Explain.h"
 #include "compiler/choose/ExplainObjective.h"
-#include "compiler/choose/PolicyInputs.h"
+#include "compiler/search/GeneratorInputs.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/model/ModelSpec.h"
 #include "runtime/plan/PlacementTable.h"
@@ -31,8 +31,8 @@ uint64_t layerComputeNs(const plan::Plan &plan, const plan::Variant &variant) {
 
 } // namespace
 
-bool LatencyChoice::applies(const CompileRequest &request, const Policy &policy) {
-  return !policy.traits.statesPlacement || request.goal.hasSlo() || request.policy.placements;
+bool LatencyChoice::applies(const CompileRequest &request, const Generator &policy) {
+  return !policy.statesPlacement || request.goal.hasSlo() || request.policy.placements;
 }
 
 absl::StatusOr<std::vector<Candidate>> LatencyChoice::choose(size_t most, uint64_t rangeSpare) {
@@ -45,15 +45,15 @@ absl::StatusOr<std::vector<Candidate>> LatencyChoice::choose(size_t most, uint64
   problem.goal = &in_.request->goal;
   problem.policy = in_.request->policy;
   problem.policy.name = std::string(in_.policy->name);
-  problem.byObjective = traits_.byObjective;
-  problem.onePlacement = traits_.onePlacement;
+  problem.byObjective = in_.policy->order == Order::MostFreed;
+  problem.onePlacement = in_.policy->onePlacement;
   problem.family = in_.family;
   problem.buckets = buckets_;
   problem.most = most;
   problem.rangeSpare = rangeSpare;
   problem.gaps = gapsCount();
   problem.apart = apart_;
-  const PolicyInputs inputs{*in_.request, *in_.target, *in_.layout, *in_.family, in_.steps};
+  const GeneratorInputs inputs{*in_.request, *in_.target, *in_.layout, *in_.family, in_.steps};
   problem.candidates = in_.candidates != nullptr ? *in_.candidates : candidatesOf(*in_.policy, inputs);
   problem.inOrder = in_.inOrder;
   problem.splitCaches = in_.candidates != nullptr;
@@ -62,7 +62,7 @@ absl::StatusOr<std::vector<Candidate>> LatencyChoice::choose(size_t most, uint64
     problem.meets = in_.policy->opinion(inputs);
   RETURN_IF_ERROR(keepWhatHostHolds(problem.candidates));
   // What is held against an objective is what the slowest iterations take.
-  slowest_ = traits_.byObjective ? in_.empty.slowestPermille : plan::kPredicted;
+  slowest_ = in_.policy->order == Order::MostFreed ? in_.empty.slowestPermille : plan::kPredicted;
   problem.copiesNs = [this](const Candidate &candidate) {
     uint64_t ns = 0;
     for (const uint64_t bytes : copiesOf(candidate))
@@ -265,14 +265,14 @@ LatencyChoice::chain(const Objective &bucket, const std::vector<RangeStep> &step
 // of several mini-batches each uses all of a layer.
 bool LatencyChoice::searches() const {
   const model::Policy &asked = in_.request->policy;
-  return traits_.searchesUnits && in_.candidates == nullptr && !asked.slots && in_.target->choice.miniBatches == 1 &&
-         asked.offloadHead != model::AutoOnOff::On &&
+  return in_.policy->searchesUnits && in_.candidates == nullptr && !asked.slots &&
+         in_.target->choice.miniBatches == 1 && asked.offloadHead != model::AutoOnOff::On &&
          !(in_.request->model->tiedEmbeddings && asked.offloadEmbedding == model::AutoOnOff::On);
 }
 
 bool LatencyChoice::gapsCount() const {
   // The baselines know nothing of gaps.
-  return traits_.countsGaps && in_.request->goal.instances == model::Instances::Together &&
+  return in_.policy->countsGaps && in_.request->goal.instances == model::Instances::Together &&
          std::any_of(buckets_.begin(), buckets_.end(), [](const Objective &b) { return b.decode && b.sloNs > 0; });
 }
 

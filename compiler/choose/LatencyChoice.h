@@ -13,8 +13,8 @@
 
 #include "absl/status/statusor.h"
 #include "compiler/choose/ChoosePlacement.h"
-#include "compiler/choose/Policy.h"
 #include "compiler/evaluate/Prices.h"
+#include "compiler/search/Generator.h"
 #include "compiler/search/SearchPlacement.h"
 #include "runtime/plan/Plan.h"
 
@@ -23,7 +23,7 @@ namespace headrace::compiler {
 class LatencyChoice {
 public:
   struct Inputs {
-    const Policy *policy = nullptr;
+    const Generator *policy = nullptr;
     const CompileRequest *request = nullptr;
     const Target *target = nullptr;
     const model::WeightLayout *layout = nullptr;
@@ -40,11 +40,11 @@ public:
     // Compiles a candidate alone into a plan that is empty; with `gaps`, says what they are.
     std::function<absl::StatusOr<Evaluation>(const Candidate &, plan::Plan &, bool gaps)> evaluate;
   };
-  explicit LatencyChoice(Inputs inputs) : in_(std::move(inputs)), traits_(in_.policy->traits) {}
+  explicit LatencyChoice(Inputs inputs) : in_(std::move(inputs)) {}
 
   // Whether there is more to choose than the first placement that fits: the goal has an objective, the policy states no
   // placement, or the plan is to have several placements.
-  static bool applies(const CompileRequest &request, const Policy &policy);
+  static bool applies(const CompileRequest &request, const Generator &policy);
 
   // The placements that the plan is to have, at most so many: what fits each alone may not fit together. Those of a
   // range that are not chosen for a bucket leave `rangeSpare` bytes of the device memory.
@@ -75,7 +75,6 @@ private:
                                                const Candidate *within) const;
 
   Inputs in_;
-  PolicyTraits traits_;
   uint32_t slowest_ = plan::kPredicted; // permille, of placements that move weights
   bool hostBinds_ = false;              // the host's memory does not hold all weights
   std::vector<Objective> buckets_;      // decode, then mixed

@@ -22,16 +22,16 @@ constexpr int64_t kWeightSlots = 2; // of layers that are brought
 
 } // namespace
 
-absl::StatusOr<int64_t> packedMiniBatches(const CompileRequest &request, const Policy &policy) {
+absl::StatusOr<int64_t> packedMiniBatches(const CompileRequest &request, const Generator &policy) {
   Choice one = askedChoice(request);
   one.buckets.sequences.clear();
-  ASSIGN_OR_RETURN(target, resolve(request, one, policy.traits.swapsLayers));
+  ASSIGN_OR_RETURN(target, resolve(request, one, policy.swapsLayers));
   const model::WeightLayout layout = model::layoutWeights(request.model);
   const int64_t layers = request.model->layers;
   const uint64_t slots = kWeightSlots * layout.layerBytes(0);
   const uint64_t room = target.deviceMemory - std::min(target.deviceMemory, slots);
   const bool stays = !target.kvResident && target.kvBytes * static_cast<uint64_t>(layers) <= room;
-  if (stays || policy.traits.swapsLayers || target.sequences() == 1)
+  if (stays || policy.swapsLayers || target.sequences() == 1)
     return 1;
 
   std::optional<cost::Roofline> roofline;

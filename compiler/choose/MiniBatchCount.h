@@ -18,7 +18,7 @@
 
 #include "absl/status/statusor.h"
 #include "compiler/choice/CompileRequest.h"
-#include "compiler/choose/Policy.h"
+#include "compiler/search/Generator.h"
 
 namespace headrace::compiler {
 
@@ -27,7 +27,7 @@ inline constexpr int64_t kMostAutoMiniBatches = 16;
 // Mini-batches that the packing of the request's batch makes; 1 where its KV is not to leave the device. `request` asks
 // for one mini-batch; its buckets of sequences, which are of one of several, do not count. An error says that the goal
 // is none, or that one sequence alone has no room.
-absl::StatusOr<int64_t> packedMiniBatches(const CompileRequest &request, const Policy &policy);
+absl::StatusOr<int64_t> packedMiniBatches(const CompileRequest &request, const Generator &policy);
 
 struct MiniBatchChoice {
   int64_t count = 1;

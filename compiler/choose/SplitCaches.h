@@ -17,14 +17,14 @@
 #include <optional>
 #include <vector>
 
-#include "compiler/choose/PolicyInputs.h"
+#include "compiler/search/GeneratorInputs.h"
 
 namespace headrace::compiler {
 
 class SplitCaches {
 public:
   // The inputs, and what they refer to, must outlive it.
-  explicit SplitCaches(const PolicyInputs &inputs) : in_(inputs) {}
+  explicit SplitCaches(const GeneratorInputs &inputs) : in_(inputs) {}
 
   // How many slots tails take turns in; 0: algorithms::kKvSlots.
   void setSlots(int64_t slots) { slots_ = slots; }
@@ -55,7 +55,7 @@ private:
   bool hostHolds(const Candidate &split) const;
   int64_t leastResident(const Candidate &candidate) const; // that the host has room for the others; may be all
 
-  const PolicyInputs &in_;
+  const GeneratorInputs &in_;
   int64_t slots_ = 0;
   algorithms::WriteBack decodeWriteBack_ = algorithms::WriteBack::Mirror;
   algorithms::WriteBack mixedWriteBack_ = algorithms::WriteBack::Mirror;

@@ -53,7 +53,7 @@ uint64_t placeBytes(const Target &target, int64_t blocks) {
   return model::alignUp(static_cast<uint64_t>(blocks) * target.kvBlockBytes);
 }
 
-std::optional<uint64_t> placesMemory(const PolicyInputs &inputs) {
+std::optional<uint64_t> placesMemory(const GeneratorInputs &inputs) {
   const Target &target = inputs.target;
   if (target.kvDeviceBytes != uint64_t{0})
     return target.kvDeviceBytes;
@@ -61,7 +61,8 @@ std::optional<uint64_t> placesMemory(const PolicyInputs &inputs) {
   return static_cast<uint64_t>(places) * placeBytes(target, target.kvBlocks);
 }
 
-SwapTimes swapTimes(const PolicyInputs &inputs, const std::vector<PricedStep> &steps, Prices &prices, int64_t blocks) {
+SwapTimes swapTimes(const GeneratorInputs &inputs, const std::vector<PricedStep> &steps, Prices &prices,
+                    int64_t blocks) {
   // Of as many sequences as there may be, with no more tokens than there is KV.
   cost::Bucket bucket = Target::limits(inputs.target.decode);
   const int64_t tokens = (blocks - 1) * inputs.target.blockTokens;
@@ -79,7 +80,7 @@ SwapTimes swapTimes(const PolicyInputs &inputs, const std::vector<PricedStep> &s
       std::clamp<int64_t>(std::llround(share * 1000), 1, 1000)};
 }
 
-SwappedCaches swappedCaches(const PolicyInputs &inputs, const std::vector<Candidate> &candidates,
+SwappedCaches swappedCaches(const GeneratorInputs &inputs, const std::vector<Candidate> &candidates,
                             algorithms::SwapVisits visits) {
   const int64_t layers = inputs.request.model->layers;
   const std::optional<int64_t> stated = inputs.request.policy.kvPlaces;
@@ -108,7 +109,7 @@ SwappedCaches swappedCaches(const PolicyInputs &inputs, const std::vector<Candid
   return found;
 }
 
-std::vector<Candidate> swapsByExpansion(const PolicyInputs &inputs, const Candidate &weights, uint64_t bytes,
+std::vector<Candidate> swapsByExpansion(const GeneratorInputs &inputs, const Candidate &weights, uint64_t bytes,
                                         const std::function<algorithms::SwapVisits(int64_t blocks)> &visitsOf) {
   const Target &target = inputs.target;
   const int64_t layers = inputs.request.model->layers, least = target.meta.maxBlocksPerSequence + 1;

@@ -8,8 +8,8 @@
 #include <optional>
 #include <vector>
 
-#include "compiler/choose/PolicyInputs.h"
 #include "compiler/evaluate/Iterations.h"
+#include "compiler/search/GeneratorInputs.h"
 
 namespace headrace::compiler {
 
@@ -24,12 +24,13 @@ struct SwapTimes {
   algorithms::SwapVisits visits() const;
 };
 // Of caches of so many blocks.
-SwapTimes swapTimes(const PolicyInputs &inputs, const std::vector<PricedStep> &steps, Prices &prices, int64_t blocks);
+SwapTimes swapTimes(const GeneratorInputs &inputs, const std::vector<PricedStep> &steps, Prices &prices,
+                    int64_t blocks);
 
 // A layer's cache of so many blocks: the bytes of a place.
 uint64_t placeBytes(const Target &target, int64_t blocks);
 // What places may take of the device, where that is stated: all that KV may; two places where no block is to stay.
-std::optional<uint64_t> placesMemory(const PolicyInputs &inputs);
+std::optional<uint64_t> placesMemory(const GeneratorInputs &inputs);
 
 // Of these candidates, the first of which offloads least, the first that leaves room for two places: with the most
 // places that fit, or so many as are stated, then with fewer; those whose cycle is not too long for a plan.
@@ -38,7 +39,7 @@ struct SwappedCaches {
   int64_t most = 0;             // places that there would be room for; 0: not for two, by arithmetic
   std::vector<Candidate> least; // where there is not: each with the fewest places
 };
-SwappedCaches swappedCaches(const PolicyInputs &inputs, const std::vector<Candidate> &candidates,
+SwappedCaches swappedCaches(const GeneratorInputs &inputs, const std::vector<Candidate> &candidates,
                             algorithms::SwapVisits visits);
 
 // Where the expansion is found while the plan runs (Pie, sections 3.4 and 4.1): what there is of the device for KV is
@@ -50,7 +51,7 @@ SwappedCaches swappedCaches(const PolicyInputs &inputs, const std::vector<Candid
 // With these weights away, fewest blocks first, each as much larger than the one before: at most kMostExpansions, none
 // whose cycle is too long, or that has not got the blocks of one sequence. Empty: `bytes` do not hold one.
 inline constexpr size_t kMostExpansions = 8;
-std::vector<Candidate> swapsByExpansion(const PolicyInputs &inputs, const Candidate &weights, uint64_t bytes,
+std::vector<Candidate> swapsByExpansion(const GeneratorInputs &inputs, const Candidate &weights, uint64_t bytes,
                                         const std::function<algorithms::SwapVisits(int64_t blocks)> &visitsOf);
 
 } // namespace headrace::compiler

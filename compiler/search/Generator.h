@@ -1,28 +1,70 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where a search begins, and how far it may go from there: what a policy would consider, found by name.
+// A policy as a generator of choices: which it would consider, what is best of them to it, and what may be asked of it.
+// One file each in generators/, its paper's formulas with it; found there by name, and nothing else compares names.
+//
+//   candidates   placements of weights, from the one that offloads least: what an order is of
+//   seeds        where a search over all mechanisms begins for it, and how far it may go from there
+//
+// Without the headers of a search.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <string_view>
 #include <vector>
 
-#include "compiler/search/Space.h"
-
 namespace headrace::compiler {
 
-struct Generator {
-  std::string_view name;
-  std::string_view what;                        // one line, for reports
-  std::vector<Coordinates> (*seeds)(Space &of); // empty: the space has nothing of it
-  bool (*holds)(const Coordinates &at);         // whether it would consider this; moves beyond are another's
+struct Candidate;
+struct Coordinates;
+struct GeneratorInputs;
+struct Objective;
+class Space;
+
+// What is best of what it would consider.
+enum class Order : uint8_t {
+  First,     // the first of its candidates that memory holds, whatever it takes
+  MostFreed, // by the goal's latency objective, which it needs: what frees the most device memory within it
+  LeastAim,  // the least aim (Aim.h) of all generators' choices and of what lies between them
 };
 
-extern const Generator kWeightsGenerator; // whole layers of weights away
-extern const Generator kUnitsGenerator;   // single units of weights through a ring
-extern const Generator kCachesGenerator;  // blocks of caches away, weights only where the device holds no block else
-extern const Generator kHybridGenerator;  // all layers away, KV on the host, activations in place of some of it
+struct Generator {
+  // Whether a candidate meets a bucket's objective in the policy's own opinion, which decides in place of the predicted
+  // time; null: the predicted time does. The inputs must outlive it.
+  using Opinion = std::function<bool(const Candidate &, const Objective &)>;
 
-const std::vector<const Generator *> &allGenerators();
+  std::string_view name;
+  std::string_view summary; // one line, for --help
+  Order order = Order::First;
+
+  // What may be asked of it.
+  bool statesPlacement = false;  // takes what interval, offload_layers and start_rule state
+  bool onePlacement = false;     // one setting serves all iterations
+  bool allowsForSlowest = false; // holds objectives for the slowest iterations that the performance record has seen
+  bool countsGaps = false;       // holds a TPOT for the whole gap between tokens, foreign prompts included
+
+  // What it moves beside whole layers of weights.
+  bool searchesUnits = false;    // single units in a ring are searched beside the candidates
+  bool splitsCaches = false;     // where KV caches do not fit, some of their blocks are at home on the host
+  bool swapsLayers = false;      // where they do not fit, layers' caches are swapped whole, first in, first out
+  bool keepsActivations = false; // KV on the host and activation blocks in place of some of it, where neither is stated
+  bool seeksChunk = false;       // the largest chunk of prompts is sought where the goal says what is prompted
+
+  // What reports say.
+  bool flagsReachIt = false;  // its placements are whole layers in the slots of their start rule: flags can state them
+  bool printsFormula = false; // Select-N's closed form stands beside its choices
+  size_t colour = 5;          // its own in every chart (tools/timeline/BarChart.h)
+
+  // What the user stated (embedding, head, slots) is in the request's policy. Null: a part of Order::LeastAim alone.
+  std::vector<Candidate> (*candidates)(const GeneratorInputs &) = nullptr;
+  Opinion (*opinion)(const GeneratorInputs &) = nullptr;
+  std::string_view opinionText; // what the reason says of how it chose
+
+  // Of a search over all mechanisms. Null: it has no part in it. No seeds: the space has nothing of it.
+  std::vector<Coordinates> (*seeds)(Space &of) = nullptr;
+  bool (*holds)(const Coordinates &at) = nullptr; // whether it would consider this; moves beyond are another's
+};
 
 } // namespace headrace::compiler

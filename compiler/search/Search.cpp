@@ -120,12 +120,6 @@ const Scored *bestOf(Space &space, const Generator &generator, const std::vector
 
 } // namespace
 
-const std::vector<const Generator *> &allGenerators() {
-  static const std::vector<const Generator *> generators = {&kCachesGenerator, &kWeightsGenerator, &kUnitsGenerator,
-                                                            &kHybridGenerator};
-  return generators;
-}
-
 std::optional<Searched> search(Space &space, const std::vector<const Generator *> &generators) {
   Searched searched;
   const Scored *best = nullptr;

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "compiler/search/Generator.h"
+#include "compiler/search/Space.h"
 
 namespace headrace::compiler {
 

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <ostream>
 
-#include "compiler/choose/policies/WholeLayers.h"
+#include "compiler/search/generators/WholeLayers.h"
 #include "tests/golden/GoldenRun.h"
 
 namespace headrace::golden {

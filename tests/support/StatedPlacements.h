@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "compiler/Compile.h"
-#include "compiler/choose/policies/WholeLayers.h"
+#include "compiler/search/generators/WholeLayers.h"
 
 namespace headrace::compiler {
 

@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
-#include "compiler/choose/policies/Policies.h"
+#include "compiler/search/generators/Generators.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
 #include "runtime/base/Units.h"
@@ -132,7 +132,7 @@ private:
     const model::Job asked = job;
     job = benchJob(asked, role, load);
     ASSIGN_OR_RETURN(named, compiler::policyFor(job.policy, asked.goal));
-    if (named->traits.byObjective && !job.goal.hasSlo()) {
+    if (named->order == compiler::Order::MostFreed && !job.goal.hasSlo()) {
       made.refused = role == BenchRole::Prefill ? "no objective for prefill: expected --ttft or --slo-factor"
                                                 : "no objective for decode: expected --tpot or --slo-factor";
       return made;
@@ -324,7 +324,7 @@ absl::Status checkPolicies(const BenchOptions &options, const model::Job &job) {
   for (const std::string &name : policiesOf(options)) {
     model::Job one = job;
     RETURN_IF_ERROR(applyPolicy(name, one.policy));
-    const bool keeps = compiler::traitsOf(one.policy.name).keepsActivations;
+    const bool keeps = compiler::policyNamed(one.policy.name).keepsActivations;
     const bool shares = one.policy.actRatio && (one.policy.actRatio->any() || one.policy.actRatio->isAuto());
     if (options.instances == model::Instances::Apart && (keeps || shares))
       return badUsage(cat("--policies ", tools::quoted(name), keeps ? "" : " with --act-ratio",

@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "absl/strings/numbers.h"
-#include "compiler/choose/policies/Policies.h"
+#include "compiler/search/generators/Generators.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
 #include "runtime/model/ModelSpec.h"
@@ -44,7 +44,7 @@ absl::Status applyPolicy(const std::string &spelled, model::Policy &policy) {
   const std::string what = spelled.substr(0, equals);
   if (equals == std::string::npos) {
     policy.name = what;
-    if (!compiler::traitsOf(policy.name).statesPlacement)
+    if (!compiler::policyNamed(policy.name).statesPlacement)
       policy.startRuleStated = false; // --start-rule is that of the placements which are stated
     return absl::OkStatus();
   }

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "absl/strings/str_format.h"
-#include "compiler/choose/policies/Policies.h"
+#include "compiler/search/generators/Generators.h"
 #include "runtime/base/Text.h"
 #include "tools/commands/Devices.h"
 #include "tools/commands/FlagGroups.h"
@@ -74,7 +74,7 @@ bool profileTakes(const KeyFlag &flag) {
 // What each policy is, a line each.
 std::string policiesHelp() {
   std::string text = "Policies:\n";
-  for (const compiler::Policy *policy : compiler::allPolicies())
+  for (const compiler::Generator *policy : compiler::allPolicies())
     absl::StrAppendFormat(&text, "  %-15s  %s\n", policy->name, policy->summary);
   return text;
 }

@@ -8,7 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "compiler/Compile.h"
 #include "compiler/choice/Resolve.h"
-#include "compiler/choose/policies/Policies.h"
+#include "compiler/search/generators/Generators.h"
 #include "runtime/base/FileIo.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
@@ -42,7 +42,7 @@ std::string modelWord(const std::string &path) {
 // Whether the interval or the number of layers, with the rest of the flags, leads to this placement again.
 bool statable(const plan::Plan &plan, const plan::Placement &placement) {
   // The slots that flags lead to without --slots may be others than a choice by latency has taken.
-  return compiler::traitsOf(plan.policy.name).flagsReachIt ||
+  return compiler::policyNamed(plan.policy.name).flagsReachIt ||
          (placement.offloadedLayers == 0 && placement.slots.empty());
 }
 
@@ -149,7 +149,7 @@ void addPolicy(const model::Policy &policy, Words &words) {
     words.add("--interval", "none");
   words.addIf("--interval", policy.interval);
   words.addIf("--offload-layers", policy.offloadLayers);
-  if (compiler::traitsOf(policy.name).statesPlacement)
+  if (compiler::policyNamed(policy.name).statesPlacement)
     words.add("--start-rule", std::string(model::startRuleName(policy.startRule)));
   words.addIf("--slots", policy.slots);
   for (const auto &[flag, choice] :
@@ -255,7 +255,8 @@ absl::StatusOr<plan::Plan> compileJob(const model::Job &job, const PhaseText &on
   absl::StatusOr<plan::Plan> plan = compiler::compile(request);
   if (job.goal.ttft) {
     ASSIGN_OR_RETURN(policy, compiler::policyFor(job.policy, job.goal));
-    if ((policy->traits.byObjective || policy->traits.searches) && policy->opinion == nullptr) {
+    if ((policy->order == compiler::Order::MostFreed || policy->order == compiler::Order::LeastAim) &&
+        policy->opinion == nullptr) {
       compiler::CompileRequest other = request;
       other.onPhase = nullptr;
       other.onPass = nullptr;

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_replace.h"
-#include "compiler/choose/policies/Policies.h"
+#include "compiler/search/generators/Generators.h"
 #include "tools/commands/Devices.h"
 #include "tools/commands/Options.h"
 

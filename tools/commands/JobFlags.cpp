@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "compiler/choose/policies/Policies.h"
+#include "compiler/search/generators/Generators.h"
 #include "runtime/base/FileIo.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
@@ -188,7 +188,7 @@ absl::Status applyPolicy(const JobInput &input, model::Policy &policy) {
   if (interval != none && interval->second == "none")
     policy.offloadEmbedding = policy.offloadHead = model::AutoOnOff::Auto;
   // So does the policy that a flag names, which has a start rule of its own, replace the file's.
-  if (named != none && !compiler::traitsOf(named->second).statesPlacement) {
+  if (named != none && !compiler::policyNamed(named->second).statesPlacement) {
     policy.startRule = model::Policy{}.startRule;
     policy.startRuleStated = false;
   }

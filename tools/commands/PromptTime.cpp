@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "compiler/choose/ExplainObjective.h"
-#include "compiler/choose/policies/Policies.h"
+#include "compiler/search/generators/Generators.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
 #include "runtime/base/Units.h"
@@ -79,7 +79,8 @@ absl::Status checkObjectives(const plan::Plan &plan) {
       misses.insert(misses.begin(), cat(promptText(took), ", ", model::durationText(took.time),
                                         " in all, so the minimum TTFT is ", model::durationText(took.time)));
   }
-  return misses.empty() ? absl::OkStatus() : compiler::refuseMissed(plan, compiler::traitsOf(plan.policy.name), misses);
+  return misses.empty() ? absl::OkStatus()
+                        : compiler::refuseMissed(plan, compiler::policyNamed(plan.policy.name), misses);
 }
 
 absl::StatusOr<plan::Plan> holdTtft(const model::Job &job, absl::StatusOr<plan::Plan> plan,

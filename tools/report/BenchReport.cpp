@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_format.h"
-#include "compiler/choose/policies/Policies.h"
+#include "compiler/search/generators/Generators.h"
 #include "runtime/base/Text.h"
 #include "runtime/model/ModelSpec.h"
 #include "tools/report/Format.h"
@@ -123,8 +123,8 @@ std::string phaseTable(const std::vector<BenchRow> &rows, Phase phase, const cha
 
 // A policy has the same colour in every chart; -1: one that is left over.
 int colourOf(const std::string &policy) {
-  const compiler::Policy *named = compiler::findPolicy(policy);
-  return named == nullptr ? -1 : static_cast<int>(named->traits.colour);
+  const compiler::Generator *named = compiler::findPolicy(policy);
+  return named == nullptr ? -1 : static_cast<int>(named->colour);
 }
 
 // One panel a quantity, one group a batch, one bar a policy.

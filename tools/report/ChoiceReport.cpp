@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_format.h"
-#include "compiler/choose/policies/Policies.h"
+#include "compiler/search/generators/Generators.h"
 #include "runtime/base/Text.h"
 #include "runtime/base/Units.h"
 #include "runtime/model/ModelSpec.h"
@@ -35,7 +35,7 @@ constexpr int kGapColumn = 10; // behind "predicted"
 
 std::string intervalName(int64_t interval) { return interval == 0 ? "none" : model::cat(interval); }
 
-bool printsFormula(const plan::Plan &plan) { return compiler::traitsOf(plan.policy.name).printsFormula; }
+bool printsFormula(const plan::Plan &plan) { return compiler::policyNamed(plan.policy.name).printsFormula; }
 
 } // namespace
 

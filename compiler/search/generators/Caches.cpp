@@ -2,12 +2,14 @@
 //
 // Blocks of caches on the host, all weights on the device: iterations bring what is in use of them.
 #include "compiler/search/Generator.h"
+#include "compiler/search/Space.h"
 
 namespace headrace::compiler {
 
+extern const Generator kCachesGenerator;
 const Generator kCachesGenerator = {
     .name = "caches",
-    .what = "weights on the device, and on the host the KV blocks that then do not fit",
+    .summary = "weights on the device, and on the host the KV blocks that then do not fit",
     .seeds = [](Space &of) { return std::vector{of.origin()}; },
     .holds = [](const Coordinates &at) { return at.listed == 0 && at.layers == 0 && at.actParts == 0; },
 };

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "compiler/choose/Explain.h"
-#include "compiler/choose/policies/Policies.h"
+#include "compiler/search/generators/Generators.h"
 #include "runtime/model/ModelSpec.h"
 #include "tests/unit/compiler/Requests.h"
 
@@ -118,7 +118,7 @@ CompileRequest away(uint64_t room) {
 
 TEST(MiniBatchCount, PackingFillsWhatTheDeviceHasRoomFor) {
   const auto packed = [](const CompileRequest &r) {
-    const absl::StatusOr<const Policy *> policy = policyFor(r.policy, r.goal);
+    const absl::StatusOr<const Generator *> policy = policyFor(r.policy, r.goal);
     EXPECT_TRUE(policy.ok()) << policy.status();
     const absl::StatusOr<int64_t> count = packedMiniBatches(r, **policy);
     EXPECT_TRUE(count.ok()) << count.status();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/choose/policies/Policies.h"
+#include "compiler/search/generators/Generators.h"
 
 #include <set>
 
-#include "compiler/choose/PolicyInputs.h"
+#include "compiler/search/GeneratorInputs.h"
 #include "runtime/model/ModelSpec.h"
 #include "tests/unit/compiler/Requests.h"
 #include "gmock/gmock.h"
@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 
 TEST(Policies, AreFoundByTheirName) {
   std::set<std::string_view> names;
-  for (const Policy *policy : allPolicies()) {
+  for (const Generator *policy : allPolicies()) {
     EXPECT_EQ(findPolicy(policy->name), policy);
     EXPECT_FALSE(policy->summary.empty()) << policy->name;
     EXPECT_TRUE(names.insert(policy->name).second) << policy->name;
@@ -71,14 +71,14 @@ TEST(Policies, RefuseWhatTheyCannotBeAskedFor) {
     change(r);
     return std::string(compile(r).status().message());
   };
-  for (const Policy *policy : allPolicies()) {
+  for (const Generator *policy : allPolicies()) {
     SCOPED_TRACE(std::string(policy->name));
     const std::string name = "policy.name = \"" + std::string(policy->name) + "\": ";
-    if (policy->traits.byObjective) {
+    if (policy->order == Order::MostFreed) {
       EXPECT_EQ(refusal([&](CompileRequest &r) { r.policy.name = std::string(policy->name); }),
                 name + "expected goal.ttft, goal.tpot or goal.slo_factor beside it: it chooses by latency");
     }
-    if (!policy->traits.searches) {
+    if (policy->order != Order::LeastAim) {
       EXPECT_THAT(
           refusal([&](CompileRequest &r) {
             r.policy.name = std::string(policy->name);
@@ -90,7 +90,7 @@ TEST(Policies, RefuseWhatTheyCannotBeAskedFor) {
                     "\"" +
                     std::string(policy->name) + "\" has an aim of its own"));
     }
-    if (policy->traits.statesPlacement)
+    if (policy->statesPlacement)
       continue;
     const auto objective = [&](CompileRequest &r) {
       r.policy.name = std::string(policy->name);
@@ -107,7 +107,7 @@ TEST(Policies, RefuseWhatTheyCannotBeAskedFor) {
 }
 
 // What is away, and how it is brought.
-std::vector<std::string> candidatesOf(const Policy &policy, const CompileRequest &r) {
+std::vector<std::string> candidatesOf(const Generator &policy, const CompileRequest &r) {
   const Target target = *resolve(r);
   const model::WeightLayout layout = model::layoutWeights(r.model);
   const PlacementFamily family(r.model, layout, target, {}, nullptr);
@@ -119,13 +119,13 @@ std::vector<std::string> candidatesOf(const Policy &policy, const CompileRequest
 
 // Units are numbered 1 to 4 in layer 0, 5 to 8 in layer 1, ...; 0 is the embedding, the last the head.
 TEST(Accelerate, OffloadsTheEndOfTheModelAndCopiesWhenNeeded) {
-  EXPECT_THAT(candidatesOf(kAcceleratePolicy, request(tinyLlama(3))),
+  EXPECT_THAT(candidatesOf(*findPolicy("accelerate"), request(tinyLlama(3))),
               ElementsAre("none: start=eager", "the head: weights=13 start=ahead-0 slots=1",
                           "from layer 2: weights=9-13 start=ahead-0 slots=1",
                           "from layer 1: weights=5-13 start=ahead-0 slots=1",
                           "from layer 0: weights=1-13 start=ahead-0 slots=1"));
   // A tied head is the embedding, which stays.
-  EXPECT_THAT(candidatesOf(kAcceleratePolicy, request(tinyQwen(2, true))),
+  EXPECT_THAT(candidatesOf(*findPolicy("accelerate"), request(tinyQwen(2, true))),
               ElementsAre("none: start=eager", "from layer 1: weights=5-8 start=ahead-0 slots=1",
                           "from layer 0: weights=1-8 start=ahead-0 slots=1"));
 }
@@ -151,7 +151,7 @@ TEST(Accelerate, HidesNothing) {
 
 // Of 2 layers: groups of 2 (the last, both) and of 1; as many steps as divide what is away. Fewest bytes first.
 TEST(VllmPrefetch, OffersTheGridOfItsSettings) {
-  EXPECT_THAT(candidatesOf(kVllmPrefetchPolicy, request(tinyLlama(2))),
+  EXPECT_THAT(candidatesOf(*findPolicy("vllm-prefetch"), request(tinyLlama(2))),
               ElementsAre("none: start=eager", "group 2, 1 of each, step 1: weights=5-8 start=ahead-1 slots=1",
                           "group 2, 2 of each, step 1: weights=1-8 start=ahead-1 slots=1",
                           "group 2, 2 of each, step 2: weights=1-8 start=ahead-2 slots=2"));

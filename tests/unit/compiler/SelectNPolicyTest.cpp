@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "compiler/choose/policies/FlexGen.h"
+#include "compiler/search/generators/FlexGen.h"
 #include "kernels/Kernels.h"
 #include "runtime/cost/SelectN.h"
 #include "runtime/model/ModelSpec.h"

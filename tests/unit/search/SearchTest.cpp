@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/search/Search.h"
+#include "compiler/search/generators/Generators.h"
 
 #include <random>
 #include <set>
@@ -37,7 +38,7 @@ TEST_F(Search, LongContextsMoveCachesAndNotWeights) {
   CompileRequest r = longContext();
   const cost::Roofline costs(r.model, r.hardware, r.model->dtype, r.model->dtype);
   Space space(r, costs);
-  const std::optional<Searched> searched = search(space, allGenerators());
+  const std::optional<Searched> searched = search(space, searchedGenerators());
   ASSERT_TRUE(searched.has_value());
   EXPECT_EQ(searched->best.at.layers, 0);
   EXPECT_GT(searched->best.candidate.residency.firstKvBlockAway().value_or(0), 3000);
@@ -208,7 +209,7 @@ TEST_F(Search, IsAsGoodAsTryingAllChunks) {
     SCOPED_TRACE(absl::StrCat(r.model->name, ", output ", *r.goal.outputLen, ", ", *r.goal.deviceMemory, " of ", all,
                               " bytes, link ", r.hardware.h2dBandwidth));
     Space space(r, costs);
-    const std::optional<Searched> searched = search(space, allGenerators());
+    const std::optional<Searched> searched = search(space, searchedGenerators());
     const size_t evaluated = space.evaluated();
     const Scored *best = nullptr;
     Coordinates at = space.origin();
@@ -267,7 +268,7 @@ TEST_F(Search, IsAsGoodAsTryingAll) {
     ASSERT_TRUE(target.ok());
     const cost::Roofline costs(r.model, r.hardware, target->activation, target->kv);
     Space space(r, costs);
-    const std::optional<Searched> searched = search(space, allGenerators());
+    const std::optional<Searched> searched = search(space, searchedGenerators());
     const size_t evaluated = space.evaluated();
     const Scored *best = nullptr;
     Coordinates at = space.origin();

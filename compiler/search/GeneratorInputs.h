@@ -6,15 +6,15 @@
 #include <vector>
 
 #include "compiler/choice/CompileRequest.h"
-#include "compiler/choose/ChoosePlacement.h"
-#include "compiler/choose/Policy.h"
 #include "compiler/evaluate/Placements.h"
 #include "compiler/evaluate/Prices.h"
+#include "compiler/search/Generator.h"
+#include "compiler/search/Objective.h"
 
 namespace headrace::compiler {
 
 // All outlive what a policy makes of them.
-struct PolicyInputs {
+struct GeneratorInputs {
   const CompileRequest &request;
   const Target &target;
   const model::WeightLayout &layout;
@@ -23,6 +23,6 @@ struct PolicyInputs {
 };
 
 // With what all placements have alike.
-std::vector<Candidate> candidatesOf(const Policy &policy, const PolicyInputs &inputs);
+std::vector<Candidate> candidatesOf(const Generator &policy, const GeneratorInputs &inputs);
 
 } // namespace headrace::compiler

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Select-N, sections 4.3 and 4.4: nothing, then every interval from the number of layers down to 1.
-#include "compiler/choose/PolicyInputs.h"
-#include "compiler/choose/policies/Policies.h"
-#include "compiler/choose/policies/WholeLayers.h"
+#include "compiler/search/GeneratorInputs.h"
+#include "compiler/search/generators/Generators.h"
+#include "compiler/search/generators/WholeLayers.h"
 #include "runtime/model/ModelSpec.h"
 
 namespace headrace::compiler {
 namespace {
 
-std::vector<Candidate> candidates(const PolicyInputs &in) {
+std::vector<Candidate> candidates(const GeneratorInputs &in) {
   const model::Policy &asked = in.request.policy;
   model::Policy none = asked;
   if (asked.offloadEmbedding == model::AutoOnOff::On || asked.offloadHead == model::AutoOnOff::On)
@@ -28,15 +28,15 @@ std::vector<Candidate> candidates(const PolicyInputs &in) {
 
 } // namespace
 
-const Policy kSelectNPolicy = {
+const Generator kSelectNGenerator = {
     .name = "select-n",
     .summary = "Select-N's intervals under the paper's start rule",
-    .traits = {.byObjective = true,
-               .flagsReachIt = true,
-               .allowsForSlowest = true,
-               .countsGaps = true,
-               .printsFormula = true,
-               .colour = 3},
+    .order = Order::MostFreed,
+    .allowsForSlowest = true,
+    .countsGaps = true,
+    .flagsReachIt = true,
+    .printsFormula = true,
+    .colour = 3,
     .candidates = candidates,
 };
 

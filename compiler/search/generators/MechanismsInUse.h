@@ -6,12 +6,12 @@
 #include <vector>
 
 #include "compiler/choice/CompileRequest.h"
-#include "compiler/choose/Policy.h"
+#include "compiler/search/Generator.h"
 #include "runtime/job/Capabilities.h"
 
 namespace headrace::compiler {
 
 // Each said as it was: by a key of the goal or the policy, or by the policy's name.
-std::vector<model::MechanismInUse> mechanismsInUse(const CompileRequest &request, const Policy &policy);
+std::vector<model::MechanismInUse> mechanismsInUse(const CompileRequest &request, const Generator &policy);
 
 } // namespace headrace::compiler

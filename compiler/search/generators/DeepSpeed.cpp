@@ -1,23 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // DeepSpeed's ZeRO-Inference as Select-N compares with it (section 3.2): interval 1 in two slots.
-#include "compiler/choose/PolicyInputs.h"
-#include "compiler/choose/policies/Policies.h"
-#include "compiler/choose/policies/WholeLayers.h"
+#include "compiler/search/GeneratorInputs.h"
+#include "compiler/search/generators/WholeLayers.h"
 
 namespace headrace::compiler {
 namespace {
 
-std::vector<Candidate> candidates(const PolicyInputs &in) {
+std::vector<Candidate> candidates(const GeneratorInputs &in) {
   return paperIntervals(in.request.policy, 1, in.request.model, in.layout);
 }
 
 } // namespace
 
-const Policy kDeepSpeedPolicy = {
+extern const Generator kDeepSpeedGenerator;
+const Generator kDeepSpeedGenerator = {
     .name = "deepspeed",
     .summary = "every layer offloaded, the next one copied while one computes",
-    .traits = {.flagsReachIt = true, .colour = 1},
+    .flagsReachIt = true,
+    .colour = 1,
     .candidates = candidates,
 };
 

@@ -2,17 +2,21 @@
 //
 // Pie: KV caches on both sides, a layer's swapped whole, first in, first out (passes/algorithms/ScheduleKvSwap.h).
 // Weights as stated, or the fewest layers away with which it fits.
-#include "compiler/choose/PolicyInputs.h"
-#include "compiler/choose/policies/Policies.h"
-#include "compiler/choose/policies/WholeLayers.h"
+#include "compiler/search/GeneratorInputs.h"
+#include "compiler/search/generators/WholeLayers.h"
 
 namespace headrace::compiler {
 
-const Policy kPiePolicy = {
+extern const Generator kPieGenerator;
+const Generator kPieGenerator = {
     .name = "pie",
     .summary = "Pie: where KV caches do not fit, layers' caches are swapped whole, first in, first out",
-    .traits = {.statesPlacement = true, .onePlacement = true, .splitsCaches = true, .swapsLayers = true, .colour = 8},
-    .candidates = [](const PolicyInputs &in) { return wholeLayers(in.request.policy, in.request.model, in.layout); },
+    .statesPlacement = true,
+    .onePlacement = true,
+    .splitsCaches = true,
+    .swapsLayers = true,
+    .colour = 8,
+    .candidates = [](const GeneratorInputs &in) { return wholeLayers(in.request.policy, in.request.model, in.layout); },
 };
 
 } // namespace headrace::compiler

@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/choose/policies/MechanismsInUse.h"
+#include "compiler/search/generators/MechanismsInUse.h"
 
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "compiler/choose/policies/Policies.h"
+#include "compiler/search/generators/Generators.h"
 #include "runtime/job/Expansion.h"
 
 namespace headrace::compiler {
 
-std::vector<model::MechanismInUse> mechanismsInUse(const CompileRequest &request, const Policy &policy) {
+std::vector<model::MechanismInUse> mechanismsInUse(const CompileRequest &request, const Generator &policy) {
   using model::Mechanism;
   const model::Goal &goal = request.goal;
   const model::Policy &asked = request.policy;
-  const PolicyTraits &traits = policy.traits;
   std::vector<model::MechanismInUse> used;
   const auto add = [&](bool inUse, Mechanism what, const std::string &said, std::string otherwise = "") {
     if (inUse)
@@ -26,7 +25,7 @@ std::vector<model::MechanismInUse> mechanismsInUse(const CompileRequest &request
   if (goal.kvDeviceMemory)
     add(true, Mechanism::KvOnHost, absl::StrCat("goal.kv_device_memory = ", *goal.kvDeviceMemory));
   else
-    add(traits.keepsActivations, Mechanism::KvOnHost, byPolicy);
+    add(policy.keepsActivations, Mechanism::KvOnHost, byPolicy);
   if (goal.expansion)
     add(true, Mechanism::Expansion, absl::StrCat("goal.expansion = ", model::expansionText(*goal.expansion)));
   if (asked.kvPlaces)
@@ -35,11 +34,11 @@ std::vector<model::MechanismInUse> mechanismsInUse(const CompileRequest &request
   add(asked.kvWriteBack != model::KvWriteBack::Auto, Mechanism::WriteBack, writeBack);
   add(asked.kvWriteBack == model::KvWriteBack::Mirror || asked.kvWriteBack == model::KvWriteBack::Dirty,
       Mechanism::WriteBackInPart, writeBack);
-  add(traits.swapsLayers, Mechanism::SwappedLayers, byPolicy, "another policy");
+  add(policy.swapsLayers, Mechanism::SwappedLayers, byPolicy, "another policy");
   if (asked.actRatio && (asked.actRatio->any() || asked.actRatio->isAuto()))
     add(true, Mechanism::ActBlocks, absl::StrCat("policy.act_ratio = ", model::actRatioText(*asked.actRatio)));
   else
-    add(traits.keepsActivations && !asked.actRatio, Mechanism::ActBlocks, byPolicy);
+    add(policy.keepsActivations && !asked.actRatio, Mechanism::ActBlocks, byPolicy);
   add(asked.actHome == model::ActHome::Host, Mechanism::ActsOnHost, is("policy.act_home", "host"));
   add(asked.residuals == model::Residuals::Host, Mechanism::ResidualsOnHost, is("policy.residuals", "host"));
   add(goal.miniBatches > 1, Mechanism::MiniBatches, absl::StrCat("goal.mini_batches = ", goal.miniBatches));
@@ -47,7 +46,7 @@ std::vector<model::MechanismInUse> mechanismsInUse(const CompileRequest &request
       "elastic_kv \"auto\" or off");
   add(goal.instances == model::Instances::Apart, Mechanism::InstancesApart, is("goal.instances", "apart"),
       "instances \"together\"");
-  add(!traits.splitsCaches, Mechanism::WeightsOnly, byPolicy, absl::StrCat("policy ", splittingPolicyNames()));
+  add(!policy.splitsCaches, Mechanism::WeightsOnly, byPolicy, absl::StrCat("policy ", splittingPolicyNames()));
   add(asked.startRule != model::StartRule::Eager, Mechanism::ItemByItem,
       is("policy.start_rule", model::startRuleName(asked.startRule)), "start rule eager");
   return used;

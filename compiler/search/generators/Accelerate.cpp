@@ -9,14 +9,13 @@
 //
 // A tied head is the table of the embedding, which comes first and stays.
 #include "absl/strings/str_cat.h"
-#include "compiler/choose/PolicyInputs.h"
-#include "compiler/choose/policies/Policies.h"
+#include "compiler/search/GeneratorInputs.h"
 #include "runtime/model/ModelSpec.h"
 
 namespace headrace::compiler {
 namespace {
 
-std::vector<Candidate> candidates(const PolicyInputs &in) {
+std::vector<Candidate> candidates(const GeneratorInputs &in) {
   const model::ModelSpec &spec = in.request.model;
   const model::WeightLayout &layout = in.layout;
   std::vector<Candidate> found(1);
@@ -44,10 +43,11 @@ std::vector<Candidate> candidates(const PolicyInputs &in) {
 
 } // namespace
 
-const Policy kAcceleratePolicy = {
+extern const Generator kAccelerateGenerator;
+const Generator kAccelerateGenerator = {
     .name = "accelerate",
     .summary = "the last layers that do not fit offloaded, each copied when it is needed (Accelerate's device_map)",
-    .traits = {.colour = 8},
+    .colour = 8,
     .candidates = candidates,
 };
 

@@ -1,15 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/choose/policies/Policies.h"
+#include "compiler/search/generators/Generators.h"
 
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "compiler/choose/PolicyInputs.h"
+#include "compiler/search/GeneratorInputs.h"
 #include "runtime/base/Nearest.h"
 #include "runtime/base/StatusMacros.h"
 
 namespace headrace::compiler {
+
+// Each in its own file.
+extern const Generator kAccelerateGenerator;
+extern const Generator kCachesGenerator;
+extern const Generator kDeepSpeedGenerator;
+extern const Generator kFlexGenGenerator;
+extern const Generator kFlexGenNoBusGenerator;
+extern const Generator kHeadraceGenerator;
+extern const Generator kHybridServeGenerator;
+extern const Generator kIntervalGenerator;
+extern const Generator kJointGenerator;
+extern const Generator kNoneGenerator;
+extern const Generator kPieGenerator;
+extern const Generator kVllmPrefetchGenerator;
+
 namespace {
 
 constexpr std::string_view kAuto = "auto";
@@ -18,45 +33,53 @@ std::string quoted(std::string_view text) { return absl::StrCat("\"", std::strin
 
 // What a search over all mechanisms does not vary is `interval`'s: a placement that is stated, several of them, a start
 // rule, and KV by what it takes of the device; or, within objectives, `headrace`'s.
-const Policy *autoPolicy(const model::Policy &asked, const model::Goal &goal) {
+const Generator *autoPolicy(const model::Policy &asked, const model::Goal &goal) {
   if (asked.statesPlacement())
-    return &kIntervalPolicy;
+    return &kIntervalGenerator;
   const bool varied = asked.placements.value_or(1) == 1 && !asked.startRuleStated &&
                       asked.startRule == model::StartRule::Eager && !asked.kvPlaces && !goal.expansion &&
                       (!goal.hasSlo() || goal.instances == model::Instances::Together);
-  return varied ? &kJointPolicy : goal.hasSlo() ? &kHeadracePolicy : &kIntervalPolicy;
+  return varied ? &kJointGenerator : goal.hasSlo() ? &kHeadraceGenerator : &kIntervalGenerator;
 }
 
 } // namespace
 
-const std::vector<const Policy *> &allPolicies() {
-  static const std::vector<const Policy *> policies = {&kIntervalPolicy,     &kNonePolicy,         &kDeepSpeedPolicy,
-                                                       &kAcceleratePolicy,   &kVllmPrefetchPolicy, &kFlexGenPolicy,
-                                                       &kFlexGenNoBusPolicy, &kSelectNPolicy,      &kPiePolicy,
-                                                       &kHybridServePolicy,  &kHeadracePolicy,     &kJointPolicy};
+const std::vector<const Generator *> &allPolicies() {
+  static const std::vector<const Generator *> policies = {
+      &kIntervalGenerator,     &kNoneGenerator,        &kDeepSpeedGenerator,    &kAccelerateGenerator,
+      &kVllmPrefetchGenerator, &kFlexGenGenerator,     &kFlexGenNoBusGenerator, &kSelectNGenerator,
+      &kPieGenerator,          &kHybridServeGenerator, &kHeadraceGenerator,     &kJointGenerator};
   return policies;
 }
 
-const Policy *findPolicy(std::string_view name) {
+const std::vector<const Generator *> &searchedGenerators() {
+  static const std::vector<const Generator *> generators = {&kCachesGenerator, &kIntervalGenerator, &kHeadraceGenerator,
+                                                            &kHybridServeGenerator};
+  return generators;
+}
+
+const Generator *findPolicy(std::string_view name) {
   const auto &all = allPolicies();
-  const auto at = std::find_if(all.begin(), all.end(), [&](const Policy *policy) { return policy->name == name; });
+  const auto at = std::find_if(all.begin(), all.end(), [&](const Generator *policy) { return policy->name == name; });
   return at == all.end() ? nullptr : *at;
 }
 
-std::vector<Candidate> candidatesOf(const Policy &policy, const PolicyInputs &inputs) {
-  std::vector<Candidate> found = policy.candidates(inputs);
+std::vector<Candidate> candidatesOf(const Generator &policy, const GeneratorInputs &inputs) {
+  std::vector<Candidate> found;
+  if (policy.candidates != nullptr)
+    found = policy.candidates(inputs);
   for (Candidate &candidate : found)
     candidate = alike(std::move(candidate), inputs.target.choice);
   return found;
 }
 
-absl::StatusOr<const Policy *> policyFor(const model::Policy &asked, const model::Goal &goal) {
+absl::StatusOr<const Generator *> policyFor(const model::Policy &asked, const model::Goal &goal) {
   if (asked.name == kAuto)
     return autoPolicy(asked, goal);
-  if (const Policy *policy = findPolicy(asked.name))
+  if (const Generator *policy = findPolicy(asked.name))
     return policy;
   std::vector<std::string> names;
-  for (const Policy *policy : allPolicies())
+  for (const Generator *policy : allPolicies())
     names.emplace_back(policy->name);
   return absl::InvalidArgumentError(absl::StrCat("policy.name = \"", asked.name.substr(0, 80), "\": expected ",
                                                  policyNames(), model::didYouMean(asked.name, names)));
@@ -64,36 +87,36 @@ absl::StatusOr<const Policy *> policyFor(const model::Policy &asked, const model
 
 absl::Status checkPolicy(const model::Policy &asked, const model::Goal &goal) {
   ASSIGN_OR_RETURN(policy, policyFor(asked, goal));
-  const PolicyTraits &traits = policy->traits;
   const auto refuse = [](absl::string_view key, const absl::AlphaNum &value, auto &&...expected) {
     return absl::InvalidArgumentError(absl::StrCat(key, " = ", value, ": expected ", expected...));
   };
   const std::string name = quoted(std::string_view(asked.name)), own = quoted(std::string_view(policy->name));
-  if (traits.byObjective && !goal.hasSlo())
+  if (policy->order == Order::MostFreed && !goal.hasSlo())
     return refuse("policy.name", name, "goal.ttft, goal.tpot or goal.slo_factor beside it: it chooses by latency");
-  if (!traits.statesPlacement && asked.statesPlacement())
+  if (!policy->statesPlacement && asked.statesPlacement())
     return refuse("policy.name", name,
                   "\"interval\" where policy.interval or policy.offload_layers state the placement");
-  if (!traits.statesPlacement && asked.startRuleStated)
+  if (!policy->statesPlacement && asked.startRuleStated)
     return refuse("policy.start_rule", quoted(model::startRuleName(asked.startRule)),
                   "policy.name \"interval\" beside it, or no start_rule: policy ", own, " has a rule of its own");
-  if (traits.onePlacement && asked.placements.value_or(1) > 1)
+  if (policy->onePlacement && asked.placements.value_or(1) > 1)
     return refuse("policy.placements", *asked.placements, "1: policy ", own, " has one setting for all iterations");
-  if (!traits.searches && asked.preferStated)
+  if (policy->order != Order::LeastAim && asked.preferStated)
     return refuse("policy.prefer", quoted(model::preferName(asked.prefer)),
                   "policy.name \"joint\" beside it, or no prefer: policy ", own, " has an aim of its own");
   return absl::OkStatus();
 }
 
-PolicyTraits traitsOf(std::string_view name) {
-  const Policy *policy = name == kAuto ? &kIntervalPolicy : findPolicy(name);
-  return policy == nullptr ? PolicyTraits() : policy->traits;
+const Generator &policyNamed(std::string_view name) {
+  static const Generator kNothing;
+  const Generator *policy = name == kAuto ? &kIntervalGenerator : findPolicy(name);
+  return policy == nullptr ? kNothing : *policy;
 }
 
 std::string splittingPolicyNames() {
   std::vector<std::string> names;
-  for (const Policy *policy : allPolicies())
-    if (policy->traits.splitsCaches)
+  for (const Generator *policy : allPolicies())
+    if (policy->splitsCaches)
       names.emplace_back(policy->name);
   const std::string last = names.back();
   names.pop_back();
@@ -102,7 +125,7 @@ std::string splittingPolicyNames() {
 
 std::string policyNames() {
   std::string list = absl::StrCat("\"", std::string(kAuto), "\"");
-  for (const Policy *policy : allPolicies())
+  for (const Generator *policy : allPolicies())
     absl::StrAppend(&list, policy == allPolicies().back() ? " or " : ", ", "\"", std::string(policy->name), "\"");
   return list;
 }

@@ -16,9 +16,8 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "compiler/choose/PolicyInputs.h"
-#include "compiler/choose/policies/Policies.h"
-#include "compiler/choose/policies/WholeLayers.h"
+#include "compiler/search/GeneratorInputs.h"
+#include "compiler/search/generators/WholeLayers.h"
 #include "runtime/model/ModelSpec.h"
 
 namespace headrace::compiler {
@@ -27,7 +26,7 @@ namespace {
 constexpr int64_t kLargestGroup = 16; // with more than one layer of it offloaded
 constexpr int32_t kMostSteps = 4;
 
-std::vector<Candidate> candidates(const PolicyInputs &in) {
+std::vector<Candidate> candidates(const GeneratorInputs &in) {
   const int64_t layers = in.request.model->layers;
   std::vector<Candidate> found(1);
   found[0].name = "none";
@@ -57,10 +56,13 @@ std::vector<Candidate> candidates(const PolicyInputs &in) {
 
 } // namespace
 
-const Policy kVllmPrefetchPolicy = {
+extern const Generator kVllmPrefetchGenerator;
+const Generator kVllmPrefetchGenerator = {
     .name = "vllm-prefetch",
     .summary = "the best setting of vLLM's prefetch offloader: group size, layers in a group, prefetch step",
-    .traits = {.byObjective = true, .onePlacement = true, .colour = 7},
+    .order = Order::MostFreed,
+    .onePlacement = true,
+    .colour = 7,
     .candidates = candidates,
 };
 

@@ -1,18 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Headrace's: any weight operand of any layer through a ring of any size (SearchPlacement.h), with all KV on the
-// device. Where latency is preferred, what is fastest of all that frees what memory lacks; where memory is, what frees
-// the most within the objectives.
+// Single units through a ring, as a search finds them (SearchPlacement.h), and beside them the plainest placements:
+// any number of whole layers under both rules, in as many slots as the rule asks for and in fewer, with and without the
+// embedding and the head; and Select-N's.
+//
+// In a search over all mechanisms the single units, with all KV on the device: where latency is preferred, what is
+// fastest of all that frees what memory lacks; where memory is, what frees the most within the objectives.
 #include <algorithm>
 #include <optional>
 
-#include "compiler/search/Generator.h"
+#include "compiler/search/GeneratorInputs.h"
 #include "compiler/search/SearchPlacement.h"
+#include "compiler/search/Space.h"
+#include "compiler/search/generators/Generators.h"
+#include "compiler/search/generators/WholeLayers.h"
 #include "runtime/model/ModelSpec.h"
 #include "runtime/plan/PlacementTable.h"
 
 namespace headrace::compiler {
 namespace {
+
+std::vector<Candidate> candidates(const GeneratorInputs &in) {
+  std::vector<Candidate> found;
+  for (const model::StartRule rule : {model::StartRule::Eager, model::StartRule::Paper}) {
+    if (in.target.choice.residency.movesBack() && rule != model::StartRule::Eager)
+      continue;
+    model::Policy any = in.request.policy;
+    any.startRule = rule;
+    appendNew(found, wholeLayers(any, in.request.model, in.layout));
+  }
+  if (!in.target.choice.residency.movesBack()) // whose rule is paper
+    appendNew(found, kSelectNGenerator.candidates(in));
+  return found;
+}
 
 constexpr int kTries = 3; // a placement may take more beside what is freed
 
@@ -145,9 +165,17 @@ std::vector<Coordinates> seeds(Space &of) {
 
 } // namespace
 
-const Generator kUnitsGenerator = {
-    .name = "units",
-    .what = "single units of weights through a ring, all KV on the device",
+extern const Generator kHeadraceGenerator;
+const Generator kHeadraceGenerator = {
+    .name = "headrace",
+    .summary = "of all placements the one that frees the most device memory within the objective",
+    .order = Order::MostFreed,
+    .allowsForSlowest = true,
+    .countsGaps = true,
+    .searchesUnits = true,
+    .splitsCaches = true,
+    .colour = 4,
+    .candidates = candidates,
     .seeds = seeds,
     .holds = [](const Coordinates &at) { return at.listed > 0; },
 };

@@ -1,12 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Whole layers, evenly spread (Select-N's intervals among them): of a deep model some counts, which differ little from
-// those between; of a shallow one all, in fewer slots and with the head as well, which are much of what there is.
-#include "compiler/search/Generator.h"
+// Whole layers, evenly spread: the first number of them that fits. In a search over all mechanisms (Select-N's
+// intervals are among them) of a deep model some counts, which differ little from those between; of a shallow one all,
+// in fewer slots and with the head as well, which are much of what there is.
+#include <algorithm>
+
+#include "compiler/search/GeneratorInputs.h"
+#include "compiler/search/Space.h"
+#include "compiler/search/generators/WholeLayers.h"
 #include "runtime/model/ModelSpec.h"
 
 namespace headrace::compiler {
 namespace {
+
+std::vector<Candidate> candidates(const GeneratorInputs &in) {
+  return wholeLayers(in.request.policy, in.request.model, in.layout);
+}
 
 constexpr int64_t kCounts = 16;
 constexpr int64_t kMostTimes = 16;
@@ -49,9 +58,17 @@ std::vector<Coordinates> seeds(Space &of) {
 
 } // namespace
 
-const Generator kWeightsGenerator = {
-    .name = "weights",
-    .what = "whole layers of weights on the host, evenly spread, and of KV what then does not fit",
+extern const Generator kIntervalGenerator;
+const Generator kIntervalGenerator = {
+    .name = "interval",
+    .summary = "the least offloading that fits the memory, or what interval or offload_layers state",
+    .statesPlacement = true,
+    .allowsForSlowest = true,
+    .splitsCaches = true,
+    .seeksChunk = true,
+    .flagsReachIt = true,
+    .colour = 5,
+    .candidates = candidates,
     .seeds = seeds,
     .holds = [](const Coordinates &at) { return at.listed == 0 && at.actParts == 0; },
 };

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/choose/policies/FlexGen.h"
+#include "compiler/search/generators/FlexGen.h"
 
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "compiler/choose/PolicyInputs.h"
-#include "compiler/choose/policies/Policies.h"
+#include "compiler/search/GeneratorInputs.h"
 #include "runtime/cost/SelectN.h"
 #include "runtime/model/ModelSpec.h"
 
@@ -78,16 +77,16 @@ bool FlexGen::meets(const Candidate &candidate, const Objective &objective, cons
 
 namespace {
 
-FlexGen estimator(const PolicyInputs &in, bool wholeBus) {
+FlexGen estimator(const GeneratorInputs &in, bool wholeBus) {
   return {in.request.model, in.layout, in.request.hardware,
           in.target,        in.steps,  wholeBus ? 1 : in.request.goal.busDevices};
 }
 
-template <bool wholeBus> std::vector<Candidate> candidates(const PolicyInputs &in) {
+template <bool wholeBus> std::vector<Candidate> candidates(const GeneratorInputs &in) {
   return estimator(in, wholeBus).candidates();
 }
 
-template <bool wholeBus> Policy::Opinion opinion(const PolicyInputs &in) {
+template <bool wholeBus> Generator::Opinion opinion(const GeneratorInputs &in) {
   return [estimate = estimator(in, wholeBus), &goal = in.request.goal](const Candidate &candidate,
                                                                        const Objective &objective) {
     return estimate.meets(candidate, objective, goal);
@@ -99,19 +98,23 @@ constexpr std::string_view kOpinionText =
 
 } // namespace
 
-const Policy kFlexGenPolicy = {
+extern const Generator kFlexGenGenerator;
+const Generator kFlexGenGenerator = {
     .name = "flexgen",
     .summary = "the same units of every layer, as much as peak performance and 1 / bus_devices of the bus suggest",
-    .traits = {.byObjective = true, .colour = 2},
+    .order = Order::MostFreed,
+    .colour = 2,
     .candidates = candidates<false>,
     .opinion = opinion<false>,
     .opinionText = kOpinionText,
 };
 
-const Policy kFlexGenNoBusPolicy = {
+extern const Generator kFlexGenNoBusGenerator;
+const Generator kFlexGenNoBusGenerator = {
     .name = "flexgen-nobus",
     .summary = "the same with the whole bus assumed",
-    .traits = {.byObjective = true, .colour = 6},
+    .order = Order::MostFreed,
+    .colour = 6,
     .candidates = candidates<true>,
     .opinion = opinion<true>,
     .opinionText = kOpinionText,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/choose/policies/WholeLayers.h"
+#include "compiler/search/generators/WholeLayers.h"
 
 #include <algorithm>
 

@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// HybridServe's: all layers of weights on the host, and of some blocks activations in place of keys and values.
+// HybridServe: weights and KV caches at home on the host, some of each sequence's blocks keep activations, on the
+// device first (section 4.2.1), as many as is fastest. Whoever states a placement, a share or KV's device memory has
+// them. In a search over all mechanisms: any number of layers, and of some blocks activations in place of keys and
+// values.
 #include <algorithm>
 #include <utility>
 
-#include "compiler/search/Generator.h"
+#include "compiler/search/GeneratorInputs.h"
+#include "compiler/search/Space.h"
+#include "compiler/search/generators/WholeLayers.h"
 #include "runtime/model/ModelSpec.h"
 
 namespace headrace::compiler {
 namespace {
-
-constexpr int64_t kShallow = 8; // layers: of fewer a slot is much of what there is, and what shares memory decides
 
 std::vector<Coordinates> seeds(Space &of) {
   std::vector<Coordinates> found;
@@ -37,9 +40,22 @@ std::vector<Coordinates> seeds(Space &of) {
 
 } // namespace
 
-const Generator kHybridGenerator = {
-    .name = "hybrid",
-    .what = "activations in place of some keys and values",
+extern const Generator kHybridServeGenerator;
+const Generator kHybridServeGenerator = {
+    .name = "hybridserve",
+    .summary = "HybridServe: weights and KV on the host, and activations in place of KV as far as that is faster",
+    .statesPlacement = true,
+    .onePlacement = true,
+    .splitsCaches = true,
+    .keepsActivations = true,
+    .colour = 7,
+    .candidates =
+        [](const GeneratorInputs &in) {
+          model::Policy every = in.request.policy;
+          if (!every.statesPlacement())
+            every.interval = 1;
+          return wholeLayers(every, in.request.model, in.layout);
+        },
     .seeds = seeds,
     .holds = [](const Coordinates &at) { return at.listed == 0; },
 };

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The baseline that needs the most memory.
-#include "compiler/choose/PolicyInputs.h"
-#include "compiler/choose/policies/Policies.h"
-#include "compiler/choose/policies/WholeLayers.h"
+#include "compiler/search/GeneratorInputs.h"
+#include "compiler/search/generators/WholeLayers.h"
 
 namespace headrace::compiler {
 namespace {
 
-std::vector<Candidate> candidates(const PolicyInputs &in) {
+std::vector<Candidate> candidates(const GeneratorInputs &in) {
   model::Policy none = in.request.policy;
   none.none = true;
   return wholeLayers(none, in.request.model, in.layout);
@@ -16,10 +15,12 @@ std::vector<Candidate> candidates(const PolicyInputs &in) {
 
 } // namespace
 
-const Policy kNonePolicy = {
+extern const Generator kNoneGenerator;
+const Generator kNoneGenerator = {
     .name = "none",
     .summary = "everything on the device",
-    .traits = {.flagsReachIt = true, .colour = 0},
+    .flagsReachIt = true,
+    .colour = 0,
     .candidates = candidates,
 };
 

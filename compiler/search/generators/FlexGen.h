@@ -15,8 +15,10 @@
 
 #include <vector>
 
-#include "compiler/choose/ChoosePlacement.h"
+#include "compiler/choice/Candidate.h"
+#include "compiler/choice/Resolve.h"
 #include "compiler/evaluate/Prices.h"
+#include "compiler/search/Objective.h"
 #include "runtime/cost/CostModel.h"
 #include "runtime/model/WeightLayout.h"
 
