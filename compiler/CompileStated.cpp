@@ -39,7 +39,7 @@ absl::StatusOr<Choice> commonOf(const std::vector<Candidate> &stated, Choice cho
 
 } // namespace
 
-absl::StatusOr<Draft> compileStated(const CompileRequest &asked, const Choice &chosen) {
+absl::StatusOr<Draft> compileStated(const CompileRequest &asked, const Choice &chosen, const ToChooseFrom &of) {
   ASSIGN_OR_RETURN(choice, commonOf(asked.placements, chosen));
   CompileRequest request = asked;
   for (Candidate &candidate : request.placements)
@@ -54,7 +54,7 @@ absl::StatusOr<Draft> compileStated(const CompileRequest &asked, const Choice &c
   std::optional<cost::Roofline> roofline;
   const cost::CostModel &costs =
       request.costs ? *request.costs : roofline.emplace(request.model, request.hardware, target.activation, target.kv);
-  ASSIGN_OR_RETURN(plan, Compilation(request, *policy, std::move(target), std::move(layout), costs).run());
+  ASSIGN_OR_RETURN(plan, Compilation(request, *policy, std::move(target), std::move(layout), costs).run(of));
   return plan;
 }
 

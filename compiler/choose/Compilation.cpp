@@ -23,39 +23,49 @@ Compilation::Compilation(const CompileRequest &request, const Generator &policy,
       iterations_(request_, target_, layout_, prices_),
       family_(request.model, layout_, target_, iterations_.memoryUses(),
               [this](const Candidate &candidate) { return packedBytes(candidate); }),
-      inputs_{request_, target_, layout_, family_, steps_}, caches_(inputs_) {
+      inputs_{request_, target_, layout_, family_, steps_} {
   if (LatencyChoice::applies(request_, policy_))
     steps_ = iterations_.pricedSteps();
 }
 
+absl::StatusOr<Draft> Compilation::run(const ToChooseFrom &of) {
+  of_ = of;
+  if (!of.candidates.empty())
+    split_ = of.candidates;
+  return policy_.swapsLayers && request_.placements.empty() ? swapCaches() : choose();
+}
+
 absl::StatusOr<Draft> Compilation::choose() {
   std::vector<Attempt> choices;
+  if (!of_.found.empty())
+    choices.push_back({of_.found, of_.found.size() - 1});
   for (const Candidate &candidate : together_.empty() ? request_.placements : together_)
     choices.push_back({{candidate}, 0});
   const bool searched = policy_.order == Order::LeastAim && choices.size() == 1 && request_.goal.hasSlo();
-  if (choices.empty() || searched) {
+  std::vector<Candidate> one;
+  if (!of_.found.empty() || searched)
+    one = {choices.front().candidate()};
+  if (choices.empty() || !one.empty()) {
     if (LatencyChoice::applies(request_, policy_)) {
-      latency_.emplace(LatencyChoice::Inputs{
-          .policy = &policy_,
-          .request = &request_,
-          .target = &target_,
-          .layout = &layout_,
-          .family = &family_,
-          .prices = &prices_,
-          .empty = emptyPlan(),
-          .steps = steps_,
-          .candidates = searched ? &request_.placements
-                        : split_ ? &*split_
-                                 : nullptr,
-          .inOrder = searched || (split_ && !target_.kvResident),
-          .smallest = !split_ && maySplit()
-                          ? std::function([this] { return caches_.least(candidatesOf(policy_, inputs_)); })
-                          : nullptr,
-          .evaluate = [this](const Candidate &candidate, plan::Plan &plan, bool gaps) {
-            return evaluate(candidate, plan, gaps);
-          }});
+      latency_.emplace(
+          LatencyChoice::Inputs{.policy = &policy_,
+                                .request = &request_,
+                                .target = &target_,
+                                .layout = &layout_,
+                                .family = &family_,
+                                .prices = &prices_,
+                                .empty = emptyPlan(),
+                                .steps = steps_,
+                                .candidates = !one.empty() ? &one
+                                              : split_     ? &*split_
+                                                           : nullptr,
+                                .inOrder = !one.empty() || of_.inOrder,
+                                .smallest = of_.smallest,
+                                .evaluate = [this](const Candidate &candidate, plan::Plan &plan, bool gaps) {
+                                  return evaluate(candidate, plan, gaps);
+                                }});
       RETURN_IF_ERROR(chooseByLatency(choices));
-    } else {
+    } else if (choices.empty()) {
       choices.push_back(firstThatFits());
     }
   }

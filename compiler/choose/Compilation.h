@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One search: placements are chosen, evaluated side by side in one draft of a plan, and chosen anew where they turn out
-// not to fit.
+// Placements are chosen, evaluated side by side in one draft of a plan, and chosen anew where they turn out not to fit.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +12,6 @@
 #include "absl/status/statusor.h"
 #include "compiler/choice/CompileRequest.h"
 #include "compiler/choose/LatencyChoice.h"
-#include "compiler/choose/SplitCaches.h"
 #include "compiler/choose/SwapCaches.h"
 #include "compiler/evaluate/Evaluate.h"
 #include "compiler/evaluate/LayOutHost.h"
@@ -23,6 +21,18 @@
 
 namespace headrace::compiler {
 
+// What there is to choose from, where it is not all that a policy would consider.
+struct ToChooseFrom {
+  // The last is chosen; one before it, if any, offloads less and did not fit.
+  std::vector<Candidate> found;
+  // Else, if not empty, in place of the policy's candidates and of a search; `inOrder`: each is better than those
+  // behind it.
+  std::vector<Candidate> candidates;
+  bool inOrder = false;
+  // Not to choose from: only how little memory they need is asked of them. Null: none.
+  std::function<std::vector<Candidate>()> smallest;
+};
+
 class Compilation {
 public:
   // What it refers to must outlive it.
@@ -31,8 +41,7 @@ public:
   Compilation(const Compilation &) = delete;
   Compilation &operator=(const Compilation &) = delete;
 
-  // Caches that do not fit are split, where that is left open and does.
-  absl::StatusOr<Draft> run();
+  absl::StatusOr<Draft> run(const ToChooseFrom &of);
 
 private:
   // Candidates for one placement of the plan, and the one that is tried.
@@ -46,18 +55,9 @@ private:
     uint64_t bytes;
   };
 
-  bool maySplit() const;
-  // As many KV blocks on the device as there is room for; `whole`: why not all of them.
-  absl::StatusOr<Draft> splitCaches(const absl::Status &whole);
   // As many layers' caches on the device as there is room for, which take turns.
   absl::StatusOr<Draft> swapCaches();
   absl::StatusOr<Draft> swapByExpansion();
-  std::string whatHostWouldDo(const std::vector<Candidate> &candidates);
-  absl::Status leastOf(const std::vector<Candidate> &candidates, const absl::Status &refused);
-  // What `make` makes with the tails of caches in as few slots as they take, or in as many more as make it better.
-  template <class Make> absl::StatusOr<Draft> withSlots(Make &&make);
-  // What `make` makes with rows of tails brought home as the policy says, or as each class takes the least time.
-  template <class Make> absl::StatusOr<Draft> withWriteBack(Make &&make);
 
   absl::StatusOr<Draft> choose();
   absl::Status chooseByLatency(std::vector<Attempt> &choices, size_t most = SIZE_MAX);
@@ -95,8 +95,8 @@ private:
   PlacementFamily family_;
   std::vector<PricedStep> steps_; // where something is chosen by latency
   GeneratorInputs inputs_;
-  SplitCaches caches_;
-  std::optional<std::vector<Candidate>> split_; // what there is to choose from once caches are split
+  ToChooseFrom of_;
+  std::optional<std::vector<Candidate>> split_; // what there is to choose from once caches are split or swapped
   std::vector<Candidate> together_;             // placements of the plan, whatever it is chosen by; empty: chosen
   bool nested_ = false;                         // the range was asked for nested
   int roomier_ = 0;                             // times that it was asked for with more to spare

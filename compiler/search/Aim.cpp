@@ -131,6 +131,18 @@ double Aim::compared(const std::vector<Played> &played) const {
   return sum;
 }
 
+Aim aimInOrder(const Target &target) {
+  constexpr double kAmongEquals = 1e-6;
+  const cost::Bucket &decode = target.decode.back();
+  Aim aim;
+  aim.points = {{{plan::IterationClass::Decode, decode, decode.context}, 1}};
+  if (!target.mixed.empty())
+    aim.points.push_back(
+        {{plan::IterationClass::Mixed, target.mixed.back(), target.mixed.back().context}, kAmongEquals});
+  aim.what = absl::StrCat("decode of ", target.sequences(), " at a context of ", decode.context, " tokens");
+  return aim;
+}
+
 Aim aimOf(const model::Goal &goal, const Target &target) {
   Points points(target);
   Aim aim;

@@ -52,6 +52,10 @@ std::vector<AimPoint> promptPoints(int64_t prompt, const Target &target);
 // Whether a goal says what is prompted, so that prompts have a say in the aim.
 inline bool hasPrompts(const model::Goal &goal) { return goal.inputLen || goal.ttft; }
 
+// What a policy in its own order goes by in all that its candidates leave open: its largest decode iteration, and among
+// equals its largest iteration of prompts.
+Aim aimInOrder(const Target &target);
+
 // The points are of one mini-batch's buckets: a target of as many mini-batches has as many sequences at each all told.
 Aim aimOf(const model::Goal &goal, const Target &target);
 

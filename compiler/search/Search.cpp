@@ -33,12 +33,11 @@ std::vector<Coordinates> stepsFrom(const Coordinates &at, int64_t step, const Sp
   };
   if (free.layers)
     along(&Coordinates::layers, step, 0, layers);
-  if (free.act) {
-    for (const int64_t by : {1, 4})
+  if (free.act)
+    for (int64_t by = free.actStep; by < kActParts / 2; by *= 4)
       along(&Coordinates::actParts, by, 0, kActParts);
-    if (free.actAway && at.actParts > 0)
-      along(&Coordinates::actAway, step, 0, layers);
-  }
+  if (space.actsMayLeave(at))
+    along(&Coordinates::actAway, step, 0, layers);
   if (free.chunk) {
     add([](Coordinates &c) { c.chunk *= 2; });
     add([](Coordinates &c) { c.chunk = std::max(kLargestChunk, c.chunk / 2); });
@@ -58,41 +57,46 @@ std::vector<Coordinates> stepsFrom(const Coordinates &at, int64_t step, const Sp
   if (free.writeBack) {
     add([](Coordinates &c) { c.decodeDirty = !c.decodeDirty; });
     add([](Coordinates &c) { c.mixedDirty = !c.mixedDirty; });
+    if (space.request().policy.kvPlaces) // what stays over iterations goes home less often
+      add([](Coordinates &c) { c.allBack = !c.allBack; });
   }
   if (free.miniBatches) {
-    add([](Coordinates &c) { c.miniBatches *= 2; });
-    add([](Coordinates &c) { c.miniBatches = std::max<int64_t>(1, c.miniBatches / 2); });
+    add([&](Coordinates &c) { c.miniBatches = space.nextMiniBatches(c.miniBatches, 1); });
+    add([&](Coordinates &c) { c.miniBatches = space.nextMiniBatches(c.miniBatches, -1); });
   }
   return steps;
 }
 
 // The first of these that is better; null: none is.
-const Scored *firstBetter(Space &space, const Scored &than, const std::vector<Coordinates> &steps,
-                          const Generator &within) {
+const Scored *firstBetter(Space &space, const Scored &than, const std::vector<Coordinates> &steps, const Holds &holds) {
   for (const Coordinates &next : steps)
-    if (within.holds(next))
+    if (holds(next))
       if (const Scored *const scored = space.score(next); scored != nullptr && space.isBetter(*scored, than))
         return scored;
   return nullptr;
 }
 
 // Two steps at once: what gives up memory along one coordinate takes it along another.
-const Scored *firstBetterPair(Space &space, const Scored &than, const Generator &within) {
+const Scored *firstBetterPair(Space &space, const Scored &than, const Holds &holds) {
   for (const Coordinates &next : stepsFrom(than.at, 1, space))
-    if (const Scored *const scored = firstBetter(space, than, stepsFrom(next, 1, space), within))
+    if (const Scored *const scored = firstBetter(space, than, stepsFrom(next, 1, space), holds))
       return scored;
   return nullptr;
 }
 
-const Scored *climb(Space &space, const Scored *from, const Generator &within) {
+} // namespace
+
+const Scored *climb(Space &space, const Scored *from, const Holds &holds) {
   int64_t step = 1;
   while (step * 4 < space.request().model->layers)
     step *= 2;
   for (; step > 0; step /= 2)
-    while (const Scored *const better = firstBetter(space, *from, stepsFrom(from->at, step, space), within))
+    while (const Scored *const better = firstBetter(space, *from, stepsFrom(from->at, step, space), holds))
       from = better;
   return from;
 }
+
+namespace {
 
 const Scored *bestOf(Space &space, const Generator &generator, const std::vector<Coordinates> &seeds) {
   std::vector<const Scored *> begin;
@@ -105,15 +109,16 @@ const Scored *bestOf(Space &space, const Generator &generator, const std::vector
   const bool more = space.free().chunk && space.request().model->layers <= kShallow;
   const size_t beginnings = std::min(begin.size(), more ? kShallowBeginnings : kBeginnings);
   for (size_t i = 0; i < beginnings; ++i)
-    if (const Scored *const found = climb(space, begin[i], generator); best == nullptr || space.isBetter(*found, *best))
+    if (const Scored *const found = climb(space, begin[i], generator.holds);
+        best == nullptr || space.isBetter(*found, *best))
       best = found;
   // Where memory is preferred each choice is played several times, and of a deep model a step is little.
   const bool pairs = !space.prefersMemory() || space.request().model->layers <= kShallow;
   while (best != nullptr && pairs) {
-    const Scored *const better = firstBetterPair(space, *best, generator);
+    const Scored *const better = firstBetterPair(space, *best, generator.holds);
     if (better == nullptr)
       break;
-    best = climb(space, better, generator);
+    best = climb(space, better, generator.holds);
   }
   return best == nullptr || best->overBytes > 0 ? nullptr : best;
 }

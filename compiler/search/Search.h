@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -33,6 +34,12 @@ struct Searched {
   size_t evaluated = 0;           // choices that were played
   bool atEnd = false;             // of none of them: an end of the space, which takes the least memory
 };
+
+// Whether a search may go there.
+using Holds = std::function<bool(const Coordinates &)>;
+
+// From a choice along every coordinate, until no step is better.
+const Scored *climb(Space &space, const Scored *from, const Holds &holds);
 
 // None: memory holds no choice of any generator.
 std::optional<Searched> search(Space &space, const std::vector<const Generator *> &generators);

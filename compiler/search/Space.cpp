@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "compiler/evaluate/Evaluate.h"
+#include "compiler/search/GeneratorInputs.h"
 #include "compiler/search/Waits.h"
 #include "passes/algorithms/PickLayers.h"
 #include "runtime/base/StatusMacros.h"
@@ -31,6 +32,8 @@ struct Space::Alike {
   // With all buckets: where the circle is cut, and so what lies where, they have a say in.
   Target all;
   std::optional<Iterations> exact; // made where something is packed
+  std::vector<PricedStep> steps;
+  std::vector<Candidate> order; // of a policy's
 
   uint64_t packed(const Candidate &candidate, const CompileRequest &request, Prices &prices) {
     if (!exact)
@@ -82,9 +85,10 @@ bool Space::isBetter(const Scored &a, const Scored &b) const {
          std::tie(b.overBytes, b.late, b.comparedNs, b.movedBytes, b.deviceBytes);
 }
 
-Space::Space(const CompileRequest &request, const cost::CostModel &costs)
-    : request_(request), objectives_(request.goal),
-      oneCut_((request.goal.tpot || request.goal.sloFactor) && request.goal.instances == model::Instances::Together),
+Space::Space(const CompileRequest &request, const cost::CostModel &costs, const Generator *inOrder)
+    : request_(request), inOrder_(inOrder), objectives_(request.goal),
+      oneCut_(inOrder == nullptr && (request.goal.tpot || request.goal.sloFactor) &&
+              request.goal.instances == model::Instances::Together),
       layout_(model::layoutWeights(request.model)), prices_(costs) {
   const model::Policy &policy = request.policy;
   const bool tied = request.model->tiedEmbeddings;
@@ -104,6 +108,13 @@ Space::Space(const CompileRequest &request, const cost::CostModel &costs)
   free_.act = policy.actRatio ? policy.actRatio->isAuto() : actsMay;
   free_.actAway = policy.actHome == model::ActHome::Auto;
   free_.chunk = hasPrompts(goal) && request.buckets.newTokens.empty();
+  if (inOrder == nullptr)
+    return;
+  free_.layers = free_.embedding = free_.head = free_.slots = false;
+  free_.kv &= inOrder->splitsCaches && !policy.statesPlacement();
+  free_.act = policy.actRatio && policy.actRatio->isAuto();
+  free_.chunk &= inOrder->seeksChunk;
+  free_.actStep = 1;
 }
 
 Space::~Space() = default;
@@ -117,9 +128,23 @@ Coordinates Space::origin() const {
   at.head = policy.offloadHead == model::AutoOnOff::On && !request_.model->tiedEmbeddings;
   at.slots = policy.slots.value_or(2);
   at.decodeDirty = at.mixedDirty = policy.kvWriteBack == model::KvWriteBack::Dirty;
+  at.allBack = policy.kvWriteBack == model::KvWriteBack::All;
   if (policy.actHome == model::ActHome::Host)
     at.actAway = request_.model->layers;
   return at;
+}
+
+int64_t Space::nextMiniBatches(int64_t count, int64_t way) const {
+  const std::vector<int64_t> &sequences = request_.buckets.sequences;
+  const int64_t batch = request_.goal.batch.value_or(sequences.empty() ? 1 : sequences.back());
+  for (int64_t next = count + way; next >= 1 && next <= batch; next += way)
+    if (batch % next == 0)
+      return next;
+  return count;
+}
+
+bool Space::actsMayLeave(const Coordinates &at) const {
+  return free_.actAway && (free_.act || inOrder_ != nullptr) && commonOf(at).actRatio.any();
 }
 
 Choice Space::commonOf(const Coordinates &at) const {
@@ -147,7 +172,8 @@ Space::Alike *Space::alikeOf(const Coordinates &at) {
   Alike &alike = *it->second;
   alike.target = *std::move(target);
   alike.all = alike.target;
-  alike.aim = aimOf(request_.goal, alike.target);
+  const bool byGoal = inOrder_ == nullptr || (inOrder_->seeksChunk && hasPrompts(request_.goal));
+  alike.aim = byGoal ? aimOf(request_.goal, alike.target) : aimInOrder(alike.target);
   alike.limits = limitsOf(request_.goal, alike.target);
   for (const Limit &limit : moreLimits_) // but of iterations larger than those of this chunk
     if (!free_.chunk || limit.decode || limit.points.front().at.bucket.tokens <= alike.target.mostPromptRows())
@@ -164,6 +190,12 @@ Space::Alike *Space::alikeOf(const Coordinates &at) {
   alike.family.emplace(request_.model, layout_, alike.target, alike.iterations->memoryUses(),
                        [this, &alike](const Candidate &of) { return alike.packed(of, request_, prices_); });
   alike.player.emplace(*alike.iterations);
+  if (inOrder_ != nullptr) {
+    alike.steps = alike.iterations->pricedSteps();
+    alike.order = candidatesOf(*inOrder_, {request_, alike.target, layout_, *alike.family, alike.steps});
+    for (Candidate &candidate : alike.order)
+      candidate = compiler::alike(std::move(candidate), commonOf(at));
+  }
   if (request_.goal.sloFactor) {
     const absl::StatusOr<std::vector<Played>> played =
         alike.player->play(compiler::alike({}, commonOf(at)), alike.points);
@@ -345,7 +377,10 @@ void Space::setTails(const Coordinates &at, int64_t resident, Candidate &candida
   algorithms::Residency &residency = candidate.residency;
   // Where a sequence takes a new block, what the iteration before has brought of a tail is not all of it: it is brought
   // again, which a gap that is held to an objective has no time for.
-  residency.wrap.around = at.wraps && !oneCut_;
+  if (inOrder_ == nullptr)
+    residency.wrap.around = at.wraps && !oneCut_;
+  else if (candidate.offloadsNothing()) // nothing yet to carry over an edge
+    residency.wrap.around = true;
   residency.wrap.oneCut = false;
   residency.wrap.decode.reset(); // of caches that stay
   residency.wrap.mixed.reset();
@@ -355,7 +390,7 @@ void Space::setTails(const Coordinates &at, int64_t resident, Candidate &candida
   else
     residency.kv().setSlots(at.kvSlots > algorithms::kKvSlots ? at.kvSlots : 0);
   const auto back = [&](bool dirty) -> std::optional<WriteBack> {
-    if (request_.policy.kvWriteBack == model::KvWriteBack::All)
+    if (at.allBack)
       return WriteBack::All;
     return dirty ? std::optional(WriteBack::Dirty) : std::nullopt;
   };
@@ -412,6 +447,68 @@ uint64_t Space::settle(const Coordinates &at, Candidate &candidate) {
   }
   return std::max<uint64_t>(1, alike.family->need(candidate).bytes -
                                    std::min(alike.family->need(candidate).bytes, alike.target.deviceMemory));
+}
+
+uint64_t Space::settleInOrder(Scored &scored) {
+  const Coordinates &at = scored.at;
+  const Alike &alike = *alikeOf(at);
+  const bool stated = alike.target.kvResident.has_value();
+  const int64_t layers = request_.model->layers;
+  uint64_t least = UINT64_MAX;
+  const auto take = [&](size_t nth, const Candidate &candidate, uint64_t over) {
+    if (over < least) {
+      least = over;
+      scored.candidate = candidate;
+      scored.nth = nth;
+    }
+    return over == 0;
+  };
+  // Tails move under the rule eager only.
+  const auto splits = [&](const Candidate &candidate) { return candidate.residency.start == algorithms::kEager; };
+  for (size_t nth = 0; nth < alike.order.size(); ++nth) {
+    Candidate candidate = alike.order[nth];
+    if (stated && !splits(candidate))
+      continue;
+    if (stated)
+      setTails(at, *alike.target.residentBeside(at.kvSlots, layers), candidate);
+    uint64_t over = beyondHost(at, candidate);
+    if (const uint64_t memory = alike.target.deviceMemory; over == 0 && !alike.family->fits(candidate, memory))
+      over = std::max<uint64_t>(1, alike.family->need(candidate).bytes -
+                                       std::min(alike.family->need(candidate).bytes, memory));
+    if (take(nth, candidate, over))
+      return 0;
+  }
+  for (size_t nth = 0; nth < alike.order.size() && !stated && free_.kv && alike.target.kvBlocks > 1; ++nth) {
+    Candidate candidate = alike.order[nth];
+    if (!splits(candidate))
+      continue;
+    setTails(at, 1, candidate);
+    if (deviceHolds(at, candidate, /*exactly=*/true) && fill(at, candidate, /*exactly=*/true) &&
+        take(nth, candidate, beyondHost(at, candidate)))
+      return 0;
+  }
+  return least;
+}
+
+std::vector<int64_t> Space::actAwayBeside(const Coordinates &at) {
+  Coordinates here = at;
+  here.actAway = 0;
+  const Alike *const alike = alikeOf(here);
+  if (alike == nullptr || alike->order.empty())
+    return {};
+  std::vector<int64_t> found;
+  for (Candidate candidate : {alike->order.front(), alike->order.back()}) {
+    if (alike->target.kvResident)
+      setTails(here, *alike->target.residentBeside(here.kvSlots, request_.model->layers), candidate);
+    else if (free_.kv && alike->target.kvBlocks > 1)
+      setTails(here, 1, candidate);
+    const uint64_t needed = alike->family->need(candidate).bytes, memory = alike->target.deviceMemory;
+    const uint64_t layer = static_cast<uint64_t>(at.miniBatches) * alike->target.actBytes;
+    const uint64_t missing = needed - std::min(needed, memory) + algorithms::kActSlots * alike->target.actBytes;
+    if (needed > memory)
+      found.push_back(std::min<int64_t>(request_.model->layers, static_cast<int64_t>((missing + layer - 1) / layer)));
+  }
+  return found;
 }
 
 bool Space::play(Alike &alike, Scored &scored) {
@@ -493,8 +590,19 @@ const Scored *Space::score(const Coordinates &at) {
     drain(*alike, scored);
     return &it->second.emplace(std::move(scored));
   }
-  Scored scored{.at = at, .candidate = candidateOf(at, commonOf(at))};
-  scored.overBytes = settle(at, scored.candidate);
+  Scored scored{.at = at, .candidate = {}};
+  if (inOrder_ != nullptr) {
+    if (at.actAway > 0 && free_.actAway) { // only what does not fit on the device
+      Coordinates here = at;
+      here.actAway = 0;
+      if (const Scored *const held = score(here); held != nullptr && held->overBytes == 0)
+        return nullptr;
+    }
+    scored.overBytes = settleInOrder(scored);
+  } else {
+    scored.candidate = candidateOf(at, commonOf(at));
+    scored.overBytes = settle(at, scored.candidate);
+  }
   setBytes(*alike, scored);
   if (scored.overBytes == 0) {
     if (!play(*alike, scored))
@@ -515,6 +623,7 @@ std::optional<Scored> Space::scored(const Coordinates &at, const Candidate &cand
 }
 
 bool Space::exists(const Coordinates &at) { return alikeOf(at) != nullptr; }
+const std::vector<Candidate> &Space::candidates(const Coordinates &at) { return alikeOf(at)->order; }
 const Target &Space::target(const Coordinates &at) { return alikeOf(at)->target; }
 
 Candidate Space::candidate(const Coordinates &at, int64_t resident) {
@@ -540,7 +649,7 @@ uint64_t Space::hostBytes(const Coordinates &at, const Candidate &candidate) {
 const Scored *Space::plainest(const Scored &best) {
   if (prefersMemory())
     return score(best.at);
-  const double most = best.comparedNs * (1 + kTie);
+  const double most = best.comparedNs * (inOrder_ == nullptr ? 1 + kTie : 1);
   const auto key = [](const Scored &of) {
     return std::tie(of.movedBytes, of.hostBytes, of.deviceBytes, of.comparedNs);
   };

@@ -2,9 +2,10 @@
 //
 // What a search looks through: choices by their coordinates, and what each comes to.
 //
-//   coordinates   whole numbers that a search moves along: parts of the batch, sixteenths of blocks that keep
-//                 activations, layers whose weights are on the host, ...
+//   coordinates   whole numbers that a search moves along: parts of the batch, 64ths of blocks that keep activations,
+//                 layers whose weights are on the host, ...
 //   fill          the KV blocks that stay on the device are no coordinate: as many as there is room for
+//   in order      nor are weights where a policy has candidates in an order: of these the first that memory holds
 //
 // Coordinates that the request states, or that its model or policy does not have, stay where they are.
 #pragma once
@@ -24,11 +25,12 @@
 #include "compiler/evaluate/Placements.h"
 #include "compiler/evaluate/PlayChoice.h"
 #include "compiler/search/Aim.h"
+#include "compiler/search/Generator.h"
 #include "compiler/search/Limits.h"
 
 namespace headrace::compiler {
 
-inline constexpr int64_t kActParts = 16; // a share is so many of them
+inline constexpr int64_t kActParts = 64; // a share is so many of them
 inline constexpr int64_t kShallow = 8;   // layers: a model of no more is searched more closely
 inline constexpr double kTie = 1e-3;     // of the aim: a smaller difference is none
 
@@ -43,12 +45,13 @@ struct Coordinates {
   int64_t slots = 2;                            // of weights
   int64_t kvSlots = 2;                          // of tails
   bool decodeDirty = false, mixedDirty = false; // rows of tails go home behind the step, not by it
+  bool allBack = false;                         // all that is in use goes home, when it leaves its place
   bool wraps = true;             // iterations copy for the next; else transients may use slots that are empty
   int64_t chunk = kLargestChunk; // Choice::largestChunk
 
   auto key() const {
     return std::tie(listed, miniBatches, actParts, actAway, layers, embedding, head, slots, kvSlots, decodeDirty,
-                    mixedDirty, wraps, chunk);
+                    mixedDirty, allBack, wraps, chunk);
   }
   bool operator==(const Coordinates &other) const { return key() == other.key(); }
   bool operator<(const Coordinates &other) const { return key() < other.key(); }
@@ -66,6 +69,7 @@ struct Scored {
   double late = 0;                 // of the limit that is missed by most: the part of it that is missed; 0: all hold
   uint64_t deviceBytes = 0, hostBytes = 0;
   uint64_t overBytes = 0; // beyond what memory has: it was not played
+  size_t nth = 0;         // of the candidates in their order
 };
 class Space {
 public:
@@ -73,19 +77,24 @@ public:
   struct Free {
     bool miniBatches = false, act = false, actAway = false, layers = true, embedding = true, head = true, slots = true,
          kvSlots = true, writeBack = true, kv = true, chunk = false; // kv: caches may be split
+    int64_t actStep = 4;                                             // parts of a share
   };
 
-  Space(const CompileRequest &request, const cost::CostModel &costs);
+  // `inOrder`: a policy whose candidates are taken in their order.
+  Space(const CompileRequest &request, const cost::CostModel &costs, const Generator *inOrder = nullptr);
   ~Space();
   Space(const Space &) = delete;
   Space &operator=(const Space &) = delete;
 
   const CompileRequest &request() const { return request_; }
   const model::WeightLayout &layout() const { return layout_; }
+  bool inOrder() const { return inOrder_ != nullptr; }
   bool prefersMemory() const { return request_.policy.prefer == model::Prefer::Memory; }
   Prices &prices() { return prices_; }
   const Free &free() const { return free_; }
   Coordinates origin() const; // nothing on the host but what is stated
+  // The next larger or smaller number of mini-batches that divides the batch; itself where there is none.
+  int64_t nextMiniBatches(int64_t count, int64_t way) const;
   const Aim &aim(const Coordinates &at);
 
   // What memory holds, and of the rest what is the least beyond it; what holds the objectives, and of the rest what
@@ -118,6 +127,8 @@ public:
   // One more placement of weights; its number among those that are listed.
   int64_t list(Candidate weights);
   size_t evaluated() const { return evaluated_; } // choices that were played
+  // All that was scored.
+  const std::map<Coordinates, std::optional<Scored>> &tried() const { return scored_; }
 
   // Of a choice with nothing on the host, whatever memory there is; by point.
   std::vector<Played> resident(const Coordinates &at); // of the aim's
@@ -130,6 +141,12 @@ public:
 
   // Of a choice by its coordinates; all but `exists` only of one that there is.
   bool exists(const Coordinates &at);
+  // In the policy's order; each as it is without tails.
+  const std::vector<Candidate> &candidates(const Coordinates &at);
+  // So many blocks of each cache on the device, of a candidate, under the movement of these coordinates.
+  void setTails(const Coordinates &at, int64_t resident, Candidate &candidate) const;
+  // As many blocks as the device has room for; false: not even none.
+  bool fill(const Coordinates &at, Candidate &candidate, bool exactly);
   const Target &target(const Coordinates &at); // its buckets those that a search looks at
   // So many blocks of each cache on the device; all where it is as many as there are.
   Candidate candidate(const Coordinates &at, int64_t resident);
@@ -141,7 +158,11 @@ public:
   uint64_t beyondHost(const Coordinates &at, const Candidate &candidate);            // bytes
   // The candidate with its KV blocks filled to the last that packing has room for.
   absl::StatusOr<Candidate> filled(const Scored &scored);
-  Choice commonOf(const Coordinates &at) const; // what of it all placements have alike
+  Choice commonOf(const Coordinates &at) const;   // what of it all placements have alike
+  bool actsMayLeave(const Coordinates &at) const; // for the host: activation blocks, of which it has some
+  // In order: of how many layers, about, so that the first candidate fits, and so that the last does; of each that does
+  // not with none.
+  std::vector<int64_t> actAwayBeside(const Coordinates &at);
 
 private:
   // What choices have alike, and what is worked out once for it.
@@ -156,13 +177,13 @@ private:
   void setLate(const Alike &alike, Scored &scored) const; // with what was verified
   Alike *alikeOf(const Coordinates &at);
   Candidate candidateOf(const Coordinates &at, const Choice &common) const;
-  // As many blocks as the device has room for; false: not even none.
-  bool fill(const Coordinates &at, Candidate &candidate, bool exactly);
   // Splits caches where they have to be. Bytes that memory lacks.
   uint64_t settle(const Coordinates &at, Candidate &candidate);
-  void setTails(const Coordinates &at, int64_t resident, Candidate &candidate) const;
+  // The same of the first candidate in order that memory holds, with all KV on the device before one that splits it.
+  uint64_t settleInOrder(Scored &scored);
 
   const CompileRequest &request_;
+  const Generator *const inOrder_;
   model::Goal objectives_;
   std::vector<Limit> moreLimits_;
   std::map<std::string, std::vector<uint64_t>> verified_; // by a candidate's text: the limits' times, at least

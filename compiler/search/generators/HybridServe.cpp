@@ -20,7 +20,7 @@ std::vector<Coordinates> seeds(Space &of) {
   if (!of.free().act)
     return found;
   const int64_t all = of.request().model->layers;
-  for (const int64_t parts : {4, 8, 12, 16})
+  for (const int64_t parts : {16, 32, 48, 64})
     for (const int64_t layers : {int64_t{0}, all / 2, all})
       for (const bool embedding : {false, true})
         for (const auto &[slots, dirty] :

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/choose/HybridShare.h"
+#include "compiler/search/generators/HybridShare.h"
 #include "compiler/choice/Resolve.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
-#include "compiler/choose/BestActShare.h"
 #include "runtime/model/ModelSpec.h"
 #include "tests/unit/compiler/Requests.h"
 
@@ -123,8 +122,8 @@ TEST(HybridShare, AutoIsAsFastAsTheFastestStated) {
     ASSERT_TRUE(chosen.ok()) << chosen.status();
     EXPECT_THAT(chosen->reason, HasSubstr("Algorithm 1 over the host's memory: as printed "));
     uint64_t least = UINT64_MAX;
-    for (int64_t part = 0; part <= kActShareParts; ++part) {
-      r.policy.actRatio = model::actRatioOf(part, kActShareParts - part);
+    for (int64_t part = 0; part <= kActParts; ++part) {
+      r.policy.actRatio = model::actRatioOf(part, kActParts - part);
       const absl::StatusOr<plan::Plan> plan = compile(r);
       ASSERT_TRUE(plan.ok()) << plan.status();
       least = std::min(least, largestDecodeNs(*plan));

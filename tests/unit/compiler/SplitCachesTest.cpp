@@ -5,8 +5,6 @@
 //
 // Six layers of tinyLlama at batch 2 and context 512, blocks of 16 tokens: 65 blocks, the scratch block included, each
 // of 2 x 32 rows x 16 tokens x 4 bytes = 4 KiB a layer, 24 KiB in all, 1560 KiB of KV; weights take about 900 KiB.
-#include "compiler/choose/SplitCaches.h"
-
 #include <algorithm>
 #include <string>
 #include <vector>

@@ -279,7 +279,7 @@ TEST_F(Search, IsAsGoodAsTryingAll) {
           for (at.slots = 1; at.slots <= 3; ++at.slots)
             for (at.kvSlots = 2; at.kvSlots <= 4; ++at.kvSlots)
               for (int dirty = 0; dirty < 4; ++dirty)
-                for (at.actParts = 0; at.actParts <= (space.free().act ? kActParts : 0); at.actParts += 4) {
+                for (at.actParts = 0; at.actParts <= (space.free().act ? kActParts : 0); at.actParts += kActParts / 4) {
                   at.embedding = e == 1;
                   at.head = h == 1;
                   at.decodeDirty = dirty % 2 == 1;

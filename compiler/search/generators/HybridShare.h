@@ -17,9 +17,9 @@
 
 #include "absl/status/statusor.h"
 #include "compiler/choice/CompileRequest.h"
+#include "compiler/search/Space.h"
 #include "runtime/cost/HybridAllocation.h"
 #include "runtime/cost/HybridSplit.h"
-#include "runtime/plan/Plan.h"
 
 namespace headrace::compiler {
 
@@ -30,8 +30,8 @@ struct HybridRoom {
   int64_t deviceBytes = 0;   // for blocks at home on the device
   int64_t kvDeviceBytes = 0; // that KV blocks have of these, where it is stated what KV may take
 };
-// Of a plan without activation blocks: its largest decode bucket.
-HybridRoom roomOf(const plan::Plan &kvAlone);
+// Of a choice without activation blocks, which memory holds.
+HybridRoom roomOf(Space &space, const Scored &kvAlone);
 
 struct HybridShare {
   cost::HybridTimes times; // of the whole batch: overMiniBatches()

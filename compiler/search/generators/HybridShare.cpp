@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/choose/HybridShare.h"
+#include "compiler/search/generators/HybridShare.h"
 
 #include <algorithm>
 #include <cmath>
@@ -113,29 +113,22 @@ std::string splitText(int64_t act, int64_t kv, const std::string &why) {
 
 } // namespace
 
-HybridRoom roomOf(const plan::Plan &kvAlone) {
+HybridRoom roomOf(Space &space, const Scored &kvAlone) {
+  const Candidate &candidate = kvAlone.candidate;
+  const model::ModelSpec &spec = space.request().model;
+  const model::WeightLayout &layout = space.layout();
+  const Target &target = space.target(kvAlone.at);
   HybridRoom room;
-  const plan::Variant *largest = nullptr;
-  for (const plan::Variant &variant : kvAlone.variants) // ascending
-    if (const plan::Schedule &schedule = kvAlone.schedules[variant.schedule];
-        variant.placement == 0 && schedule.iterationClass == plan::IterationClass::Decode && schedule.kvBlocks == 0)
-      largest = &variant;
-  if (largest != nullptr) {
-    const plan::Schedule &schedule = kvAlone.schedules[largest->schedule];
-    for (size_t i = 0; i < schedule.steps.size(); ++i) {
-      const plan::Step &step = schedule.steps[i];
-      if (step.kind != plan::StepKind::Copy || !plan::toDevice(step.lane) ||
-          kvAlone.buffer(schedule, schedule.operands[step.firstOperand].buffer).kind != plan::BufferKind::Weight)
-        continue;
-      room.loadWeightsNs += static_cast<double>(largest->durationsNs[i]);
-      room.weightBytes += static_cast<int64_t>(step.linkBytes);
+  for (const int32_t unit : candidate.residency.weightsAway())
+    if (unit != layout.embeddingUnit() || spec.tiedEmbeddings) { // else its rows are read where they are
+      const uint64_t bytes = layout.units[static_cast<size_t>(unit)].bytes;
+      room.loadWeightsNs += static_cast<double>(space.prices().copyNs(bytes, /*hostToDevice=*/true));
+      room.weightBytes += static_cast<int64_t>(bytes);
     }
-  }
-  const uint64_t kv =
-      static_cast<uint64_t>(plan::residentBlocks(kvAlone, kvAlone.placements.front())) * kvAlone.kvStride();
-  room.kvDeviceBytes = static_cast<int64_t>(kv);
-  room.deviceBytes = static_cast<int64_t>(kvAlone.deviceMemory - std::min(kvAlone.deviceMemory, kvAlone.arenaBytes)) +
-                     static_cast<int64_t>(kv);
+  const uint64_t arena = space.packed(kvAlone.at, candidate), memory = target.deviceMemory;
+  const int64_t blocks = candidate.residency.firstKvBlockAway().value_or(target.kvBlocks);
+  room.kvDeviceBytes = target.caches(spec.layers) * blocks * static_cast<int64_t>(target.kvBlockBytes);
+  room.deviceBytes = static_cast<int64_t>(memory - std::min(memory, arena)) + room.kvDeviceBytes;
   return room;
 }
 

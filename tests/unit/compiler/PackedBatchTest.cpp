@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/choose/MiniBatchCount.h"
+#include "compiler/search/generators/PackedBatch.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
-#include "compiler/choose/Explain.h"
 #include "compiler/search/generators/Generators.h"
 #include "runtime/model/ModelSpec.h"
 #include "tests/unit/compiler/Requests.h"
@@ -13,96 +12,8 @@
 namespace headrace::compiler {
 namespace {
 
-using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::StrEq;
-
-struct Counted {
-  std::map<int64_t, uint64_t> ns; // of counts that memory holds
-  std::vector<int64_t> asked;
-
-  absl::StatusOr<MiniBatchChoice> search(int64_t batch, int64_t packed) {
-    return bestMiniBatches(batch, packed, [this](int64_t count) -> absl::StatusOr<uint64_t> {
-      asked.push_back(count);
-      if (!ns.contains(count))
-        return absl::ResourceExhaustedError(absl::StrCat("no room for ", count));
-      return ns.at(count);
-    });
-  }
-};
-
-// Divisors of 12: 1, 2, 3, 4, 6, 12.
-TEST(MiniBatchCount, IsADivisorFromThePackedOneOn) {
-  Counted rises{{{2, 40}, {3, 30}, {4, 20}, {6, 25}}, {}};
-  EXPECT_EQ(rises.search(12, 2)->count, 4);
-  EXPECT_THAT(rises.asked, ElementsAre(2, 3, 4, 6));
-  Counted falls{{{2, 20}, {3, 30}, {4, 40}, {6, 50}}, {}};
-  EXPECT_EQ(falls.search(12, 5)->count, 2); // 5 is 6
-  EXPECT_THAT(falls.asked, ElementsAre(6, 12, 4, 3, 2, 1));
-  Counted stays{{{3, 10}, {4, 10}, {2, 10}}, {}}; // of equal ones the packed
-  EXPECT_EQ(stays.search(12, 3)->count, 3);
-  EXPECT_THAT(stays.asked, ElementsAre(3, 4, 2));
-}
-
-TEST(MiniBatchCount, MoreOfThemWhereMemoryDoesNotHoldThePacked) {
-  Counted late{{{6, 60}, {12, 70}}, {}};
-  const absl::StatusOr<MiniBatchChoice> choice = late.search(12, 1);
-  ASSERT_TRUE(choice.ok()) << choice.status();
-  EXPECT_EQ(choice->count, 6);
-  EXPECT_THAT(late.asked, ElementsAre(1, 2, 3, 4, 6, 12));
-  EXPECT_FALSE(choice->tried.at(4).ok());
-  Counted none;
-  EXPECT_EQ(none.search(4, 4).status(), absl::ResourceExhaustedError("no room for 4"));
-  EXPECT_EQ(
-      bestMiniBatches(4, 1, [](int64_t) { return absl::StatusOr<uint64_t>(absl::InternalError("wrong")); }).status(),
-      absl::InternalError("wrong"));
-}
-
-// Residuals take more with each, slots less: of 1 2 4 8 16, 4 needs the least.
-TEST(MiniBatchCount, RefusesWithTheLeastMemoryThatWouldDo) {
-  const std::map<int64_t, uint64_t> needs = {{1, 90}, {2, 70}, {4, 60}, {8, 65}, {16, 80}};
-  std::vector<int64_t> asked;
-  const auto refused = [&](int64_t packed) {
-    asked.clear();
-    const absl::Status status = bestMiniBatches(64, packed, [&](int64_t count) -> absl::StatusOr<uint64_t> {
-                                  asked.push_back(count);
-                                  return hostExhausted(tinyOpt(3), roundHardware(), needs.at(count));
-                                }).status();
-    const std::optional<LeastMemory> least = leastMemory(status);
-    EXPECT_TRUE(least) << status;
-    return least ? least->bytes : 0;
-  };
-  EXPECT_EQ(refused(1), 60);
-  EXPECT_THAT(asked, ElementsAre(1, 2, 4, 8)); // 8 needs more than 4: 16 more still
-  EXPECT_EQ(refused(8), 60);
-  EXPECT_THAT(asked, ElementsAre(8, 16, 4, 2));
-  EXPECT_EQ(refused(64), 60); // at most 16 are tried
-  EXPECT_THAT(asked, ElementsAre(16, 8, 4, 2));
-}
-
-// The packed one does not fit, nor do more: fewer may.
-TEST(MiniBatchCount, FewerWhereMoreDoNotFit) {
-  Counted fewer{{{4, 40}}, {}};
-  const absl::StatusOr<MiniBatchChoice> choice = fewer.search(16, 8);
-  ASSERT_TRUE(choice.ok()) << choice.status();
-  EXPECT_EQ(choice->count, 4);
-  EXPECT_THAT(fewer.asked, ElementsAre(8, 16, 4, 2));
-}
-
-TEST(MiniBatchCount, PassesOverWhatIsRuledOut) {
-  const auto search = [](const std::map<int64_t, uint64_t> &ns, int64_t packed) {
-    return bestMiniBatches(8, packed, [&](int64_t count) -> absl::StatusOr<uint64_t> {
-      return ns.contains(count) ? absl::StatusOr<uint64_t>(ns.at(count))
-                                : absl::InvalidArgumentError(absl::StrCat("not ", count));
-    });
-  };
-  const absl::StatusOr<MiniBatchChoice> choice = search({{1, 2'000'000}, {4, 1'000'000}}, 1);
-  ASSERT_TRUE(choice.ok()) << choice.status();
-  EXPECT_EQ(explainMiniBatches(*choice),
-            "of those tried (1 2.000 ms, 4 1.000 ms) 4 takes the least; what is stated rules out 2, 8 (not 2)");
-  EXPECT_EQ(search({{1, 10}}, 8)->count, 1);
-  EXPECT_EQ(search({}, 4).status(), absl::InvalidArgumentError("not 1"));
-}
 
 // tinyOpt of 64 hidden in F32: a token's keys and values are 512 bytes a layer, so a sequence of 256 has 128 KiB, and
 // 256 KiB in two slots. A layer's weights are 202 KiB and two are held.
@@ -116,7 +27,7 @@ CompileRequest away(uint64_t room) {
   return r;
 }
 
-TEST(MiniBatchCount, PackingFillsWhatTheDeviceHasRoomFor) {
+TEST(PackedBatch, PackingFillsWhatTheDeviceHasRoomFor) {
   const auto packed = [](const CompileRequest &r) {
     const absl::StatusOr<const Generator *> policy = policyFor(r.policy, r.goal);
     EXPECT_TRUE(policy.ok()) << policy.status();
@@ -144,7 +55,7 @@ TEST(MiniBatchCount, PackingFillsWhatTheDeviceHasRoomFor) {
 
 // 8 sequences of 256. All 2048 tokens at once: 1 mini-batch; 256 tokens of KV are one sequence's: 1; buckets of 4
 // sequences: 2.
-TEST(MiniBatchCount, WhatIsStatedMayLeaveFew) {
+TEST(PackedBatch, WhatIsStatedMayLeaveFew) {
   const auto compiled = [](const model::Buckets &buckets, std::optional<int64_t> kvTokens) {
     CompileRequest r = away(uint64_t{6} << 20);
     r.buckets = buckets;
@@ -169,7 +80,7 @@ TEST(MiniBatchCount, WhatIsStatedMayLeaveFew) {
 }
 
 // The plan is the one that the count stated makes.
-TEST(MiniBatchCount, TheCompilerFindsIt) {
+TEST(PackedBatch, TheCompilerFindsIt) {
   CompileRequest r = away(uint64_t{3} << 20);
   r.buckets = {.newTokens = {16}, .sequences = {}, .contexts = {256}};
   r.goal.autoMiniBatches = true;
