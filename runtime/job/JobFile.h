@@ -121,7 +121,7 @@ inline constexpr double kAutoExpansion = 0;
 inline constexpr double kMaxExpansion = 1e6;
 
 // How a placement is chosen. Which policies there are, and what each can be asked for, the compiler knows
-// (compiler/choose/policies); here a name is a name.
+// (compiler/search/generators); here a name is a name.
 struct Policy {
   std::string name = "auto";
   bool none = false;                    // interval = "none": offload nothing
