@@ -39,10 +39,10 @@ std::string planText(const algorithms::Residency &residency, int64_t layers) {
   const algorithms::SwapWay way = algorithms::swapWayOf(residency, layers);
   if (way.turning > 0) {
     const int64_t stay = residency.kv().places() - way.turning;
-    return absl::StrCat("; as planned ", layers - stay, " layers take turns in ", way.turning,
-                        way.turning == 1 ? " place, one comes once another is home, and "
-                                         : " places, one goes while another comes, and ",
-                        stay, " stay");
+    const std::string others = stay > 0 ? absl::StrCat(", and ", stay, stay == 1 ? " stays" : " stay") : "";
+    return absl::StrCat(
+        "; as planned ", stay > 0 ? "" : "all ", layers - stay, " layers take turns in ", way.turning,
+        way.turning == 1 ? " place, one comes once another is home" : " places, one goes while another comes", others);
   }
   const std::optional<algorithms::KvSwapCycle> cycle =
       algorithms::kvSwapCycle(algorithms::kvSwapProblem(residency, layers), plan::kMostPhases * 4);
