@@ -188,7 +188,7 @@ struct InsertMovement : impl::InsertMovementBase<InsertMovement> {
       const auto tails = llvm::count_if(
           movables->items, [](const algorithms::MovedItem &i) { return i.kind == algorithms::MovableKind::Kv; });
       iteration.setCyclePhase(phase);
-      iteration.setPeriod(static_cast<int64_t>(algorithms::rotationPeriodOf(of, tails).value_or(1)));
+      iteration.setPeriod(static_cast<int64_t>(algorithms::rotationPeriodOf(of, tails)));
     }
     const ir::IterationClass iterationClass = iteration.getIterationClass();
     const algorithms::MovementPlan plan =

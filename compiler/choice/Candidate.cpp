@@ -154,10 +154,8 @@ absl::Status checkCandidate(const Candidate &candidate, const model::ModelSpec &
     if (residency.kv().places() >= tails)
       return refuse("needs fewer places than the ", tails, " tails of caches that rotate through them, got ",
                     residency.kv().places(), ": nothing would move");
-    const std::optional<uint64_t> period = algorithms::rotationPeriodOf(residency, tails);
-    if (!period || *period > plan::kMostPhases)
-      return refuse(residency.kv().places(), " places take a cycle of ",
-                    period ? absl::StrCat(*period) : "more than a hundred", " iterations, a plan has at most ",
+    if (const uint64_t period = algorithms::rotationPeriodOf(residency, tails); period > plan::kMostPhases)
+      return refuse(residency.kv().places(), " places take a cycle of ", period, " iterations, a plan has at most ",
                     plan::kMostPhases);
   }
   const int32_t end = spec.tiedEmbeddings ? layout.headUnit() : layout.headUnit() + 1;

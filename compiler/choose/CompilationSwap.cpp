@@ -50,8 +50,6 @@ absl::StatusOr<Draft> Compilation::swapCaches() {
   }
   swap_ = swapTimes(inputs_, iterations_.pricedSteps(), prices_, target_.kvBlocks);
   SwappedCaches swapped = swappedCaches(inputs_, all, swap_->visits());
-  if (swapped.candidates.empty() && swapped.most > 0)
-    return absl::InvalidArgumentError(explainNoCycle(*request_.model, swapped.most));
   // Where none fits, what takes the least says what would do.
   split_ = swapped.candidates.empty() ? std::move(swapped.least) : std::move(swapped.candidates);
   latency_.reset();

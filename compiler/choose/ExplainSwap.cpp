@@ -15,13 +15,6 @@
 namespace headrace::compiler {
 namespace {
 
-// As if a swap took one layer's compute, the shortest.
-std::optional<uint64_t> periodOf(const model::ModelSpec &model, int64_t places) {
-  algorithms::Residency residency;
-  residency.kv().setPlaces(places, algorithms::SwapVisits());
-  return algorithms::rotationPeriodOf(residency, model.layers);
-}
-
 // Of the paper's protocol, in which swaps go on over the edges of iterations.
 std::string protocolText(int64_t layers, int64_t places, const SwapTimes &times) {
   const algorithms::SwapVisits visits = times.visits();
@@ -42,8 +35,17 @@ std::string protocolText(int64_t layers, int64_t places, const SwapTimes &times)
 }
 
 // Of the plan, in which they end with their iteration.
-std::string planText(const algorithms::KvSwapProblem &problem) {
-  const std::optional<algorithms::KvSwapCycle> cycle = algorithms::kvSwapCycle(problem, plan::kMostPhases * 4);
+std::string planText(const algorithms::Residency &residency, int64_t layers) {
+  const algorithms::SwapWay way = algorithms::swapWayOf(residency, layers);
+  if (way.turning > 0) {
+    const int64_t stay = residency.kv().places() - way.turning;
+    const std::string others = stay > 0 ? absl::StrCat(", and ", stay, stay == 1 ? " stays" : " stay") : "";
+    return absl::StrCat(
+        "; as planned ", stay > 0 ? "" : "all ", layers - stay, " layers take turns in ", way.turning,
+        way.turning == 1 ? " place, one comes once another is home" : " places, one goes while another comes", others);
+  }
+  const std::optional<algorithms::KvSwapCycle> cycle =
+      algorithms::kvSwapCycle(algorithms::kvSwapProblem(residency, layers), plan::kMostPhases * 4);
   if (!cycle)
     return "";
   return absl::StrCat("; with no swap over an iteration's edge, as planned, compute ",
@@ -71,11 +73,7 @@ std::string explainSwap(const model::ModelSpec &model, const algorithms::Residen
                       "). A swap takes ", visits.in, visits.in == 1 ? " layer's" : " layers'", " compute in and ",
                       visits.out, " out (", msText(times.inNs), " and ", msText(times.outNs), " of ",
                       msText(times.computeNs), "): ", protocolText(n, places, times), "; the link alone would do for ",
-                      absl::StrFormat("%.1f", std::min(most, static_cast<double>(n))), " away",
-                      *residency.kv().fifo() == visits
-                          ? planText(algorithms::kvSwapProblem(residency, n))
-                          : absl::StrCat(". Swaps begin as if they took ", residency.kv().fifo()->in, " and ",
-                                         residency.kv().fifo()->out, ": places come back to where they were in time"));
+                      absl::StrFormat("%.1f", std::min(most, static_cast<double>(n))), " away", planText(residency, n));
 }
 
 std::string explainExpansions(const std::vector<Candidate> &swaps, int64_t layers) {
@@ -90,22 +88,6 @@ std::string explainExpansions(const std::vector<Candidate> &swaps, int64_t layer
                      swap.kvBlocks, each.empty() ? " blocks a layer)" : ")"));
   }
   return absl::StrCat("Expansion is found while the plan runs, among ", absl::StrJoin(each, ", "));
-}
-
-std::string explainNoCycle(const model::ModelSpec &model, int64_t places) {
-  const auto text = [](const std::optional<uint64_t> &period) {
-    return period ? absl::StrCat(*period) : std::string("more than a hundred");
-  };
-  std::vector<std::string> would;
-  for (const int64_t step : {-1, 1})
-    for (int64_t other = places + step; other >= 2 && other < model.layers; other += step)
-      if (const std::optional<uint64_t> period = periodOf(model, other); period && *period <= plan::kMostPhases) {
-        would.push_back(absl::StrCat(other, " (a cycle of ", *period, ")"));
-        break;
-      }
-  return absl::StrCat("policy.kv_places = ", places, ": expected ", absl::StrJoin(would, " or "), ": the ",
-                      model.layers, " layers of ", model.name, " swapped through ", places, " places take a cycle of ",
-                      text(periodOf(model, places)), " iterations, a plan has at most ", plan::kMostPhases);
 }
 
 } // namespace headrace::compiler

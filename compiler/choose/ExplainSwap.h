@@ -16,7 +16,5 @@ std::string explainSwap(const model::ModelSpec &model, const algorithms::Residen
                         uint64_t placeBytes);
 // "Expansion is found while the plan runs, among 1.00 (all on the device, 100 blocks a layer), 1.33 (30 places, 133)".
 std::string explainExpansions(const std::vector<Candidate> &swaps, int64_t layers);
-// Why so many places make no plan, and which would.
-std::string explainNoCycle(const model::ModelSpec &model, int64_t places);
 
 } // namespace headrace::compiler

@@ -5,9 +5,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
-#include "passes/algorithms/RotationOf.h"
 #include "runtime/model/ModelSpec.h"
-#include "runtime/plan/Plan.h"
 
 namespace headrace::compiler {
 namespace {
@@ -16,20 +14,6 @@ constexpr size_t kTried = 4; // packing may take more than arithmetic says
 
 int64_t ceilOf(uint64_t ns, uint64_t of) {
   return std::max<int64_t>(1, static_cast<int64_t>((ns + of - 1) / std::max<uint64_t>(1, of)));
-}
-
-// Where compute waits for swaps, what is where comes back late: swaps then begin as if they took fewer layers' compute,
-// the most with which it does in time. They wait for each other on the link as they would.
-std::optional<algorithms::SwapVisits> shortCycle(int64_t layers, int64_t places, algorithms::SwapVisits visits) {
-  algorithms::Residency residency;
-  for (;; visits = {std::max<int64_t>(1, visits.in - 1), std::max<int64_t>(1, visits.out - 1)}) {
-    residency.kv().setPlaces(places, visits);
-    if (const std::optional<uint64_t> period = algorithms::rotationPeriodOf(residency, layers);
-        period && *period <= plan::kMostPhases)
-      return visits;
-    if (visits.in == 1 && visits.out == 1)
-      return std::nullopt;
-  }
 }
 
 Candidate swapped(Candidate candidate, int64_t layers, int64_t places, algorithms::SwapVisits visits) {
@@ -47,7 +31,7 @@ Candidate swapped(Candidate candidate, int64_t layers, int64_t places, algorithm
 
 } // namespace
 
-algorithms::SwapVisits SwapTimes::visits() const { return {ceilOf(inNs, computeNs), ceilOf(outNs, computeNs)}; }
+algorithms::SwapVisits SwapTimes::visits() const { return {ceilOf(inNs, computeNs), ceilOf(outNs, computeNs), both}; }
 
 uint64_t placeBytes(const Target &target, int64_t blocks) {
   return model::alignUp(static_cast<uint64_t>(blocks) * target.kvBlockBytes);
@@ -97,8 +81,7 @@ SwappedCaches swappedCaches(const GeneratorInputs &inputs, const std::vector<Can
       places = stated ? 0 : places - 1;
     found.most = std::max(found.most, places >= 2 ? places : 0);
     for (; places >= 2 && found.candidates.size() < kTried; --places) {
-      if (const std::optional<algorithms::SwapVisits> begun = shortCycle(layers, places, visits))
-        found.candidates.push_back(swapped(candidate, layers, places, *begun));
+      found.candidates.push_back(swapped(candidate, layers, places, visits));
       if (stated)
         break;
     }
@@ -133,12 +116,10 @@ std::vector<Candidate> swapsByExpansion(const GeneratorInputs &inputs, const Can
     const bool last = blocks == target.kvBlocks || places == 2;
     if (blocks < least || (static_cast<double>(blocks) < wanted * ratio && !last))
       continue;
-    if (const std::optional<algorithms::SwapVisits> begun = shortCycle(layers, places, visitsOf(blocks))) {
-      found.push_back(swapped(weights, layers, places, *begun));
-      found.back().name += absl::StrCat(", ", places, " places");
-      found.back().kvBlocks = blocks;
-      wanted = static_cast<double>(blocks);
-    }
+    found.push_back(swapped(weights, layers, places, visitsOf(blocks)));
+    found.back().name += absl::StrCat(", ", places, " places");
+    found.back().kvBlocks = blocks;
+    wanted = static_cast<double>(blocks);
     if (last && !found.empty())
       break;
   }

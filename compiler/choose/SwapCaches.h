@@ -20,7 +20,7 @@ struct SwapTimes {
   // Each direction alone, and of its rate what it has while the other is busy too, in thousandths.
   uint64_t inAloneNs = 0, outAloneNs = 0;
   int64_t both = 1000;
-  // In layers' compute, whole ones: swaps begin when a layer does.
+  // In layers' compute, whole ones, while both directions are busy: swaps begin when a layer does.
   algorithms::SwapVisits visits() const;
 };
 // Of caches of so many blocks.
@@ -33,7 +33,7 @@ uint64_t placeBytes(const Target &target, int64_t blocks);
 std::optional<uint64_t> placesMemory(const GeneratorInputs &inputs);
 
 // Of these candidates, the first of which offloads least, the first that leaves room for two places: with the most
-// places that fit, or so many as are stated, then with fewer; those whose cycle is not too long for a plan.
+// places that fit, or so many as are stated, then with fewer.
 struct SwappedCaches {
   std::vector<Candidate> candidates;
   int64_t most = 0;             // places that there would be room for; 0: not for two, by arithmetic
@@ -49,7 +49,7 @@ SwappedCaches swappedCaches(const GeneratorInputs &inputs, const std::vector<Can
 //   blocks of each layer's cache       100          111     129     200      expansion 1, 1.1, 1.3, 2
 //
 // With these weights away, fewest blocks first, each as much larger than the one before: at most kMostExpansions, none
-// whose cycle is too long, or that has not got the blocks of one sequence. Empty: `bytes` do not hold one.
+// that has not got the blocks of one sequence. Empty: `bytes` do not hold one.
 inline constexpr size_t kMostExpansions = 8;
 std::vector<Candidate> swapsByExpansion(const GeneratorInputs &inputs, const Candidate &weights, uint64_t bytes,
                                         const std::function<algorithms::SwapVisits(int64_t blocks)> &visitsOf);

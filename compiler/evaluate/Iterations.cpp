@@ -32,8 +32,7 @@ Iterations::Iterations(const CompileRequest &request, const Target &target, cons
 std::vector<IterationOf> Iterations::of(const Candidate &candidate) const {
   const algorithms::Residency &residency = candidate.residency;
   const uint64_t period =
-      residency.rotates() ? algorithms::rotationPeriodOf(residency, target_.caches(request_.model->layers)).value_or(1)
-                          : 1;
+      residency.rotates() ? algorithms::rotationPeriodOf(residency, target_.caches(request_.model->layers)) : 1;
   std::vector<IterationOf> iterations;
   for (const plan::IterationClass c : classes_)
     for (uint64_t phase = 0; phase < period; ++phase)

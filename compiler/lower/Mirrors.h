@@ -6,6 +6,7 @@
 
 #include "ir/Headrace.h"
 #include "passes/algorithms/Residency.h"
+#include "passes/algorithms/RotationOf.h"
 #include "runtime/base/EnumCount.h"
 #include "runtime/plan/Mirrors.h"
 #include "runtime/plan/Plan.h"
@@ -23,6 +24,7 @@ static_assert(model::mirrors<ir::IterationClass, plan::IterationClass>());
 static_assert(model::mirrors<ir::UnitRole, model::UnitRole>());
 static_assert(model::mirrors<algorithms::StartRule, model::StartRule>());
 static_assert(model::mirrors<algorithms::Space, ir::MemorySpace>());
+static_assert(algorithms::kMostPeriod == plan::kMostPhases);
 static_assert(model::extends<plan::EdgeKind, ir::WaitKind>()); // program order is no edge
 static_assert(model::extends<model::DType, ir::Encoding>());   // bytes are no element
 

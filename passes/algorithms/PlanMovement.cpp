@@ -280,14 +280,11 @@ MovementPlan planIteration(const Movables &movables, const Residency &residency,
   if (tails <= places)
     return refused("needs fewer places than the ", tails, " tails of caches that rotate through them, got ", places,
                    ": nothing would move");
-  const std::optional<Rotation> rotation = rotationOf(residency, tails);
-  if (!rotation)
-    return refused("has no cycle: ", tails, " tails that are swapped through ", places,
-                   " places do not come back to where they were");
-  if (iteration.period != rotation->period() || iteration.phase >= iteration.period)
+  const Rotation rotation = rotationOf(residency, tails);
+  if (iteration.period != rotation.period() || iteration.phase >= iteration.period)
     return refused("is number ", iteration.phase, " of ", iteration.period, ", but ", tails, " tails in ", places,
-                   " places take a cycle of ", rotation->period());
-  return planRotation(movables, *rotation, iteration.phase, iteration.cut.value_or(Cut()), iteration.back);
+                   " places take a cycle of ", rotation.period());
+  return planRotation(movables, rotation, iteration.phase, iteration.cut.value_or(Cut()), iteration.back);
 }
 
 } // namespace headrace::algorithms

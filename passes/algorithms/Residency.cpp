@@ -70,10 +70,11 @@ std::string cutText(const Cut &cut) {
 
 // "3/2"
 bool parseVisits(std::string_view text, std::optional<SwapVisits> &visits) {
-  const size_t slash = text.find('/');
+  const size_t slash = text.find('/'), both = text.find('/', slash + 1);
   SwapVisits found;
   if (slash == std::string_view::npos || !parseNumber(text.substr(0, slash), found.in) ||
-      !parseNumber(text.substr(slash + 1), found.out))
+      !parseNumber(text.substr(slash + 1, both - slash - 1), found.out) ||
+      (both != std::string_view::npos && !parseNumber(text.substr(both + 1), found.both)))
     return false;
   visits = found;
   return true;
@@ -125,6 +126,9 @@ std::string contradictionInPlaces(const Pool &kv, const Wrap &wrap) {
   if (kv.fifo() && (kv.fifo()->in < 1 || kv.fifo()->out < 1))
     return "swaps tails while one layer computes, or more, got " + std::to_string(kv.fifo()->in) + " in and " +
            std::to_string(kv.fifo()->out) + " out";
+  if (kv.fifo() && (kv.fifo()->both < 1 || kv.fifo()->both > 1000))
+    return "swaps tails with 1 to 1000 thousandths of a direction's rate while both are at work, got " +
+           std::to_string(kv.fifo()->both);
   if ((kv.decodeBack == WriteBack::All) != (kv.mixedBack == WriteBack::All))
     return "writes tails that rotate back as they are given up (all) in iterations of both classes or of none, got "
            "decode-write-back=" +
@@ -176,8 +180,9 @@ std::string expected() {
   return "expected " + away +
          " with ascending numbers and ranges (0,4-7; of kv from a block on: 0-3@33), start=paper, eager or ahead-N, " +
          slots +
-         "ring=BYTES, kv-places=N, kv-fifo=IN/OUT, decode-write-back= or mixed-write-back=mirror, all or dirty, "
-         "decode-cut= or mixed-cut=N or N+BYTES, wrap, one-cut";
+         "ring=BYTES, kv-places=N, kv-fifo=IN/OUT or IN/OUT/BOTH, decode-write-back= or mixed-write-back=mirror, all "
+         "or "
+         "dirty, decode-cut= or mixed-cut=N or N+BYTES, wrap, one-cut";
 }
 
 const MovableTraits *kindOf(std::string_view MovableTraits::*key, std::string_view text) {
@@ -266,7 +271,8 @@ std::string toText(const Residency &residency) {
     if (pool.places() != 0)
       add("kv-places", std::to_string(pool.places()));
     if (pool.fifo())
-      add("kv-fifo", std::to_string(pool.fifo()->in) + "/" + std::to_string(pool.fifo()->out));
+      add("kv-fifo", std::to_string(pool.fifo()->in) + "/" + std::to_string(pool.fifo()->out) +
+                         (pool.fifo()->both < 1000 ? "/" + std::to_string(pool.fifo()->both) : ""));
   }
   for (const auto &[key, writeBack] :
        {std::pair("decode-write-back", kv.decodeBack), std::pair("mixed-write-back", kv.mixedBack)})

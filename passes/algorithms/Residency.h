@@ -35,8 +35,9 @@
 //   slots=2 | ring=65536         the weights' pool; bytes; neither: as many slots as the start asks for
 //   kv-slots=3 | kv-places=5     that of the tails of caches, apart from the others; neither: two slots. What is in
 //                                places rotates (RotatePlaces.h),
-//   kv-fifo=3/2                  or is swapped first in, first out, as Pie does, where a swap takes so many layers'
-//                                compute in and out (ScheduleKvSwap.h)
+//   kv-fifo=3/2 | 3/2/841        or is swapped as Pie does, first in, first out, where a swap takes so many layers'
+//                                compute in and out, both at once, of which each has so many thousandths of its rate
+//                                alone (ScheduleKvSwap.h); where compute waits for that, in turns (RotationOf.h)
 //   residual-slots=3             that of residual streams: each mini-batch's leaves the device between layers, and goes
 //                                through so many slots; without: it stays
 //   decode-write-back=mirror | all | dirty, mixed-write-back=...
@@ -104,10 +105,11 @@ struct Wrap {
 // (evict).
 enum class WriteBack : uint8_t { Mirror = 0, All = 1, Dirty = 2 };
 
-// How many layers compute while one layer's tail is swapped in, and out; above 0.
+// How many layers compute while one layer's tail is swapped in, and out, while the other direction is at work too;
+// above 0. `both`: of its rate alone a direction then has so many thousandths, 1 to 1000.
 struct SwapVisits {
-  int64_t in = 1, out = 1;
-  bool operator==(const SwapVisits &other) const { return in == other.in && out == other.out; }
+  int64_t in = 1, out = 1, both = 1000;
+  bool operator==(const SwapVisits &other) const = default;
 };
 
 enum class How : uint8_t { Slots = 0, Ring = 1, Places = 2 };

@@ -166,8 +166,7 @@ void checkPlan(const std::vector<compiler::Candidate> &placements, const plan::P
       }
     const int64_t tails = kLayers * common.miniBatches;
     findings.expectEqual("the period of a cycle", uint64_t{period},
-                         asked.residency.rotates() ? algorithms::rotationPeriodOf(asked.residency, tails).value_or(0)
-                                                   : 1);
+                         asked.residency.rotates() ? algorithms::rotationPeriodOf(asked.residency, tails) : 1);
     // A cut that is planned may leave nothing there.
     const algorithms::Wrap &wrap = asked.residency.wrap;
     if (!asked.residency.wrapsAround() || wrap.decode || wrap.mixed)

@@ -41,6 +41,7 @@ constexpr Row kRows[] = {
     {"places_3_dirty", "kv", "kv", "kv=0-4 kv-places=3 decode-write-back=dirty mixed-write-back=dirty wrap"},
     {"fifo", "kv", "kv", "kv=0-4 kv-places=4 kv-fifo=1/1 decode-write-back=all mixed-write-back=all"},
     {"fifo_slow", "kv", "kv", "kv=0-4 kv-places=3 kv-fifo=1/2 decode-write-back=all mixed-write-back=all"},
+    {"fifo_turns", "kv", "kv", "kv=0-4 kv-places=4 kv-fifo=9/9/800 decode-write-back=all mixed-write-back=all"},
     // Activations, and what passes from layer to layer.
     {"acts", "", "", "act-ratio=1/2"},
     {"acts_on_the_host", "acts", "acts", "act-ratio=1/2 act=0-4"},

@@ -33,8 +33,10 @@ struct Cycle {
 constexpr Cycle kCycles[] = {{4, 3, 1},  {5, 2, 2}, {8, 6, 3},  {6, 5, 4}, {12, 9, 5},
                              {10, 8, 6}, {9, 3, 7}, {10, 7, 8}, {5, 4, 12}};
 
-// Whole layers swapped first in, first out, as Pie does; compute waits for swaps in all but the second.
-constexpr Cycle kFifoCycles[] = {{9, 7, 10, {{2, 2}}}, {5, 4, 4, {{1, 1}}}, {8, 5, 10, {{1, 2}}}, {6, 2, 1, {{1, 1}}}};
+// Whole layers swapped as Pie does, first in, first out; compute waits for swaps but in the first two, so that in the
+// third five take turns in two places, and in the last four in one.
+constexpr Cycle kFifoCycles[] = {
+    {9, 7, 10, {{2, 2}}}, {5, 4, 4, {{1, 1}}}, {8, 5, 2, {{1, 2}}}, {6, 2, 1, {{1, 1}}}, {9, 6, 1, {{6, 6, 500}}}};
 
 struct Rotating {
   Cycle cycle;

@@ -47,8 +47,8 @@ inline std::vector<int64_t> placesOf(int64_t layers) {
   return places;
 }
 
-// Places and the time of a swap with which layers are swapped first in, first out, as Pie does, in a cycle that a plan
-// can have: compute waits for swaps in some of them.
+// Places and the time of a swap with which layers are swapped as Pie does: first in, first out, or, where compute waits
+// for that, in turns.
 struct Fifo {
   int64_t places;
   algorithms::SwapVisits visits;
@@ -56,13 +56,9 @@ struct Fifo {
 inline std::vector<Fifo> fifosOf(int64_t layers) {
   std::vector<Fifo> fifos;
   for (int64_t places = 2; places < layers; ++places)
-    for (const auto &[in, out] :
-         {std::pair(1, 1), std::pair(2, 2), std::pair(3, 3), std::pair(1, 3), std::pair(2, 1)}) {
-      algorithms::Residency residency;
-      residency.kv().setPlaces(places, algorithms::SwapVisits{in, out});
-      if (algorithms::rotationPeriodOf(residency, layers).value_or(plan::kMostPhases + 1) <= plan::kMostPhases)
-        fifos.push_back({places, {in, out}});
-    }
+    for (const algorithms::SwapVisits visits :
+         {algorithms::SwapVisits{1, 1}, {2, 2}, {3, 3}, {1, 3}, {2, 1}, {6, 6}, {9, 9, 500}})
+      fifos.push_back({places, visits});
   return fifos;
 }
 

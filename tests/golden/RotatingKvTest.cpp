@@ -49,6 +49,7 @@ std::vector<RotatingCase> cases(const std::string &model, int64_t layers) {
 }
 
 // Layers that are swapped whole: no blocks stay on the device. Written back as they are given up, as Pie does, or else.
+// Some of them in turns in any case, through two places and through one.
 std::vector<RotatingCase> fifoCases(const std::string &model, int64_t layers) {
   std::vector<RotatingCase> out;
   std::seed_seq seed(model.begin(), model.end());
@@ -56,7 +57,7 @@ std::vector<RotatingCase> fifoCases(const std::string &model, int64_t layers) {
   for (const Fifo &fifo : fifosOf(layers))
     for (const WriteBack writeBack : {WriteBack::All, WriteBack::All, WriteBack::Mirror, WriteBack::Dirty}) {
       const auto drawn = random();
-      if (longRun() || drawn % 23 == 0 || out.empty())
+      if (longRun() || drawn % 31 == 0 || out.empty() || (fifo.places == layers - 2 && fifo.visits.in >= 6))
         out.push_back({.split = {.resident = 0,
                                  .interval = static_cast<int64_t>(drawn % 3),
                                  .wrap = drawn % 5 != 0,

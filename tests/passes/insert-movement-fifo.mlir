@@ -1,8 +1,9 @@
 // Layers' caches that are swapped whole, first in, first out: Pie's Figure 4, nine layers in seven places, a swap takes two
-// layers' compute; but no swap is under way over an iteration's edge.
+// layers' compute; but no swap is under way over an iteration's edge. And where a swap takes six, so that four take turns.
 // RUN: %python %S/Inputs/model.py --layers 9 > %t.mlir
 // RUN: headrace-opt %t.mlir -headrace-choose-homes="residency={kv=0-8@0 decode-write-back=all} kv-blocks=4 kv-block-bytes=2048" -headrace-insert-movement="residency={kv=0-8@0 kv-places=7 kv-fifo=2/2 decode-write-back=all mixed-write-back=all} phase=0" -headrace-verify-phase=phase=movement | FileCheck %s
 // RUN: headrace-opt %t.mlir -headrace-choose-homes="residency={kv=0-8@0 decode-write-back=all} kv-blocks=4 kv-block-bytes=2048" -headrace-insert-movement="residency={kv=0-8@0 kv-places=7 kv-fifo=2/2 decode-write-back=all mixed-write-back=all} phase=1" -headrace-verify-phase=phase=movement | FileCheck %s --check-prefix=NEXT
+// RUN: headrace-opt %t.mlir -headrace-choose-homes="residency={kv=0-8@0 decode-write-back=all} kv-blocks=4 kv-block-bytes=2048" -headrace-insert-movement="residency={kv=0-8@0 kv-places=7 kv-fifo=6/6/841 decode-write-back=all mixed-write-back=all} phase=0" -headrace-verify-phase=phase=movement | FileCheck %s --check-prefix=TURNS
 // RUN: %not headrace-opt %t.mlir -headrace-choose-homes="residency={kv=0-8@0} kv-blocks=4 kv-block-bytes=2048" -headrace-insert-movement="residency={kv=0-8@0} phase=0" 2>&1 | FileCheck %s --check-prefix=PLACES
 // RUN: %not headrace-opt %t.mlir -headrace-choose-homes="residency={kv=0-8@0} kv-blocks=4 kv-block-bytes=2048" -headrace-insert-movement="residency={kv=0-8@0 kv-places=7 kv-fifo=0/2} phase=0" 2>&1 | FileCheck %s --check-prefix=TIMES
 // RUN: %not headrace-opt %t.mlir -headrace-choose-homes="residency={kv=0-8@0} kv-blocks=4 kv-block-bytes=2048" -headrace-insert-movement="residency={kv=0-8@0 kv-places=7 kv-fifo=2} phase=0" 2>&1 | FileCheck %s --check-prefix=TEXT
@@ -46,3 +47,21 @@
 // NEXT-COUNT-6: headrace.carry %
 // NEXT-NOT: headrace.carry %
 // NEXT: headrace.carry_out
+
+// 1, 3, 5, 7 and 8 stay; 0 is there, and the last place is empty: 2 comes into it at once.
+// TURNS-COUNT-5: headrace.carry %{{.*}} dirty :
+// TURNS: headrace.carry %kv.0.tail[0 for 8192] in %slot.5[0] :
+// TURNS-NEXT: %{{.*}}, %[[T2:.*]] = headrace.prefetch %kv.2.tail[0 for 8192] into %slot.6[0]
+// TURNS: headrace.rope_append {{.*}} step<attention 0
+// TURNS: %[[HOME0:.*]], %{{.*}} = headrace.evict all %{{.*}} to %kv.0.tail
+// TURNS-NEXT: headrace.prefetch %kv.4.tail[0 for 8192] into %slot.5[0]
+// TURNS: headrace.wait %[[T2]]
+// TURNS: headrace.rope_append {{.*}} step<attention 2
+// TURNS: headrace.evict all %{{.*}} to %kv.2.tail
+// TURNS-NEXT: headrace.prefetch %kv.6.tail[0 for 8192] into %slot.6[0]
+// TURNS: headrace.evict all %{{.*}} to %kv.4.tail
+// TURNS-NEXT: %[[NEXT0:.*]], %{{.*}} = headrace.prefetch %[[HOME0]][0 for 8192] into %slot.5[0]
+// TURNS: headrace.evict all %{{.*}} to %kv.6.tail
+// TURNS-NOT: headrace.prefetch
+// TURNS-COUNT-5: headrace.carry_out %{{.*}} dirty :
+// TURNS-NEXT: headrace.carry_out %[[NEXT0]] :

@@ -111,8 +111,9 @@ TEST(Residency, AnyOneIsReadBackFromWhatItPrints) {
     if (below(2) == 0)
       r.kv().setSlots(below(3));
     else
-      r.kv().setPlaces(1 + below(3),
-                       below(2) == 0 ? std::nullopt : std::optional(SwapVisits{1 + below(3), 1 + below(3)}));
+      r.kv().setPlaces(1 + below(3), below(2) == 0 ? std::nullopt
+                                                   : std::optional(SwapVisits{1 + below(3), 1 + below(3),
+                                                                              below(2) == 0 ? 1000 : 1 + below(1000)}));
     r.residuals().setSlots(below(4));
     ASSERT_EQ(parsed(toText(r)), r) << toText(r);
   }
@@ -163,6 +164,10 @@ TEST(Residency, PlacesAreFewerThanWhatRotatesThroughThem) {
   EXPECT_EQ(contradictionIn(parsed("kv=0-6@0 kv-places=3 kv-fifo=3/0")),
             "swaps tails while one layer computes, or more, got 3 in and 0 out");
   EXPECT_EQ(toText(parsed("kv=0-6@0 kv-places=3 kv-fifo=3/2")), "kv=0-6 start=eager kv-places=3 kv-fifo=3/2");
+  EXPECT_EQ(toText(parsed("kv=0-6@0 kv-places=3 kv-fifo=3/2/841")), "kv=0-6 start=eager kv-places=3 kv-fifo=3/2/841");
+  EXPECT_EQ(parsed("kv=0-6@0 kv-places=3 kv-fifo=3/2/1000"), parsed("kv=0-6@0 kv-places=3 kv-fifo=3/2"));
+  EXPECT_EQ(contradictionIn(parsed("kv=0-6@0 kv-places=3 kv-fifo=3/2/1001")),
+            "swaps tails with 1 to 1000 thousandths of a direction's rate while both are at work, got 1001");
   EXPECT_TRUE(parsed("kv=0-6@3 kv-places=6").rotates());
   EXPECT_TRUE(parsed("kv=0-6@3 kv-places=6").wrapsAround());
   EXPECT_FALSE(parsed("kv=0-6@3").rotates());

@@ -106,7 +106,7 @@ protected:
       if (rotates) {
         std::optional<algorithms::SwapVisits> fifo;
         if (oneIn(2))
-          fifo = algorithms::SwapVisits{1 + below(2), 1 + below(2)};
+          fifo = algorithms::SwapVisits{1 + below(3), 1 + below(3), oneIn(2) ? 500 : 1000};
         residency.kv().setPlaces(2 + below(static_cast<int>(r.model->layers) - 2), fifo);
       } else {
         residency.kv().setSlots(below(5));
@@ -189,7 +189,7 @@ TEST_F(EvaluateTest, IsWhatCompilingGives) {
       Candidate candidate = anyPlacement(r, common, splits, rotates);
       candidate.name = absl::StrCat("p", p);
       const algorithms::Residency &residency = candidate.residency;
-      if (rotates && algorithms::rotationPeriodOf(residency, r.model->layers).value_or(99) > plan::kMostPhases)
+      if (rotates && algorithms::rotationPeriodOf(residency, r.model->layers) > plan::kMostPhases)
         continue;
       if (contradictionIn(candidate).empty() &&
           std::none_of(candidates.begin(), candidates.end(),

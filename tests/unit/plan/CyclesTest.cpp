@@ -2,6 +2,9 @@
 //
 // Plans whose schedules follow each other in cycles, with what is ahead of its home over their edges: what the verifier
 // accepts, and one plan wrong in one way at a time.
+#include <algorithm>
+#include <vector>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -99,6 +102,48 @@ TEST(Cycles, RefuseWhatIsLostOverAnEdge) {
                     false,
                     {{{{0, 0, true}}, {{-1, true, 0, 0}, {-1, false, 0, 1}, {-1, false, 1, 2}, {1, true, 1, 2}}}}}}),
       "a copy that was left behind", Rule::StaleCopy, "its exit state has kv.0 [2048, 6144) at ");
+}
+
+// Of four tails in three slots 0, 2 and 3 take turns in two, 1 stays. What is brought goes to the slot that is empty,
+// while what was used last goes home: each copy waits for the one the other way that left its slot, not for the last.
+//
+//   phase      0                                  1
+//   slot 0     1 ------------------------------ | 1 ---------------------
+//   slot 1     0 -- out    3 ------ out         |    2 ------ out    0 --
+//   slot 2        2 ------ out         0 ------ | 0 -- out    3 ------ out
+TEST(Cycles, InWhichOneTailGoesWhileAnotherComes) {
+  const auto phase = [](uint32_t full, uint32_t empty) -> Phase {
+    return {{{1, 0, true}, {0, full}},
+            {{-1, false, 2, empty},
+             {0, true, 0, full},
+             {0, false, 3, full},
+             {2, true, 2, empty},
+             {2, false, 0, empty},
+             {3, true, 3, full}}};
+  };
+  const Plan plan = tailPlan(4, {{1, 3, 3, false, {phase(1, 2), phase(2, 1)}}});
+  expectAccepted(plan, "two slots");
+  const auto waits = [&](int in, int out) { // in each phase
+    for (uint32_t schedule = 0; schedule < 2; ++schedule) {
+      const std::vector<Edge> &edges = plan.schedules[schedule].edges;
+      if (std::none_of(edges.begin(), edges.end(), [&](const Edge &edge) {
+            return edge.from == copyOf(plan, schedule, true, out) && edge.to == copyOf(plan, schedule, false, in);
+          }))
+        return false;
+    }
+    return true;
+  };
+  EXPECT_FALSE(waits(0, 0)); // 2 comes while 0 goes
+  EXPECT_TRUE(waits(1, 0));  // into its slot: 3
+  EXPECT_FALSE(waits(1, 1)); // while 2 goes
+  EXPECT_TRUE(waits(2, 1));
+  EXPECT_FALSE(waits(2, 2));
+  for (const uint32_t schedule : {0, 1})
+    for (const int pair : {0, 1})
+      expectRefused(plan, {"a slot that is not left", Rule::OverwriteLive, "", [&](Plan &p) {
+                             dropEdges(p, schedule, copyOf(p, schedule, true, pair),
+                                       copyOf(p, schedule, false, pair + 1));
+                           }});
 }
 
 TEST(Cycles, RefuseStates) {

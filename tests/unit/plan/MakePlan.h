@@ -62,6 +62,9 @@ struct PlacementOptions {
   // missing when it is two layers away. Cycles are as long as it takes until all is as before; `period` says nothing.
   // What is written back as a whole is so when it makes room. All classes keep homes alike.
   bool rotates = false;
+  // Of such: the last slot is empty at first, and what is brought goes to the one that is, while what was used last
+  // goes home from its own. At least three slots.
+  bool spare = false;
   // The tails of the last layers are written back by the next iteration, before all else; those that are carried as
   // well stay where they are, and are written back by transitions alone.
   int dirtyTails = 0;

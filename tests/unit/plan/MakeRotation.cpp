@@ -13,6 +13,8 @@ void PlacementBuilder::chooseRounds() {
   const int64_t layers = cacheCount();
   std::vector<int64_t> held(static_cast<size_t>(options_.ringSlots));
   std::iota(held.begin(), held.end(), 0);
+  if (options_.spare)
+    held.back() = -1;
   std::vector<bool> used(held.size());
   for (;;) {
     const auto first = std::find_if(rounds_.begin(), rounds_.end(),
@@ -30,8 +32,10 @@ void PlacementBuilder::chooseRounds() {
       if (std::find(held.begin(), held.end(), in) != held.end())
         continue;
       round.moves.push_back({layer, in});
-      held[slot] = in;
+      const auto empty = options_.spare ? std::find(held.begin(), held.end(), -1) - held.begin() : slot;
+      held[slot] = -1;
       used[slot] = false;
+      held[static_cast<size_t>(empty)] = in;
     }
     rounds_.push_back(std::move(round));
   }
@@ -45,9 +49,10 @@ void PlacementBuilder::addRotation(State &entry, State &exit) {
   const bool dirtyOnly = limits_->keepHome == KeepHome::EvictDirty;
   const auto contents = [&](const Round &round, State &state) {
     for (size_t slot = 0; slot < round.layers.size(); ++slot)
-      state.contents.push_back({bufferOf(round.layers[slot]), begin, end - begin,
-                                placement().slots[slots_ + slot].address,
-                                round.used[slot] && !dirtyOnly && evicts(round.layers[slot])});
+      if (round.layers[slot] >= 0)
+        state.contents.push_back({bufferOf(round.layers[slot]), begin, end - begin,
+                                  placement().slots[slots_ + slot].address,
+                                  round.used[slot] && !dirtyOnly && evicts(round.layers[slot])});
     std::sort(state.contents.begin(), state.contents.end(),
               [](const Content &a, const Content &b) { return a.address < b.address; });
   };
@@ -65,8 +70,8 @@ void PlacementBuilder::addRotation(State &entry, State &exit) {
       addEvict(move.out);
     const uint32_t in = bufferOf(move.in);
     PlannedCopy copy = part(in, begin, end - begin, kNever);
-    copy.address = tailAddress(phase_, move.out) + begin;
     const bool now = move.in > move.out; // else for the next iteration
+    copy.address = tailAddress(now ? phase_ : otherPhase(true), move.in) + begin;
     copy.neededBy = firstReader(in) + (now ? 0 : steps);
     copy.after = freeFrom(copy, now ? firstReader(in) : steps);
     copies_.push_back(copy);

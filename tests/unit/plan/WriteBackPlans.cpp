@@ -139,11 +139,13 @@ void addCycles(std::vector<NamedOptions> &out) {
 }
 
 // As many slots as there are, less than layers. Of 4 layers in 3 slots two tails come in an iteration, and each is as
-// the other; 6 in 4: two, after four iterations; 6 in 5: one, four; 5 in 3: three, nine.
-PlacementOptions rotation(KeepHome keepHome, int64_t blocksOnDevice, int slots) {
+// the other; 6 in 4: two, after four iterations; 6 in 5: one, four; 5 in 3: three, nine. With one of the slots empty: 4
+// in 3: three, after three iterations; 6 in 4: three, two; 6 in 5: two, ten.
+PlacementOptions rotation(KeepHome keepHome, int64_t blocksOnDevice, int slots, bool spare = false) {
   PlacementOptions p = ring(keepHome, blocksOnDevice, slots);
   p.name = "rotation";
   p.rotates = true;
+  p.spare = spare;
   return p;
 }
 void addRotations(std::vector<NamedOptions> &out) {
@@ -154,6 +156,12 @@ void addRotations(std::vector<NamedOptions> &out) {
   out.push_back({"six tails in four slots, mirrored", interleaved(tinyLlama(6), {rotation(KeepHome::Mirror, 3, 4)})});
   out.push_back(
       {"six tails in five slots, evict all", interleaved(tinyLlama(6), {rotation(KeepHome::EvictAll, 2, 5)})});
+  out.push_back({"six tails in four slots, one of them empty, evict all",
+                 interleaved(tinyLlama(6), {rotation(KeepHome::EvictAll, 1, 4, /*spare=*/true)})});
+  out.push_back({"four tails in three slots, one of them empty, evict dirty",
+                 interleaved(tinyLlama(4), {rotation(KeepHome::EvictDirty, 2, 3, /*spare=*/true)})});
+  out.push_back({"six tails in five slots, one of them empty, mirrored",
+                 interleaved(tinyLlama(6), {rotation(KeepHome::Mirror, 1, 5, /*spare=*/true)})});
   PlacementOptions away = rotation(KeepHome::EvictDirty, 0, 3);
   away.layers = {1};
   out.push_back({"five tails in three slots, evict dirty", interleaved(tinyLlama(5), {away})});
@@ -201,6 +209,7 @@ NamedOptions randomSplitPlan(uint64_t seed) {
     // Not of five layers, whose cycles are long.
     if (p.rotates = slots >= 2 && slots < layers && layers < 5 && coin(); p.rotates)
       p.carriedTails = p.dirtyTails = 0;
+    p.spare = p.rotates && slots >= 3 && coin();
     p.tailsInParts = below(4) == 0;
     p.resizable = below(4) != 0;
     if (coin()) {
