@@ -25,4 +25,7 @@ extern const Generator kHybridGenerator;  // all layers away, KV on the host, ac
 
 const std::vector<const Generator *> &allGenerators();
 
+// None of these, but what is left to try where none holds the objectives: what it begins with depends on them.
+extern const Generator kMostFreedGenerator;
+
 } // namespace headrace::compiler
