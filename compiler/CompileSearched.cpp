@@ -382,12 +382,16 @@ private:
     std::optional<uint64_t> found;
     uint64_t tooLittle = 0, bytes = least->deviceBytes, more = std::max(model::kAlign, bytes >> 10);
     for (int tries = 0; tries < kMostTries && (!found || *found - tooLittle > 1); ++tries) {
-      if (const std::optional<uint64_t> taken = takenIn(bytes)) {
+      const std::optional<uint64_t> taken = takenIn(bytes);
+      if (taken) {
         found = bytes;
-        bytes = *taken > tooLittle && *taken < bytes ? *taken : bytes - 1;
-        continue;
+        if (*taken >= bytes || *taken > tooLittle) {
+          bytes = std::min(*taken, bytes - 1);
+          continue;
+        }
+      } else {
+        tooLittle = bytes;
       }
-      tooLittle = bytes;
       bytes = found ? std::min(model::alignUp(tooLittle + (*found - tooLittle) / 2), *found - 1) : bytes + more;
       more *= 2;
     }
