@@ -5,8 +5,8 @@
 #include <chrono>
 #include <cmath>
 #include <optional>
+#include <set>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -20,6 +20,7 @@
 #include "compiler/search/Minima.h"
 #include "compiler/search/Waits.h"
 #include "compiler/search/Why.h"
+#include "compiler/search/generators/Generators.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/cost/CostModel.h"
 #include "runtime/model/ModelSpec.h"
@@ -74,6 +75,10 @@ class SearchWithin {
 public:
   SearchWithin(const CompileRequest &request, const cost::CostModel &costs)
       : request_(request), costs_(costs), space_(request, costs) {}
+  // Of a request that differs in memory or in how long its objectives are: finds what it would alone, with what is
+  // played there.
+  SearchWithin(const CompileRequest &request, const SearchWithin &other)
+      : request_(request), costs_(other.costs_), space_(request, other.space_), explains_(false) {}
 
   // ResourceExhausted, with the least that would do of each objective that is missed and of memory, where none holds
   // them.
@@ -98,37 +103,36 @@ private:
   };
 
   // Until what is found holds what it was played to hold.
-  static std::optional<Searched> searchHeld(Space &space) {
+  static std::optional<Searched> searchHeld(Space &space, const std::vector<const Generator *> &generators) {
     for (int tries = 0;; ++tries) {
-      std::optional<Searched> searched = search(space, searchedGenerators());
+      std::optional<Searched> searched = search(space, generators);
       if (!searched || searched->best.late > 0 || !space.verify(searched->best) || searched->best.late <= 0 ||
           tries == kMostVerified)
         return searched;
     }
   }
 
-  // None: memory holds nothing.
+  // None: memory holds nothing. The same for the same goal, whatever was found before.
   std::optional<Searched> find(const model::Goal &goal) {
     space_.hold(goal);
-    std::optional<Searched> searched = searchHeld(space_);
-    const auto atEnd = [&](const Coordinates &at, const Candidate &candidate) {
-      std::optional<Scored> scored = space_.scored(at, candidate);
+    std::optional<Searched> searched = searchHeld(space_, searchedGenerators());
+    if (searched && searched->best.late > 0) {
+      std::vector<const Generator *> more = searchedGenerators();
+      more.push_back(&kMostFreedGenerator);
+      searched = searchHeld(space_, more);
+    }
+    // What is at an end of the space, which a search may not have come to: what takes the least memory.
+    const auto atEnd = [&](const std::optional<LeastChoice> &least) {
+      if (!least)
+        return;
+      std::optional<Scored> scored = space_.scored(least->at, least->candidate);
       if (scored && space_.verify(*scored) && (!searched || space_.isBetter(*scored, searched->best)))
         searched = Searched{.best = *std::move(scored), .of = {}, .evaluated = space_.evaluated(), .atEnd = true};
     };
-    // What is at an end of the space, which a search may not have come to: what takes the least memory, and what takes
-    // the least of it within the objectives.
     if (!searched)
-      if (const std::optional<LeastChoice> least = leastThatFits(space_, leastDevice(space_)))
-        atEnd(least->at, least->candidate);
-    if (searched && space_.prefersMemory() && !goal.hasSlo())
-      if (const std::optional<LeastChoice> least = leastDevice(space_))
-        atEnd(least->at, least->candidate);
-    if (searched && searched->best.late > 0 && seeksLeast_)
-      if (const std::optional<LeastChoice> least = leastWithin(goal);
-          least && least->deviceBytes <= space_.target(least->at).deviceMemory &&
-          space_.beyondHost(least->at, least->candidate) == 0)
-        atEnd(least->at, least->candidate);
+      atEnd(leastThatFits(space_, leastDevice(space_)));
+    else if (space_.prefersMemory() && !goal.hasSlo())
+      atEnd(leastDevice(space_));
     return searched;
   }
 
@@ -178,7 +182,8 @@ private:
           continue;
         return attempt;
       }
-      draft.reason = why(space_, searched, chosen.placements.front(), flagThatHelps(space_, searched, costs_));
+      if (explains_)
+        draft.reason = why(space_, searched, chosen.placements.front(), flagThatHelps(space_, searched, costs_));
       draft.request.placements.clear();
       attempt.draft = std::move(draft);
       return attempt;
@@ -273,117 +278,135 @@ private:
     return least;
   }
 
-  static void ask(const Least &least, double part, model::Goal &goal) {
-    if (goal.sloFactor)
-      goal.sloFactor = part * least.factor;
-    else
-      (least.decode ? goal.tpot : goal.ttft) =
-          std::chrono::nanoseconds(static_cast<int64_t>(part * static_cast<double>(least.ns)));
+  // A factor, or nanoseconds: as a refusal says them.
+  static double valueOf(const Least &least, const model::Goal &goal) {
+    return goal.sloFactor ? least.factor : static_cast<double>(least.ns);
+  }
+  static double little(double value, const model::Goal &goal) {
+    const double less = (1 - kMinimumStep) * value;
+    return goal.sloFactor ? std::floor(less * kFactorSteps) / kFactorSteps : std::floor(less);
+  }
+  static double between(double less, double more, const model::Goal &goal) {
+    const double middle = less + (more - less) / 2;
+    return goal.sloFactor ? std::ceil(middle * kFactorSteps) / kFactorSteps : std::ceil(middle);
   }
 
-  // None where the goal can be held. What misses it by the least is found first, then whether a little less can be.
-  std::optional<Least> leastFound(const model::Goal &goal) {
-    model::Goal asked = goal;
-    std::optional<Least> least;
-    for (int tries = 0; tries < kMostTries; ++tries) {
-      const std::optional<Searched> searched = find(asked);
-      if (!searched || (!least && searched->best.late <= 0))
-        return std::nullopt;
-      if (least && searched->best.late > 0)
-        return least;
-      least = decisive(searched->best, asked);
-      ask(*least, 1 - kMinimumStep, asked);
-    }
-    return least;
-  }
-
-  // The same, of what a plan has turned out to hold.
+  // The least that can be held in place of a goal that cannot: asked for alone it is compiled, a little less is
+  // refused. None where the goal can be held. As it was asked for, which may be more than its choice takes.
   std::optional<Least> leastHeld(const model::Goal &goal) {
-    std::optional<Least> least;
+    const std::optional<Searched> nearest = find(goal);
+    if (!nearest || nearest->best.late <= 0)
+      return std::nullopt;
+    const Least first = decisive(nearest->best, goal);
+    std::optional<Least> held;
+    std::set<double> refused;
+    double value = valueOf(first, goal), taken = value, step = kMinimumStep;
     for (int tries = 0; tries < kMostTries; ++tries) {
-      if (std::optional<Least> found = leastFound(goal))
-        least = std::move(found);
-      else
-        return least;
       model::Goal asked = goal;
-      ask(*least, 1, asked);
-      if (const absl::StatusOr<Attempt> attempt = within(asked); !attempt.ok() || attempt->draft)
-        return least;
+      if (goal.sloFactor)
+        asked.sloFactor = value;
+      else
+        (first.decode ? asked.tpot : asked.ttft) = std::chrono::nanoseconds(static_cast<int64_t>(value));
+      CompileRequest with = request_;
+      with.goal = asked;
+      const absl::StatusOr<Attempt> attempt = SearchWithin(with, *this).within(asked);
+      if (attempt.ok() && attempt->draft) {
+        held = decisive(attempt->searched->best, asked);
+        taken = std::min(valueOf(*held, goal), value);
+        if (goal.sloFactor)
+          held->factor = value;
+        else
+          held->ns = static_cast<uint64_t>(value);
+        if (value = little(taken, goal); !refused.contains(value))
+          continue; // of what it takes, a little less
+      } else {
+        refused.insert(value);
+      }
+      const auto below = held ? refused.lower_bound(valueOf(*held, goal)) : refused.end();
+      const double most = below == refused.begin() ? 0 : *std::prev(below);
+      if (!held) { // its plan takes longer than it was played to
+        value =
+            std::max(std::ceil((1 + step) * most * kFactorSteps) / kFactorSteps,
+                     attempt.ok() && attempt->searched ? valueOf(decisive(attempt->searched->best, asked), goal) : 0);
+        step *= 2;
+      } else if (refused.contains(little(valueOf(*held, goal), goal))) {
+        return held;
+      } else if (taken > most && taken < valueOf(*held, goal)) {
+        value = std::exchange(taken, 0);
+      } else if (const double middle = between(most, valueOf(*held, goal), goal);
+                 most < little(valueOf(*held, goal), goal) && middle < valueOf(*held, goal)) {
+        value = middle;
+      } else {
+        value = little(valueOf(*held, goal), goal);
+      }
     }
-    return least;
+    return held ? held : first;
   }
 
   // What takes the least device memory within the objectives, whatever there is of it; none: nothing holds them.
   std::optional<LeastChoice> leastWithin(const model::Goal &goal) {
-    if (!memory_) {
-      any_ = request_;
-      any_.policy.prefer = model::Prefer::Memory;
-      any_.goal.deviceMemory = uint64_t{1} << 62;
-      memory_.emplace(any_, costs_);
-    }
-    const auto key = std::tuple(goal.tpot, goal.ttft, goal.sloFactor);
-    if (known_ && known_->first == key) // a refusal asks for the same more than once
-      return known_->second;
-    std::optional<LeastChoice> least = leastOfMemory(goal);
-    known_.emplace(key, least);
-    return least;
-  }
-
-  std::optional<LeastChoice> leastOfMemory(const model::Goal &goal) {
-    memory_->like(space_);
-    memory_->hold(goal);
-    const Scored *const resident = memory_->score(memory_->origin());
+    CompileRequest any = request_;
+    any.policy.prefer = model::Prefer::Memory;
+    any.goal.deviceMemory = uint64_t{1} << 62;
+    Space space(any, space_);
+    space.hold(goal);
+    const Scored *const resident = space.score(space.origin());
     if (resident == nullptr || resident->late > 0) // than which nothing is faster
       return std::nullopt;
-    const std::optional<Searched> searched = searchHeld(*memory_);
+    const std::optional<Searched> searched = searchHeld(space, searchedGenerators());
     if (!searched || searched->best.late > 0)
       return std::nullopt;
     const Scored &best = searched->best;
-    LeastChoice least{best.at, best.candidate, 0, memory_->hostBytes(best.at, best.candidate)};
+    LeastChoice least{best.at, best.candidate, 0, space.hostBytes(best.at, best.candidate)};
     least.deviceBytes =
-        memory_->target(best.at).leastMemoryFor(memory_->packed(best.at, best.candidate), request_.model->layers);
-    if (least.at.listed > 0)
-      least.at.listed = space_.list(best.candidate);
+        space.target(best.at).leastMemoryFor(space.packed(best.at, best.candidate), request_.model->layers);
     return least;
   }
 
-  // Its device memory, or less with which something else is found.
+  // The least device memory with which a plan within the objectives is compiled: with a byte less none is.
   std::optional<uint64_t> leastBytes(const model::Goal &goal, const Target &target) {
-    CompileRequest with = request_;
-    with.goal = goal;
     const std::optional<LeastChoice> least = leastWithin(goal);
     if (!least)
       return std::nullopt;
-    uint64_t bytes = least->deviceBytes;
+    CompileRequest with = request_;
+    with.goal = goal;
     with.placements.clear();
-    for (int tries = 0; tries < kMostTries; ++tries) {
-      with.goal.deviceMemory = bytes - 1;
-      SearchWithin lower(with, costs_);
-      lower.seeksLeast_ = false; // it is known, and more than there is
-      const absl::StatusOr<Attempt> attempt = lower.within(goal);
+    const auto takenIn = [&](uint64_t bytes) -> std::optional<uint64_t> {
+      with.goal.deviceMemory = bytes;
+      const absl::StatusOr<Attempt> attempt = SearchWithin(with, *this).within(goal);
       if (!attempt.ok() || !attempt->draft)
-        return bytes;
-      bytes = target.leastMemoryFor(attempt->draft->arenaBytes, request_.model->layers);
+        return std::nullopt;
+      return target.leastMemoryFor(attempt->draft->arenaBytes, request_.model->layers);
+    };
+    // A search that prefers latency may not come to what takes the least, nor, of what it comes to, by sums to what it
+    // takes packed.
+    std::optional<uint64_t> found;
+    uint64_t tooLittle = 0, bytes = least->deviceBytes, more = std::max(model::kAlign, bytes >> 10);
+    for (int tries = 0; tries < kMostTries && (!found || *found - tooLittle > 1); ++tries) {
+      const std::optional<uint64_t> taken = takenIn(bytes);
+      if (taken) {
+        found = bytes;
+        if (*taken >= bytes || *taken > tooLittle) {
+          bytes = std::min(*taken, bytes - 1);
+          continue;
+        }
+      } else {
+        tooLittle = bytes;
+      }
+      bytes = found ? std::min(model::alignUp(tooLittle + (*found - tooLittle) / 2), *found - 1) : bytes + more;
+      more *= 2;
     }
-    return bytes;
+    return found;
   }
 
-  static constexpr int kMostTries = 8, kMostVerified = 100;
+  static constexpr int kMostTries = 32, kMostVerified = 100;
   static constexpr double kMinimumStep = 1e-4; // an objective so much shorter than a minimum is refused
   static constexpr double kFactorSteps = 1e6;  // a factor's decimals
 
   const CompileRequest &request_;
   const cost::CostModel &costs_;
   Space space_;
-  CompileRequest any_;
-  bool seeksLeast_ = true;
-  std::optional<std::pair<std::tuple<std::optional<std::chrono::nanoseconds>, std::optional<std::chrono::nanoseconds>,
-                                     std::optional<double>>,
-                          std::optional<LeastChoice>>>
-      known_;                   // of the goal asked for last
-  std::optional<Space> memory_; // the same with any memory, where it is preferred
-  double spare_ = 0;            // of each objective
-  int tightened_ = 0;
+  const bool explains_ = true; // why a plan is as it is
 };
 
 } // namespace

@@ -142,12 +142,18 @@ absl::StatusOr<PlacedCandidate> placeCandidate(const Iterations &iterations, con
 }
 
 absl::StatusOr<PlacedCandidate> moveCandidate(const Iterations &iterations, const Candidate &candidate,
-                                              const HostLayout &host, plan::IterationClass iterationClass) {
+                                              const HostLayout &host,
+                                              absl::FunctionRef<bool(const IterationOf &)> asked) {
   // A cut that both classes have a say in is decided by both.
   const bool both = candidate.residency.wrap.oneCut || candidate.residency.rotates();
+  const auto other = [](IterationOf of) {
+    of.iterationClass =
+        of.iterationClass == plan::IterationClass::Decode ? plan::IterationClass::Mixed : plan::IterationClass::Decode;
+    return of;
+  };
   ASSIGN_OR_RETURN(placed, move(iterations, candidate, host,
-                                [&](const IterationOf &of) { return both || of.iterationClass == iterationClass; }));
-  std::erase_if(placed.iterations, [&](const PlacedIteration &of) { return of.of.iterationClass != iterationClass; });
+                                [&](const IterationOf &of) { return asked(of) || (both && asked(other(of))); }));
+  std::erase_if(placed.iterations, [&](const PlacedIteration &of) { return !asked(of.of); });
   size_t slots = 0;
   for (const PlacedIteration &iteration : placed.iterations)
     slots = std::max(slots, iteration.moved.slots.slotBytes.size());

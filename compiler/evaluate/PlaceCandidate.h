@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "compiler/evaluate/HomesTogether.h"
 #include "compiler/evaluate/IterationProgram.h"
@@ -54,10 +55,11 @@ struct PlacedCandidate {
 // slots that are too small or too few for what it starts with.
 absl::StatusOr<PlacedCandidate> placeCandidate(const Iterations &iterations, const Candidate &candidate,
                                                const HostLayout &host);
-// The same without addresses, all of which are 0, and of the iterations only those of the class: what playing them
-// takes.
+// The same without addresses, all of which are 0, and of the iterations only those that are asked for: what playing
+// them takes.
 absl::StatusOr<PlacedCandidate> moveCandidate(const Iterations &iterations, const Candidate &candidate,
-                                              const HostLayout &host, plan::IterationClass iterationClass);
+                                              const HostLayout &host,
+                                              absl::FunctionRef<bool(const IterationOf &)> asked);
 
 // The arena of all of them, homes in one place.
 uint64_t placeHomesTogether(const std::vector<PlacedCandidate *> &placements);

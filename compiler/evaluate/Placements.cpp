@@ -137,8 +137,7 @@ PlacementFamily::SlotsUsed PlacementFamily::ringOf(const algorithms::Residency &
   return used;
 }
 
-std::vector<PlacementFamily::SlotsUsed> PlacementFamily::slotsByClass(const Candidate &candidate) const {
-  const algorithms::Residency &residency = candidate.residency;
+std::vector<PlacementFamily::SlotsUsed> PlacementFamily::slotsByClass(const algorithms::Residency &residency) const {
   const std::vector<Item> items = itemsOf(residency);
   std::vector<SlotsUsed> slots;
   if (!items.empty())
@@ -147,34 +146,51 @@ std::vector<PlacementFamily::SlotsUsed> PlacementFamily::slotsByClass(const Cand
   return slots;
 }
 
-MemoryNeed PlacementFamily::held(const Candidate &candidate, const std::vector<SlotsUsed> &slots) const {
+PlacementFamily::OfWeights &PlacementFamily::weightsOf(const algorithms::Residency &residency) const {
+  const algorithms::Pool &pool = residency.weights();
+  const auto [it, fresh] = known_.try_emplace(
+      {residency.weightsAway(), pool.slots(), pool.ringBytes(), residency.start.rule, residency.start.items});
+  OfWeights &of = it->second;
+  if (!fresh)
+    return of;
+  of.home = layout_.totalBytes();
+  for (const int32_t unit : std::get<0>(it->first))
+    of.home -= layout_.units[static_cast<size_t>(unit)].bytes;
+  if (const std::vector<SlotsUsed> slots = slotsByClass(residency); slots.empty())
+    of.transients = transientsPeak_;
+  else
+    for (const uint64_t bytes : slots[0].bytes)
+      of.slots += bytes;
+  return of;
+}
+
+MemoryNeed PlacementFamily::held(const Candidate &candidate, const OfWeights &weights) const {
   MemoryNeed need;
   need.kv = kvOf(candidate);
   need.io = io_;
-  need.weights = layout_.totalBytes();
-  for (const int32_t unit : candidate.residency.weightsAway())
-    need.weights -= layout_.units[static_cast<size_t>(unit)].bytes;
-  for (uint64_t bytes : slots.empty() ? std::vector<uint64_t>() : slots[0].bytes)
-    need.slots += bytes;
-  need.slots += tailsOf(candidate) + residualSlots_ + actSlots_;
+  need.weights = weights.home;
+  need.slots = weights.slots + tailsOf(candidate) + residualSlots_ + actSlots_;
   need.bytes = need.kv + need.io + need.weights + need.slots;
   return need;
 }
 
-MemoryNeed PlacementFamily::held(const Candidate &candidate) const { return held(candidate, slotsByClass(candidate)); }
+MemoryNeed PlacementFamily::held(const Candidate &candidate) const {
+  return held(candidate, weightsOf(candidate.residency));
+}
 
-MemoryNeed PlacementFamily::need(const Candidate &candidate) const { return need(candidate, slotsByClass(candidate)); }
-
-MemoryNeed PlacementFamily::need(const Candidate &candidate, const std::vector<SlotsUsed> &slots) const {
-  MemoryNeed need = held(candidate, slots);
-  if (slots.empty() || candidate.residency.wrapsAround()) {
-    need.transients = transientsPeak_;
-  } else {
-    std::vector<algorithms::ArenaIteration> iterations;
-    for (size_t i = 0; i < uses_.size(); ++i)
-      iterations.push_back({uses_[i].transients, slots[i].uses});
-    need.transients = algorithms::layOutArena({}, iterations, slots[0].bytes, {}).top -
-                      (need.slots - tailsOf(candidate) - residualSlots_ - actSlots_);
+MemoryNeed PlacementFamily::need(const Candidate &candidate) const {
+  OfWeights &weights = weightsOf(candidate.residency);
+  MemoryNeed need = held(candidate, weights);
+  need.transients = transientsPeak_;
+  if (!candidate.residency.wrapsAround()) {
+    if (!weights.transients) {
+      const std::vector<SlotsUsed> slots = slotsByClass(candidate.residency);
+      std::vector<algorithms::ArenaIteration> iterations;
+      for (size_t i = 0; i < uses_.size(); ++i)
+        iterations.push_back({uses_[i].transients, slots[i].uses});
+      weights.transients = algorithms::layOutArena({}, iterations, slots[0].bytes, {}).top - weights.slots;
+    }
+    need.transients = *weights.transients;
   }
   need.bytes += need.transients;
   return need;

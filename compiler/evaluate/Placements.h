@@ -5,8 +5,10 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "compiler/choice/Candidate.h"
@@ -51,9 +53,15 @@ private:
   SlotsUsed slotsOf(const algorithms::Residency &residency, const std::vector<Item> &items, const MemoryUse &use) const;
   SlotsUsed ringOf(const algorithms::Residency &residency, const std::vector<Item> &items, const MemoryUse &use) const;
   std::vector<SlotsUsed>
-  slotsByClass(const Candidate &candidate) const; // iteration class; none where nothing needs one
-  MemoryNeed held(const Candidate &candidate, const std::vector<SlotsUsed> &slots) const;
-  MemoryNeed need(const Candidate &candidate, const std::vector<SlotsUsed> &slots) const;
+  slotsByClass(const algorithms::Residency &residency) const; // iteration class; none where nothing needs one
+  // What weights come to, whatever caches do beside them.
+  struct OfWeights {
+    uint64_t home = 0, slots = 0;
+    std::optional<uint64_t> transients; // that lie in slots where they are empty: beyond these; worked out where asked
+  };
+  using WeightsKey = std::tuple<std::vector<int32_t>, int64_t, uint64_t, algorithms::StartRule, int32_t>;
+  OfWeights &weightsOf(const algorithms::Residency &residency) const;
+  MemoryNeed held(const Candidate &candidate, const OfWeights &weights) const;
   std::vector<Item> itemsOf(const algorithms::Residency &residency) const; // in order of use
 
   const model::ModelSpec &spec_;
@@ -70,7 +78,8 @@ private:
   int64_t kvBlocks_ = 0;
   std::vector<MemoryUse> uses_; // by iteration class
   Packed packed_;
-  uint64_t transientsPeak_ = 0; // of all classes, sharing nothing with slots
+  uint64_t transientsPeak_ = 0;                   // of all classes, sharing nothing with slots
+  mutable std::map<WeightsKey, OfWeights> known_; // who fills caches asks for the same weights again and again
 };
 
 } // namespace headrace::compiler

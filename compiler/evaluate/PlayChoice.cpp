@@ -44,10 +44,20 @@ absl::StatusOr<std::vector<Played>> Player::play(const Candidate &candidate, con
   Prices &prices = iterations_.prices();
   std::vector<Played> played(points.size());
   for (const plan::IterationClass iterationClass : iterations_.classes()) {
+    const auto playedIn = [&](const PlayPoint &point, bool bringsTails) {
+      // With no block of a tail in use, one runs that brings none, where there is one.
+      const bool noTails = candidate.residency.firstKvBlockAway().value_or(0) >= inUse(point).kvBlocks;
+      return point.iterationClass == iterationClass && noTails != bringsTails;
+    };
+    const auto asked = [&](const IterationOf &of) {
+      return of.iterationClass == iterationClass &&
+             std::any_of(points.begin(), points.end(),
+                         [&](const PlayPoint &point) { return playedIn(point, of.kvBlocks == 0); });
+    };
     if (std::none_of(points.begin(), points.end(),
                      [&](const PlayPoint &of) { return of.iterationClass == iterationClass; }))
       continue;
-    ASSIGN_OR_RETURN(placed, moveCandidate(iterations_, candidate, host, iterationClass));
+    ASSIGN_OR_RETURN(placed, moveCandidate(iterations_, candidate, host, asked));
     plan_.placements = {placementOf(iterations_, plan_, placed)};
     std::vector<size_t> phases(points.size(), 0);
     for (size_t i = 0; i < placed.iterations.size(); ++i) {
@@ -57,9 +67,7 @@ absl::StatusOr<std::vector<Played>> Player::play(const Candidate &candidate, con
       for (size_t p = 0; p < points.size(); ++p) {
         const PlayPoint &point = points[p];
         const core::InUse used = inUse(point);
-        // With no block of a tail in use, one runs that brings none, where there is one.
-        const bool noTails = candidate.residency.firstKvBlockAway().value_or(0) >= used.kvBlocks;
-        if (point.iterationClass != iterationClass || noTails != (schedule.kvBlocks != 0))
+        if (!playedIn(point, schedule.kvBlocks == 0))
           continue;
         cost::Bucket rows = point.bucket;
         if (point.sequences > 0) {

@@ -67,4 +67,7 @@ struct Generator {
   bool (*holds)(const Coordinates &at) = nullptr; // whether it would consider this; moves beyond are another's
 };
 
+// None of these, but what is left to try where none holds the objectives: what it begins with depends on them.
+extern const Generator kMostFreedGenerator;
+
 } // namespace headrace::compiler

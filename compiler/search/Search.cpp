@@ -71,7 +71,8 @@ std::vector<Coordinates> stepsFrom(const Coordinates &at, int64_t step, const Sp
 const Scored *firstBetter(Space &space, const Scored &than, const std::vector<Coordinates> &steps, const Holds &holds) {
   for (const Coordinates &next : steps)
     if (holds(next))
-      if (const Scored *const scored = space.score(next); scored != nullptr && space.isBetter(*scored, than))
+      if (const Scored *const scored = space.scoreIfBetter(next, than);
+          scored != nullptr && space.isBetter(*scored, than))
         return scored;
   return nullptr;
 }
@@ -99,17 +100,22 @@ const Scored *climb(Space &space, const Scored *from, const Holds &holds) {
 namespace {
 
 const Scored *bestOf(Space &space, const Generator &generator, const std::vector<Coordinates> &seeds) {
-  std::vector<const Scored *> begin;
-  for (const Coordinates &seed : seeds)
-    if (const Scored *const scored = space.score(seed))
-      begin.push_back(scored);
-  std::stable_sort(begin.begin(), begin.end(),
-                   [&](const Scored *a, const Scored *b) { return space.isBetter(*a, *b); });
   const Scored *best = nullptr;
   const bool more = space.free().chunk && space.request().model->layers <= kShallow;
-  const size_t beginnings = std::min(begin.size(), more ? kShallowBeginnings : kBeginnings);
-  for (size_t i = 0; i < beginnings; ++i)
-    if (const Scored *const found = climb(space, begin[i], generator.holds);
+  const size_t beginnings = more ? kShallowBeginnings : kBeginnings;
+  std::vector<const Scored *> begin; // the best of the seeds, of equals the first
+  const auto isBetter = [&](const Scored *a, const Scored *b) { return space.isBetter(*a, *b); };
+  for (const Coordinates &seed : seeds) {
+    const Scored *const scored =
+        begin.size() < beginnings ? space.score(seed) : space.scoreIfBetter(seed, *begin.back());
+    if (scored == nullptr)
+      continue;
+    begin.insert(std::upper_bound(begin.begin(), begin.end(), scored, isBetter), scored);
+    if (begin.size() > beginnings)
+      begin.pop_back();
+  }
+  for (const Scored *const from : begin)
+    if (const Scored *const found = climb(space, from, generator.holds);
         best == nullptr || space.isBetter(*found, *best))
       best = found;
   // Where memory is preferred each choice is played several times, and of a deep model a step is little.

@@ -19,70 +19,20 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "compiler/choice/Candidate.h"
-#include "compiler/choice/CompileRequest.h"
-#include "compiler/choice/Resolve.h"
-#include "compiler/evaluate/Placements.h"
-#include "compiler/evaluate/PlayChoice.h"
-#include "compiler/search/Aim.h"
-#include "compiler/search/Generator.h"
-#include "compiler/search/Limits.h"
+#include "compiler/search/Alike.h"
+#include "compiler/search/Choices.h"
 
 namespace headrace::compiler {
 
-inline constexpr int64_t kActParts = 64; // a share is so many of them
-inline constexpr int64_t kShallow = 8;   // layers: a model of no more is searched more closely
-inline constexpr double kTie = 1e-3;     // of the aim: a smaller difference is none
-
-struct Coordinates {
-  int64_t listed = 0; // of the space's list of placements of weights (from 1), which then says all that is said below
-                      // of weights; 0: none of it
-  int64_t miniBatches = 1;
-  int64_t actParts = 0; // of kActParts
-  int64_t actAway = 0;  // layers whose activation blocks are on the host
-  int64_t layers = 0;   // whose weights are
-  bool embedding = false, head = false;
-  int64_t slots = 2;                            // of weights
-  int64_t kvSlots = 2;                          // of tails
-  bool decodeDirty = false, mixedDirty = false; // rows of tails go home behind the step, not by it
-  bool allBack = false;                         // all that is in use goes home, when it leaves its place
-  bool wraps = true;             // iterations copy for the next; else transients may use slots that are empty
-  int64_t chunk = kLargestChunk; // Choice::largestChunk
-
-  auto key() const {
-    return std::tie(listed, miniBatches, actParts, actAway, layers, embedding, head, slots, kvSlots, decodeDirty,
-                    mixedDirty, allBack, wraps, chunk);
-  }
-  bool operator==(const Coordinates &other) const { return key() == other.key(); }
-  bool operator<(const Coordinates &other) const { return key() < other.key(); }
-};
-
-// What a choice comes to.
-struct Scored {
-  Coordinates at;
-  Candidate candidate;
-  std::vector<Played> played; // by point of the aim
-  double aimNs = 0;
-  double comparedNs = 0;           // Aim::compared
-  double movedBytes = 0;           // over the link, by the aim's weights
-  std::vector<uint64_t> limitedNs; // of each of the space's limits, in its slowest iterations
-  double late = 0;                 // of the limit that is missed by most: the part of it that is missed; 0: all hold
-  uint64_t deviceBytes = 0, hostBytes = 0;
-  uint64_t overBytes = 0; // beyond what memory has: it was not played
-  size_t nth = 0;         // of the candidates in their order
-};
 class Space {
 public:
-  // Which coordinates a search may move along.
-  struct Free {
-    bool miniBatches = false, act = false, actAway = false, layers = true, embedding = true, head = true, slots = true,
-         kvSlots = true, writeBack = true, kv = true, chunk = false; // kv: caches may be split
-    int64_t actStep = 4;                                             // parts of a share
-  };
+  using Free = Choices::Free;
 
   // `inOrder`: a policy whose candidates are taken in their order.
   Space(const CompileRequest &request, const cost::CostModel &costs, const Generator *inOrder = nullptr);
-  ~Space();
+  // Of a request that differs from another space's in memory, in how long its objectives are, or in what is preferred:
+  // as if it were the first, but that what is played, packed and evaluated there is known here.
+  Space(const CompileRequest &request, const Space &other);
   Space(const Space &) = delete;
   Space &operator=(const Space &) = delete;
 
@@ -91,10 +41,13 @@ public:
   bool inOrder() const { return inOrder_ != nullptr; }
   bool prefersMemory() const { return request_.policy.prefer == model::Prefer::Memory; }
   Prices &prices() { return prices_; }
-  const Free &free() const { return free_; }
-  Coordinates origin() const; // nothing on the host but what is stated
-  // The next larger or smaller number of mini-batches that divides the batch; itself where there is none.
-  int64_t nextMiniBatches(int64_t count, int64_t way) const;
+  const Free &free() const { return choices_.free(); }
+  Coordinates origin() const { return choices_.origin(); } // nothing on the host but what is stated
+  int64_t nextMiniBatches(int64_t count, int64_t way) const { return choices_.nextMiniBatches(count, way); }
+  bool actsMayLeave(const Coordinates &at) const { return choices_.actsMayLeave(at); }
+  // In order: of how many layers, about, so that the first candidate fits, and so that the last does; of each that does
+  // not with none.
+  std::vector<int64_t> actAwayBeside(const Coordinates &at);
   const Aim &aim(const Coordinates &at);
 
   // What memory holds, and of the rest what is the least beyond it; what holds the objectives, and of the rest what
@@ -104,6 +57,9 @@ public:
 
   // None: there is no such choice. Worked out once.
   const Scored *score(const Coordinates &at);
+  // The same, but none as well where it is seen without playing it that it is not better than another, by more than
+  // kTie.
+  const Scored *scoreIfBetter(const Coordinates &at, const Scored &than);
   const model::Goal &objectives() const { return objectives_; }
   // Of a candidate that memory holds, whatever the space would make of its coordinates; none: it cannot be played.
   std::optional<Scored> scored(const Coordinates &at, const Candidate &candidate);
@@ -116,16 +72,17 @@ public:
   bool verify(Scored &scored);
   // A choice has turned out to take so long where a limit holds it, whatever was known of it.
   void raise(const Scored &scored, size_t limit, uint64_t ns);
-  // The limits of another space, and what has turned out there.
-  void like(const Space &other);
   // By limit, of a choice that was played.
   const std::vector<Limit> &limits(const Coordinates &at);
+
+  // Whether what a choice brings, alone, takes no longer than the objectives allow.
+  bool mayHold(const Scored &settled);
 
   // Where a generator begins, worked out once for the same objectives; where latency is preferred, whatever they are.
   const std::vector<Coordinates> &beginnings(std::string_view generator, std::vector<Coordinates> (*seeds)(Space &));
 
   // One more placement of weights; its number among those that are listed.
-  int64_t list(Candidate weights);
+  int64_t list(Candidate weights) { return choices_.list(std::move(weights)); }
   size_t evaluated() const { return evaluated_; } // choices that were played
   // All that was scored.
   const std::map<Coordinates, std::optional<Scored>> &tried() const { return scored_; }
@@ -142,9 +99,11 @@ public:
   // Of a choice by its coordinates; all but `exists` only of one that there is.
   bool exists(const Coordinates &at);
   // In the policy's order; each as it is without tails.
-  const std::vector<Candidate> &candidates(const Coordinates &at);
+  const std::vector<Candidate> &candidates(const Coordinates &at) { return alikeOf(at)->order(); }
   // So many blocks of each cache on the device, of a candidate, under the movement of these coordinates.
-  void setTails(const Coordinates &at, int64_t resident, Candidate &candidate) const;
+  void setTails(const Coordinates &at, int64_t resident, Candidate &candidate) const {
+    choices_.setTails(at, resident, candidate);
+  }
   // As many blocks as the device has room for; false: not even none.
   bool fill(const Coordinates &at, Candidate &candidate, bool exactly);
   const Target &target(const Coordinates &at); // its buckets those that a search looks at
@@ -158,44 +117,49 @@ public:
   uint64_t beyondHost(const Coordinates &at, const Candidate &candidate);            // bytes
   // The candidate with its KV blocks filled to the last that packing has room for.
   absl::StatusOr<Candidate> filled(const Scored &scored);
-  Choice commonOf(const Coordinates &at) const;   // what of it all placements have alike
-  bool actsMayLeave(const Coordinates &at) const; // for the host: activation blocks, of which it has some
-  // In order: of how many layers, about, so that the first candidate fits, and so that the last does; of each that does
-  // not with none.
-  std::vector<int64_t> actAwayBeside(const Coordinates &at);
+  Choice commonOf(const Coordinates &at) const { return choices_.common(at); } // what all its placements have alike
 
 private:
-  // What choices have alike, and what is worked out once for it.
-  struct Alike;
+  struct Known {
+    Target target; // with this space's memory
+    std::shared_ptr<Alike> alike;
+  };
+  const Known *knownOf(const Coordinates &at);
   // Plays a choice that memory holds; false: it cannot be.
   bool play(Alike &alike, Scored &scored);
   void forget(); // what was played
+  // As memory holds it; none: there is no such choice.
+  Scored *settled(const Coordinates &at);
+  // As if nothing took memory but what stays; none: not even without blocks it would be held.
+  std::optional<Candidate> withMostBlocks(const Coordinates &at);
+  // What memory holds, than another; by what it brings with so many blocks, whatever it takes of memory.
+  bool mayBeBetter(const Coordinates &at, const Candidate &candidate, const Scored &than);
+  uint64_t leastBytes(const Scored &settled); // of the device, whatever blocks leave
+  bool drains(const Alike &alike) const;      // blocks of caches may leave, memory or not
+  // Of what a choice takes by limit the most, as a part of the limit.
+  double ratioOf(const Alike &alike, const std::vector<uint64_t> &limitedNs) const;
   // As few blocks on the device as the objectives allow, of one that has been filled.
   void drain(Alike &alike, Scored &scored);
-  double lateOf(const Alike &alike, const Scored &scored) const;
-  static void setBytes(const Alike &alike, Scored &scored);
   void setLate(const Alike &alike, Scored &scored) const; // with what was verified
   Alike *alikeOf(const Coordinates &at);
-  Candidate candidateOf(const Coordinates &at, const Choice &common) const;
   // Splits caches where they have to be. Bytes that memory lacks.
   uint64_t settle(const Coordinates &at, Candidate &candidate);
   // The same of the first candidate in order that memory holds, with all KV on the device before one that splits it.
   uint64_t settleInOrder(Scored &scored);
 
   const CompileRequest &request_;
-  const Generator *const inOrder_;
+  const Generator *const inOrder_ = nullptr;
   model::Goal objectives_;
-  std::vector<Limit> moreLimits_;
   std::map<std::string, std::vector<uint64_t>> verified_; // by a candidate's text: the limits' times, at least
-  const bool oneCut_; // the circles of all classes are cut alike, so that nothing is brought between them
   const model::WeightLayout layout_;
   Prices prices_;
-  Free free_;
+  Choices choices_;
   std::map<std::string_view, std::vector<Coordinates>> beginnings_; // by generator
-  std::vector<Candidate> listed_;
-  std::map<std::tuple<int64_t, int64_t, int64_t, int64_t>, std::unique_ptr<Alike>> alike_;
+  const std::shared_ptr<Alikes> first_;                             // with no limits but those of the objectives
+  std::shared_ptr<Alikes> alikes_;
+  std::map<std::tuple<int64_t, int64_t, int64_t, int64_t>, std::optional<Known>> known_;
   std::map<Coordinates, std::optional<Scored>> scored_;
-  std::map<Coordinates, Scored> filled_; // where memory is preferred: as it was played before blocks left
+  std::map<Coordinates, std::optional<Scored>> settled_; // with as many blocks as memory holds; played where some leave
   size_t evaluated_ = 0;
 };
 

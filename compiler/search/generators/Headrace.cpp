@@ -5,7 +5,8 @@
 // embedding and the head; and Select-N's.
 //
 // In a search over all mechanisms the single units, with all KV on the device: where latency is preferred, what is
-// fastest of all that frees what memory lacks; where memory is, what frees the most within the objectives.
+// fastest of all that frees what memory lacks; where memory is, or where nothing else holds the objectives, what frees
+// the most within them.
 #include <algorithm>
 #include <optional>
 
@@ -34,7 +35,8 @@ std::vector<Candidate> candidates(const GeneratorInputs &in) {
   return found;
 }
 
-constexpr int kTries = 3; // a placement may take more beside what is freed
+constexpr double kPartsOfLimits[] = {1.0, 0.99, 0.97, 0.94}; // what gaps between tokens add to iterations
+constexpr int kTries = 3;                                    // a placement may take more beside what is freed
 
 // Single units are of one mini-batch's layer, and of what nobody states.
 bool searchesUnits(const Space &space) {
@@ -99,14 +101,17 @@ void listFastest(Space &space, const Coordinates &at, bool embedding, bool ofLim
   SearchRequest request = searchRequest(space, at, embedding);
   if (embedding && !request.embedding)
     return;
-  std::vector<PlayPoint> points;
+  std::vector<PlayPoint> points, limited;
   for (const plan::IterationClass of : {plan::IterationClass::Decode, plan::IterationClass::Mixed})
-    if (const std::optional<PlayPoint> point = largest(space.aim(at), of); point && !ofLimits)
+    if (const std::optional<PlayPoint> point = largest(space.aim(at), of))
       points.push_back(*point);
   for (const Limit &limit : space.limits(at))
     for (const AimPoint &point : limit.points)
-      if (ofLimits)
-        points.push_back(point.at);
+      limited.push_back(point.at);
+  if (ofLimits && limited == points)
+    return; // it is listed
+  if (ofLimits)
+    points = std::move(limited);
   const std::vector<Played> resident = space.resident(at, points);
   for (size_t i = 0; i < points.size(); ++i)
     (points[i].iterationClass == plan::IterationClass::Decode ? request.decode : request.mixed)
@@ -141,24 +146,51 @@ void listMostFreed(Space &space, const Coordinates &at, bool embedding, double p
   seeds.back().listed = space.list(std::move(found->candidate));
 }
 
-std::vector<Coordinates> seeds(Space &of) {
+// The table of an embedding that is not tied costs next to nothing on the host, but what an objective as short as the
+// resident iteration has not.
+std::vector<Coordinates> mostFreed(Space &of) {
   std::vector<Coordinates> found;
   const Coordinates at = of.origin();
   if (!searchesUnits(of) || !of.exists(at))
     return found;
-  // The table of an embedding that is not tied costs next to nothing on the host, but what an objective as short as the
-  // resident iteration has not.
-  if (of.prefersMemory()) {
-    for (const bool embedding : {false, true})
-      for (const double part : {1.0, 0.99, 0.97, 0.94}) // what gaps between tokens add to iterations
-        listMostFreed(of, at, embedding, part, found);
-  } else {
-    for (const bool ofLimits : {false, true}) {
+  for (const bool embedding : {false, true})
+    for (const double part : kPartsOfLimits)
+      listMostFreed(of, at, embedding, part, found);
+  return found;
+}
+
+// The same, until one of them holds the objectives with the memory that there is, or brings too much: others would have
+// more blocks of caches leave, and bring no less.
+std::vector<Coordinates> mostFreedThatFits(Space &of) {
+  std::vector<Coordinates> found;
+  const Coordinates at = of.origin();
+  if (!searchesUnits(of) || !of.exists(at))
+    return found;
+  for (const bool embedding : {true, false})
+    for (const double part : kPartsOfLimits) {
       const size_t before = found.size();
-      listFastest(of, at, /*embedding=*/true, ofLimits, found);
+      listMostFreed(of, at, embedding, part, found);
       if (found.size() == before)
-        listFastest(of, at, /*embedding=*/false, ofLimits, found);
+        break;
+      const Scored *const scored = of.score(found.back());
+      if (scored == nullptr || scored->overBytes > 0 || scored->late <= 0 || !of.mayHold(*scored))
+        return found; // less of the time or of the table frees less
     }
+  return found;
+}
+
+std::vector<Coordinates> seeds(Space &of) {
+  if (of.prefersMemory())
+    return mostFreed(of);
+  std::vector<Coordinates> found;
+  const Coordinates at = of.origin();
+  if (!searchesUnits(of) || !of.exists(at))
+    return found;
+  for (const bool ofLimits : {false, true}) {
+    const size_t before = found.size();
+    listFastest(of, at, /*embedding=*/true, ofLimits, found);
+    if (found.size() == before)
+      listFastest(of, at, /*embedding=*/false, ofLimits, found);
   }
   return found;
 }
@@ -177,6 +209,13 @@ const Generator kHeadraceGenerator = {
     .colour = 4,
     .candidates = candidates,
     .seeds = seeds,
+    .holds = [](const Coordinates &at) { return at.listed > 0; },
+};
+
+const Generator kMostFreedGenerator = {
+    .name = "units within objectives",
+    .summary = "the single units of weights that free the most within the objectives",
+    .seeds = mostFreedThatFits,
     .holds = [](const Coordinates &at) { return at.listed > 0; },
 };
 

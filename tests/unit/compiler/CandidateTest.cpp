@@ -187,7 +187,7 @@ TEST(PlacementFamily, KnowsWhatUnitsAndRingsNeed) {
       uses.push_back(memoryUseOf(
           stepsOf({&*r.model, &layout, &target, r.hardware.kind, iterationClass, Target::limits(*buckets)})));
     uint64_t arena = 0;
-    const PlacementFamily family(r.model, layout, target, std::move(uses), [&](const Candidate &) { return arena; });
+    const PlacementFamily family(r.model, layout, target, uses, [&](const Candidate &) { return arena; });
 
     std::mt19937 generator(3);
     for (int i = 0; i < 24; ++i) {
@@ -204,6 +204,11 @@ TEST(PlacementFamily, KnowsWhatUnitsAndRingsNeed) {
       candidate.residency.wrap.around = i % 3 != 0;
       SCOPED_TRACE(describe(candidate, spec));
       const MemoryNeed need = family.need(candidate);
+      // Whatever was asked before of the same weights: with another ring, with or without wrap-around.
+      Candidate other = candidate;
+      other.residency.weights().setRing(all);
+      other.residency.wrap.around = !candidate.residency.wrap.around;
+      EXPECT_EQ(family.need(other).bytes, PlacementFamily(r.model, layout, target, uses, nullptr).need(other).bytes);
       EXPECT_EQ(need.weights, layout.totalBytes() - all);
       EXPECT_LE(need.slots, candidate.residency.weights().ringBytes());
       r.placements = {candidate};
