@@ -23,7 +23,7 @@ class Alike {
 public:
   // All but the target and the choice outlive it. `limits`: beside those of the request's objectives.
   Alike(const CompileRequest &request, Target target, const Choice &common, const model::WeightLayout &layout,
-        const std::vector<Limit> &limits, Prices &prices, const Generator *inOrder);
+        const std::vector<Limit> &limits, Prices &prices, const Generator *inOrder = nullptr);
   Alike(const Alike &) = delete;
   Alike &operator=(const Alike &) = delete;
 
@@ -81,7 +81,7 @@ private:
 class Alikes {
 public:
   Alikes(const CompileRequest &request, const cost::CostModel &costs, std::vector<Limit> limits,
-         const Generator *inOrder);
+         const Generator *inOrder = nullptr);
 
   // Of a target that a choice was resolved to.
   std::shared_ptr<Alike> of(const Target &target, const Choice &common);

@@ -22,7 +22,7 @@ public:
   };
 
   // `inOrder`: a policy whose candidates are taken in their order, so that weights are no coordinate; or null.
-  Choices(const CompileRequest &request, const model::WeightLayout &layout, const Generator *inOrder);
+  Choices(const CompileRequest &request, const model::WeightLayout &layout, const Generator *inOrder = nullptr);
 
   const Free &free() const { return free_; }
   Coordinates origin() const;                 // nothing on the host but what is stated
