@@ -10,6 +10,8 @@
 #include "absl/strings/str_cat.h"
 #include "compiler/CompileSearched.h"
 #include "compiler/CompileStated.h"
+#include "compiler/CompileThroughput.h"
+#include "compiler/CompileWithKv.h"
 #include "compiler/choice/Resolve.h"
 #include "compiler/choose/BestActShare.h"
 #include "compiler/choose/Explain.h"
@@ -221,6 +223,8 @@ absl::StatusOr<plan::Plan> compile(const CompileRequest &asked) {
   ASSIGN_OR_RETURN(policy, policyFor(asked.policy, asked.goal));
   RETURN_IF_ERROR(checkPolicy(asked.policy, asked.goal));
   RETURN_IF_ERROR(model::checkBeside(mechanismsInUse(asked, *policy)));
+  if (asked.goal.autoKvTokens)
+    return compileWithKvThatFits(asked, compile);
   CompileRequest request = asked;
   if (policy->traits.keepsActivations) {
     if (!request.policy.actRatio)
@@ -232,7 +236,12 @@ absl::StatusOr<plan::Plan> compile(const CompileRequest &asked) {
     if (asked.policy.name == "auto" && !asked.policy.actRatio &&
         asked.policy.actHome == model::ActHome::Auto) // whoever runs it may want swap space, or hand over
       request.policy.actRatio = model::ActRatio();
-    ASSIGN_OR_RETURN(draft, compileSearched(request));
+    const bool anyBatch = request.policy.prefer == model::Prefer::Throughput;
+    ASSIGN_OR_RETURN(draft, anyBatch ? compileMostTokens(request) : compileSearched(request));
+    if (anyBatch) { // it is found now
+      request.goal.batch = draft.goal.batch;
+      request.policy.prefer = draft.policy.prefer;
+    }
     const int64_t chunk = draft.target.choice.largestChunk;
     absl::StatusOr<plan::Plan> plan = compileExplained(std::move(draft), *policy);
     if (!absl::IsUnimplemented(plan.status()) || chunk == kLargestChunk)
