@@ -7,6 +7,8 @@
 #include "compiler/CompileInOrder.h"
 #include "compiler/CompileSearched.h"
 #include "compiler/CompileStated.h"
+#include "compiler/CompileThroughput.h"
+#include "compiler/CompileWithKv.h"
 #include "compiler/choice/Resolve.h"
 #include "compiler/choose/Explain.h"
 #include "compiler/emit/CompileDraft.h"
@@ -22,7 +24,9 @@ namespace {
 absl::StatusOr<Draft> choose(const CompileRequest &request, const Generator &policy) {
   if (!request.placements.empty())
     return compileStated(request, askedChoice(request));
-  return policy.order == Order::LeastAim ? compileSearched(request) : compileInOrder(request, policy);
+  if (policy.order != Order::LeastAim)
+    return compileInOrder(request, policy);
+  return request.policy.prefer == model::Prefer::Throughput ? compileMostTokens(request) : compileSearched(request);
 }
 
 // With what KV takes of the device, where that is not said yet.
@@ -40,6 +44,8 @@ absl::StatusOr<plan::Plan> compile(const CompileRequest &asked) {
   ASSIGN_OR_RETURN(policy, policyFor(asked.policy, asked.goal));
   RETURN_IF_ERROR(checkPolicy(asked.policy, asked.goal));
   RETURN_IF_ERROR(model::checkBeside(mechanismsInUse(asked, *policy)));
+  if (asked.goal.autoKvTokens)
+    return compileWithKvThatFits(asked, compile);
   CompileRequest request = asked;
   if (policy->keepsActivations) {
     if (!request.policy.actRatio)
@@ -52,6 +58,10 @@ absl::StatusOr<plan::Plan> compile(const CompileRequest &asked) {
       asked.policy.actHome == model::ActHome::Auto) // whoever runs it may want swap space, or hand over
     request.policy.actRatio = model::ActRatio();
   ASSIGN_OR_RETURN(draft, choose(request, *policy));
+  if (request.policy.prefer == model::Prefer::Throughput) { // whose batch is found now
+    request.goal.batch = draft.goal.batch;
+    request.policy.prefer = draft.policy.prefer;
+  }
   const int64_t chunk = draft.target.choice.largestChunk;
   absl::StatusOr<plan::Plan> plan = compileExplained(std::move(draft), *policy);
   if (!absl::IsUnimplemented(plan.status()) || chunk == kLargestChunk)

@@ -35,6 +35,9 @@ struct CompileRequest {
   model::Policy policy;
   model::Buckets buckets;                 // empty lists get defaults from the goal
   const cost::CostModel *costs = nullptr; // null: the roofline over `hardware`
+  // Of a host that is the machine at hand: bytes that device and host memory have together; what sizes the KV cache
+  // (Goal::autoKvTokens) heeds it.
+  std::optional<uint64_t> sharedMemory;
   // If not empty, the plan has exactly these placements, whatever the policies say; none of them is changed to fit the
   // budget. Of activation blocks and residual streams they are as the policies say, or all as the first one says. What
   // `checkCandidate` refuses is an InvalidArgument.

@@ -100,8 +100,9 @@ void resolveGrowth(const CompileRequest &request, Target &target) {
 // The buckets that the plan has variants for.
 absl::Status resolveBuckets(Target &target) {
   model::Buckets &buckets = target.choice.buckets;
-  const int64_t mostTokens =
-      std::min({target.kvTokens, target.batch * target.context, target.choice.largestChunk, kMostTokens});
+  // A bucket of prompts has more rows than sequences.
+  const int64_t mostTokens = std::min({target.kvTokens, target.batch * target.context,
+                                       std::max(target.choice.largestChunk, target.batch + 1), kMostTokens});
   std::vector<int64_t> &sequences = buckets.sequences, &contexts = buckets.contexts, &tokens = buckets.newTokens;
   if (sequences.empty())
     sequences = powersOfTwo(1, target.batch);

@@ -48,6 +48,9 @@ void checkGoal(Contradictions &check, const Goal &goal) {
   if (goal.kvTokens)
     check.require(*goal.kvTokens >= goal.context.value_or(1), "goal.kv_tokens", *goal.kvTokens,
                   goal.context ? cat("at least goal.context = ", *goal.context) : "at least 1");
+  if (goal.autoKvTokens)
+    check.require(!goal.kvDeviceMemory, "goal.kv_tokens", "\"auto\"",
+                  "no goal.kv_device_memory beside it: it is what memory is left");
   if (goal.kvDeviceMemory && goal.deviceMemory)
     check.require(*goal.kvDeviceMemory <= *goal.deviceMemory, "goal.kv_device_memory", *goal.kvDeviceMemory,
                   cat("at most goal.device_memory = ", *goal.deviceMemory));
@@ -110,6 +113,14 @@ void checkPolicy(Contradictions &check, const Policy &policy) {
                   "at least 2: one is filled while the other is in use");
 }
 
+// What of the one does not stand beside the other.
+void checkBeside(Contradictions &check, const Goal &goal, const Policy &policy) {
+  check.require(!goal.autoKvTokens || !policy.kvPlaces, "goal.kv_tokens", "\"auto\"",
+                "no policy.kv_places beside it: caches that rotate have places on the host");
+  check.require(!goal.autoKvTokens || policy.prefer != Prefer::Throughput, "goal.kv_tokens", "\"auto\"",
+                "no policy.prefer = \"throughput\" beside it: the batch that is found has KV for all of it");
+}
+
 // What is beyond the model.
 void checkModel(Contradictions &check, const Job &job, const ModelSpec &spec) {
   const Policy &policy = job.policy;
@@ -138,6 +149,7 @@ absl::Status validate(const Job &job, std::string_view where) {
   Contradictions check(where);
   checkGoal(check, job.goal);
   checkPolicy(check, job.policy);
+  checkBeside(check, job.goal, job.policy);
   checkBucket(check, "buckets.new_tokens", job.buckets.newTokens);
   checkBucket(check, "buckets.sequences", job.buckets.sequences);
   checkBucket(check, "buckets.contexts", job.buckets.contexts);

@@ -172,9 +172,19 @@ std::optional<ActHome> actHomeFromName(std::string_view name) {
   return std::nullopt;
 }
 
-std::string_view preferName(Prefer prefer) { return prefer == Prefer::Latency ? "latency" : "memory"; }
+std::string_view preferName(Prefer prefer) {
+  switch (prefer) {
+  case Prefer::Latency:
+    return "latency";
+  case Prefer::Memory:
+    return "memory";
+  case Prefer::Throughput:
+    return "throughput";
+  }
+  return "latency";
+}
 std::optional<Prefer> preferFromName(std::string_view name) {
-  for (Prefer prefer : {Prefer::Latency, Prefer::Memory})
+  for (Prefer prefer : {Prefer::Latency, Prefer::Memory, Prefer::Throughput})
     if (preferName(prefer) == name)
       return prefer;
   return std::nullopt;

@@ -6,7 +6,7 @@
 //                                                "opt-6.7b", or the shape's keys inline (Shape.h)
 //   [hardware] file = "../hardware/a10.toml"     or a bare name, or its keys inline (Hardware.h); keys beside `file`
 //                                                replace the file's
-//   [goal]     device_memory = "8GiB"  batch = 8  context = 2048  kv_tokens = 16384  kv_dtype = "auto"
+//   [goal]     device_memory = "8GiB"  batch = 8  context = 2048  kv_tokens = 16384 | "auto"  kv_dtype = "auto"
 //              mini_batches = 4 | "auto"
 //              kv_device_memory = "3GiB"  kv_host_memory = "40GiB"  expansion = 1.5 | "auto"
 //              block_tokens = 16  elastic_kv = "auto" | true | false  ttft = "500ms"  tpot = "50ms" | slo_factor = 1.5
@@ -15,7 +15,7 @@
 //   [policy]   name = "headrace"  placements = 8  interval = 4 | "none"  offload_layers = 10  start_rule = "eager"
 //              kv_write_back = "auto" | "mirror" | "all" | "dirty"  kv_places = 6  residuals = "device" | "host"
 //              act_ratio = 0.25 | "1/3" | "auto"  act_home = "auto" | "device" | "host"
-//              prefer = "latency" | "memory"
+//              prefer = "latency" | "memory" | "throughput"
 //              slots = 2  offload_embedding = "auto" | true | false  offload_head = "auto" | true | false
 //   [buckets]  new_tokens = [1, 8, 512]  sequences = [1, 8]  contexts = [256, 2048]
 //
@@ -56,15 +56,16 @@ enum class Residuals : uint8_t { Device = 0, Host = 1 };
 // None: nowhere. Nothing is kept of these tokens, and each iteration passes them from their ids through all layers:
 // token recomputation, which HybridServe compares itself with.
 enum class ActHome : uint8_t { Auto = 0, Device = 1, Host = 2 };
-// What a search makes small: the time of iterations; or device memory, and then time.
-enum class Prefer : uint8_t { Latency = 0, Memory = 1 };
+// What a search makes small: the time of iterations; device memory, and then time; or the time by tokens, of any batch
+// up to the goal's (of no plan: that has the batch which was found, and the least time there).
+enum class Prefer : uint8_t { Latency = 0, Memory = 1, Throughput = 2 };
 enum class Instances : uint8_t { Together = 0, Apart = 1 };
 std::string_view startRuleName(StartRule rule);       // "paper", "eager", "ahead"
 std::string_view autoOnOffName(AutoOnOff choice);     // "auto", "on", "off"
 std::string_view kvWriteBackName(KvWriteBack choice); // "auto", "mirror", "all", "dirty"
 std::string_view residualsName(Residuals residuals);  // "device", "host"
 std::string_view actHomeName(ActHome home);           // "auto", "device", "host"
-std::string_view preferName(Prefer prefer);           // "latency", "memory"
+std::string_view preferName(Prefer prefer);           // "latency", "memory", "throughput"
 std::string_view instancesName(Instances instances);  // "together", "apart"
 std::optional<StartRule> startRuleFromName(std::string_view name);
 std::optional<AutoOnOff> autoOnOffFromName(std::string_view name);
@@ -81,6 +82,7 @@ struct Goal {
   bool autoMiniBatches = false;         // the compiler is to find how many; of no plan
   std::optional<int64_t> context;       // longest prompt + output, tokens
   std::optional<int64_t> kvTokens;      // capacity of the KV cache in tokens; unset: batch * context
+  bool autoKvTokens = false;            // the compiler is to find it, what memory is left; of no plan
   // Bytes of the device that KV may take, what moves through it included: other blocks are at home on the host; 0: all
   // of them, and what moves through takes what it takes. Unset: as many as fit, all where they do. And what KV blocks
   // may take of the host.

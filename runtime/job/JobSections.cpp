@@ -67,6 +67,17 @@ void readMiniBatches(TomlReader &table, Goal &goal) {
     table.refuse("mini_batches", cat("an integer from 1 to ", kMaxMiniBatches, ", or \"auto\""));
 }
 
+void readKvTokens(TomlReader &table, Goal &goal) {
+  const TomlValue *value = table.value("kv_tokens");
+  if (value == nullptr)
+    return;
+  goal.autoKvTokens = value->kind == TomlValue::Kind::String && value->text == "auto";
+  if (goal.autoKvTokens)
+    goal.kvTokens.reset();
+  else
+    lay(table.integer("kv_tokens", 1, kMaxKvTokens), goal.kvTokens);
+}
+
 // A number from 0 to 1, or such a fraction as a text.
 void readActRatio(TomlReader &table, Policy &policy) {
   const TomlValue *value = table.value("act_ratio");
@@ -102,7 +113,7 @@ absl::Status readGoal(TomlReader &table, const std::string &folder, Goal &goal) 
   lay(table.integer("batch", 1, kMaxBatch), goal.batch);
   readMiniBatches(table, goal);
   lay(table.integer("context", 1, kMaxDimension), goal.context);
-  lay(table.integer("kv_tokens", 1, kMaxKvTokens), goal.kvTokens);
+  readKvTokens(table, goal);
   lay(table.bytes("kv_device_memory"), goal.kvDeviceMemory);
   lay(table.bytes("kv_host_memory"), goal.kvHostMemory);
   readExpansion(table, goal);
@@ -146,7 +157,7 @@ absl::Status readPolicy(TomlReader &table, Policy &policy) {
   lay(table.integer("kv_places", kLeastKvPlaces, kMaxLayers), policy.kvPlaces);
   lay(table.oneOf("residuals", residualsFromName, "device or host"), policy.residuals);
   readActRatio(table, policy);
-  if (const auto prefer = table.oneOf("prefer", preferFromName, "latency or memory")) {
+  if (const auto prefer = table.oneOf("prefer", preferFromName, "latency, memory or throughput")) {
     policy.prefer = *prefer;
     policy.preferStated = true;
   }

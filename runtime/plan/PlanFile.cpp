@@ -7,12 +7,15 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "runtime/base/FileIo.h"
 #include "runtime/base/ReplaceFile.h"
 #include "runtime/base/StatusMacros.h"
+#include "runtime/base/Xxh64.h"
 #include "runtime/plan/PlanBytes.h"
 #include "runtime/plan/PlanStructure.h"
 #include "runtime/plan/PlanVerifier.h"
@@ -61,6 +64,20 @@ absl::StatusOr<Plan> parse(absl::Span<const std::byte> bytes, const std::string 
   if (const auto fault = findStructureFault(*plan))
     return absl::InvalidArgumentError(absl::StrCat(where, ": ", fault->message));
   return plan;
+}
+
+std::string planHash(const Plan &plan) {
+  Plan nameless = plan;
+  nameless.compilerVersion = nameless.reason = "";
+  for (std::string *path : {&nameless.modelPath, &nameless.goal.record})
+    *path = std::filesystem::path(*path).filename().string();
+  for (Placement &placement : nameless.placements)
+    placement.name = "";
+  for (Schedule &schedule : nameless.schedules)
+    schedule.name = "";
+  const std::string bytes = serialize(nameless);
+  return absl::StrFormat(
+      "%016x", model::xxh64(absl::MakeConstSpan(reinterpret_cast<const std::byte *>(bytes.data()), bytes.size()), 0));
 }
 
 absl::Status writePlan(const Plan &plan, const std::string &path) {

@@ -15,6 +15,10 @@ namespace headrace::plan {
 // The same plan gives the same bytes.
 std::string serialize(const Plan &plan);
 
+// Two plans that move and compute the same for the same inputs have the same, wherever they were compiled: 16 digits of
+// their bytes without names, reasons, folders and the compiler's version.
+std::string planHash(const Plan &plan);
+
 // Bytes from a file are untrusted: the end (a cut, extended or changed file), the FlatBuffers verifier, the version,
 // then every index, count and enumerator is checked before anything is built from it. Movement rules are
 // PlanVerifier's. `where` begins every message.

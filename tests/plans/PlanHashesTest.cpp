@@ -13,10 +13,8 @@
 #include <sstream>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "runtime/base/Xxh64.h"
 #include "runtime/plan/PlanFile.h"
 #include "tests/support/Process.h"
 #include "tests/support/SourceDir.h"
@@ -252,16 +250,7 @@ Fixed fixedOf(const Case &one) {
                      absl::StrJoin(plan->placements, ", ",
                                    [&](std::string *out, const plan::Placement &p) { absl::StrAppend(out, name(p)); }),
                      "\n");
-    plan->compilerVersion = plan->reason = "";
-    for (std::string *path : {&plan->modelPath, &plan->goal.record})
-      *path = std::filesystem::path(*path).filename().string();
-    for (plan::Placement &placement : plan->placements)
-      placement.name = "";
-    for (plan::Schedule &schedule : plan->schedules)
-      schedule.name = "";
-    const std::string bytes = plan::serialize(*plan);
-    fixed.hash = absl::StrFormat(
-        "%016x", model::xxh64(absl::MakeConstSpan(reinterpret_cast<const std::byte *>(bytes.data()), bytes.size()), 0));
+    fixed.hash = plan::planHash(*plan);
   } else {
     ADD_FAILURE() << one.name() << ": " << plan.status();
   }

@@ -111,12 +111,8 @@ private:
     return command;
   }
 
-  // The buckets that bench makes of the load.
   std::vector<std::string> sizes(std::vector<std::string> flags) const {
-    const int64_t rows = std::min(load_.batch * load_.input, std::max<int64_t>(2 * load_.batch, 2048));
-    const std::string batch = std::to_string(load_.batch), context = std::to_string(load_.input + load_.output);
-    flags.insert(flags.end(), {"--policy", load_.policy, "--batch", batch, "--sequences", batch, "--contexts", context,
-                               "--new-tokens", std::to_string(rows)});
+    flags.insert(flags.end(), {"--policy", load_.policy, "--batch", std::to_string(load_.batch)});
     return flags;
   }
 

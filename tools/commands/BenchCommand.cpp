@@ -9,13 +9,13 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "compiler/search/Batches.h"
 #include "compiler/search/generators/Generators.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
 #include "runtime/base/Units.h"
 #include "runtime/job/Capabilities.h"
 #include "runtime/model/ModelSpec.h"
-#include "tools/commands/BenchFill.h"
 #include "tools/commands/BenchInstance.h"
 #include "tools/commands/BenchJob.h"
 #include "tools/commands/Commands.h"
@@ -94,7 +94,7 @@ private:
     struct One {
       BenchRole role;
       BenchLoad load;
-      std::string refused;
+      std::string refused, asked; // by these flags of compile
       std::unique_ptr<BenchInstance> instance;
       Prompts prompts;
     };
@@ -105,14 +105,10 @@ private:
   // What the compiler made of a job; no plan, but the reason, where its goal cannot be met.
   struct Made {
     std::optional<plan::Plan> plan;
+    std::string asked; // by these flags
     BenchObjective objective;
     std::string refused;
   };
-
-  static absl::StatusOr<plan::Plan> compileFor(const model::Job &job, BenchRole role, const BenchLoad &load) {
-    ASSIGN_OR_RETURN(sized, benchJobOfAnyMiniBatches(job, role, load));
-    return compileJob(sized);
-  }
 
   absl::StatusOr<Made> make(const std::string &policy, BenchRole role, const BenchLoad &load) {
     absl::StatusOr<BenchObjective> objective = objectiveOf(job_, role, load);
@@ -122,7 +118,7 @@ private:
     made.objective = *objective;
     model::Job job = job_;
     RETURN_IF_ERROR(applyPolicy(policy, job.policy));
-    if (job.goal.sloFactor) {
+    if (job.goal.sloFactor && role != BenchRole::Both) {
       job.goal.sloFactor.reset();
       job.goal.ttft = objective->ttft;
       job.goal.tpot = objective->tpot;
@@ -139,10 +135,15 @@ private:
     }
     if (const absl::Status status = model::validate(job, /*where=*/""); !status.ok())
       return aboutInput(input_, status);
-    absl::StatusOr<plan::Plan> plan = compileFor(asked, role, load);
-    if (plan.ok())
+    absl::StatusOr<plan::Plan> plan = compileJob(job);
+    if (plan.ok()) {
       made.plan = *std::move(plan);
-    else if (absl::IsResourceExhausted(plan.status()))
+      made.asked = askedFlags(job);
+      if (job.goal.sloFactor) {
+        ASSIGN_OR_RETURN(in, objectiveIn(*made.plan, role, load));
+        made.objective = in;
+      }
+    } else if (absl::IsResourceExhausted(plan.status()))
       made.refused = std::string(plan.status().message());
     else if (kvNeedsMore(asked.goal, plan.status()))
       made.refused = std::string(aboutInput(input_, plan.status()).message());
@@ -184,7 +185,7 @@ private:
     contender.policy = policy;
     for (const BenchRole role : roles_) {
       Contender::One one{
-          role, {batch, *job_.goal.inputLen, *job_.goal.outputLen, options_.maxNumBatchedTokens}, "", nullptr, {}};
+          role, {batch, *job_.goal.inputLen, *job_.goal.outputLen, options_.maxNumBatchedTokens}, "", "", nullptr, {}};
       if (batch == 0)
         RETURN_IF_ERROR(fill(policy, one));
       if (one.refused.empty()) {
@@ -196,6 +197,7 @@ private:
           ASSIGN_OR_RETURN(instance, BenchInstance::load(*std::move(made->plan), role, one.load, made->objective,
                                                          device_, weights_));
           one.instance = std::move(instance);
+          one.asked = made->asked;
           one.prompts = randomPrompts(one.load.batch, one.load.input, job_.model->spec->vocab, options_.seed);
           report_.device = one.instance->device();
         }
@@ -222,7 +224,7 @@ private:
         first = why;
       return why.empty();
     };
-    absl::StatusOr<std::optional<int64_t>> found = largestBatch(most, holds);
+    absl::StatusOr<std::optional<int64_t>> found = compiler::largestBatch(most, holds);
     if (!found.ok())
       return found.status();
     if (*found)
@@ -270,6 +272,7 @@ private:
         row.decode = none;
         if (one.instance) {
           ASSIGN_OR_RETURN(phase, one.instance->decode(report_.deviceMemory));
+          phase.compiled = one.asked;
           row.decode = std::move(phase);
         }
       }
@@ -277,6 +280,7 @@ private:
         row.prefill = none;
         if (one.instance) {
           ASSIGN_OR_RETURN(phase, one.instance->prefill(one.prompts, report_.deviceMemory));
+          phase.compiled = one.asked;
           row.prefill = std::move(phase);
         }
       }
@@ -321,6 +325,9 @@ absl::Status checkFlags(const BenchOptions &options) {
 
 // Every policy by itself, beside what the job says.
 absl::Status checkPolicies(const BenchOptions &options, const model::Job &job) {
+  if (job.policy.prefer == model::Prefer::Throughput)
+    return badUsage(
+        "--prefer throughput finds a batch, bench compares at those of --batches: expected latency or memory");
   for (const std::string &name : policiesOf(options)) {
     model::Job one = job;
     RETURN_IF_ERROR(applyPolicy(name, one.policy));
@@ -414,8 +421,13 @@ absl::Status benchCommand(const BenchOptions &options) {
   outputs.addInput(options.weights.folder);
   RETURN_IF_ERROR(outputs.check());
   say(assembled.notes);
-  if (!job.buckets.newTokens.empty() || !job.buckets.sequences.empty() || !job.buckets.contexts.empty())
-    say("bench makes buckets of the prompts that it runs; the job's are not used");
+  const bool ownBatches = options.fill || !options.batches.empty();
+  if ((options.instances == model::Instances::Apart || ownBatches) && !(job.buckets == model::Buckets())) {
+    say(options.instances == model::Instances::Apart
+            ? "bench makes buckets of the prompts that it runs; the job's are not used"
+            : "buckets are of the batches that are compared; the job's are not used");
+    assembled.job.buckets = {};
+  }
   RETURN_IF_ERROR(setLengths(options, assembled.job));
   ASSIGN_OR_RETURN(batches, batchesOf(options, job));
   RETURN_IF_ERROR(checkPolicies(options, job));

@@ -6,6 +6,7 @@
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
 #include "runtime/plan/PlacementTable.h"
+#include "runtime/plan/PlanFile.h"
 #include "runtime/serve/engine/BatchEngine.h"
 #include "tools/commands/Devices.h"
 #include "tools/commands/RunSetup.h"
@@ -142,6 +143,7 @@ absl::StatusOr<BenchPhase> BenchInstance::phaseOf(const Samples &samples, uint32
   compare(samples, decode, phase);
   if (samples.totalNs > 0)
     phase.tokensPerSecond = static_cast<double>(samples.tokens) / (static_cast<double>(samples.totalNs) * 1e-9);
+  phase.planHash = plan::planHash(plan_);
   phase.deviceBytes = plan_.arenaBytes;
   phase.hostBytes = offloadedBytes(plan_, placement);
   phase.freedBytes = plan::freedBytes(plan_, placement);

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <limits>
+#include <tuple>
+#include <vector>
 
 #include "absl/strings/numbers.h"
 #include "compiler/search/generators/Generators.h"
@@ -16,11 +18,9 @@ namespace {
 
 using model::cat;
 
-// New tokens of an iteration while prompts are read on an instance that also decodes: as many as the compiler's own
-// largest default bucket.
-constexpr int64_t kMixedTokens = 2048;
-// The same on a decode instance, where its time does not count. Enough that such an iteration takes longer than one of
-// decode: else the runtime, which counts the transition to the other's slots, would stay with it.
+// New tokens of an iteration while prompts are read on a decode instance, where its time does not count. Enough that
+// such an iteration takes longer than one of decode: else the runtime, which counts the transition to the other's
+// slots, would stay with it.
 constexpr int64_t kHandoverTokens = 1024;
 constexpr uint64_t kLargeDevice = uint64_t{1} << 50;
 constexpr int64_t kMostPrompts = int64_t{1} << 20, kMostTokens = int64_t{1} << 24; // of a plan
@@ -31,8 +31,7 @@ int64_t iterationTokens(BenchRole role, const BenchLoad &load) {
   const int64_t all = load.batch * load.input;
   const int64_t step = role == BenchRole::Decode      ? kHandoverTokens
                        : load.maxNumBatchedTokens > 0 ? load.maxNumBatchedTokens
-                       : role == BenchRole::Prefill   ? all
-                                                      : kMixedTokens;
+                                                      : all;
   // An iteration of prefill has more rows than sequences.
   return std::min(all, std::max(2 * load.batch, step));
 }
@@ -60,16 +59,20 @@ absl::Status applyPolicy(const std::string &spelled, model::Policy &policy) {
 
 model::Job benchJob(const model::Job &job, BenchRole role, const BenchLoad &load) {
   model::Job out = job;
-  out.goal.instances = role == BenchRole::Both ? model::Instances::Together : model::Instances::Apart;
+  const bool together = role == BenchRole::Both;
+  out.goal.instances = together ? model::Instances::Together : model::Instances::Apart;
   out.goal.batch = load.batch;
   // A prefill instance keeps its prompts' keys and values until they are handed over.
-  if (!job.goal.context)
+  if (!job.goal.context && !(together && !job.buckets.contexts.empty()))
     out.goal.context = load.input + (role == BenchRole::Prefill ? 1 : load.output);
   BenchLoad ofOne = load; // mini-batch, which buckets are of
   ofOne.batch = std::max<int64_t>(1, load.batch / job.goal.miniBatches);
-  out.buckets.newTokens = {iterationTokens(role, ofOne)};
-  out.buckets.sequences = {ofOne.batch};
-  out.buckets.contexts = {*out.goal.context};
+  if (!together)
+    out.buckets = job.goal.autoMiniBatches
+                      ? model::Buckets()
+                      : model::Buckets{{iterationTokens(role, ofOne)}, {ofOne.batch}, {*out.goal.context}};
+  else if (load.maxNumBatchedTokens > 0)
+    out.buckets.newTokens = {iterationTokens(role, ofOne)};
   out.goal.inputLen = job.goal.inputLen.value_or(load.input);
   out.goal.outputLen = role == BenchRole::Prefill ? 1 : load.output;
   if (role == BenchRole::Prefill)
@@ -79,27 +82,13 @@ model::Job benchJob(const model::Job &job, BenchRole role, const BenchLoad &load
   return out;
 }
 
-absl::StatusOr<model::Job> benchJobOfAnyMiniBatches(const model::Job &job, BenchRole role, const BenchLoad &load) {
-  model::Job out = benchJob(job, role, load);
-  if (!job.goal.autoMiniBatches)
-    return out;
-  out.buckets.newTokens.clear();
-  out.buckets.sequences.clear();
-  ASSIGN_OR_RETURN(plan, compileJob(out));
-  model::Job found = job;
-  found.goal.autoMiniBatches = false;
-  found.goal.miniBatches = plan.miniBatches;
-  return benchJob(found, role, load);
-}
-
 absl::StatusOr<BenchObjective> objectiveOf(const model::Job &job, BenchRole role, const BenchLoad &load) {
-  const bool prefills = role != BenchRole::Decode, decodes = role != BenchRole::Prefill;
   BenchObjective objective;
-  if (prefills)
+  if (role != BenchRole::Decode)
     objective.ttft = job.goal.ttft;
-  if (decodes)
+  if (role != BenchRole::Prefill)
     objective.tpot = job.goal.tpot;
-  if (!job.goal.sloFactor)
+  if (!job.goal.sloFactor || role == BenchRole::Both)
     return objective;
   model::Job resident = job;
   resident.policy = {};
@@ -112,10 +101,15 @@ absl::StatusOr<BenchObjective> objectiveOf(const model::Job &job, BenchRole role
   absl::StatusOr<plan::Plan> plan = compileJob(benchJob(resident, role, load));
   if (!plan.ok())
     return plan.status();
+  return objectiveIn(*plan, role, load);
+}
+
+absl::StatusOr<BenchObjective> objectiveIn(const plan::Plan &plan, BenchRole role, const BenchLoad &load) {
+  BenchObjective objective;
   for (const bool decode : {false, true}) {
-    if (!(decode ? decodes : prefills))
+    if (role == (decode ? BenchRole::Prefill : BenchRole::Decode))
       continue;
-    const plan::BucketChoice *choice = choiceFor(*plan, decode, load);
+    const plan::BucketChoice *choice = choiceFor(plan, decode, load);
     if (choice == nullptr)
       return absl::InternalError("a plan with an objective has no choice for its bucket");
     (decode ? objective.tpot : objective.ttft) = std::chrono::nanoseconds(choice->sloNs);
@@ -125,19 +119,27 @@ absl::StatusOr<BenchObjective> objectiveOf(const model::Job &job, BenchRole role
 }
 
 const plan::BucketChoice *choiceFor(const plan::Plan &plan, bool decode, const BenchLoad &load) {
-  const plan::BucketChoice *best = nullptr;
-  int64_t bestTokens = 0;
+  const int64_t batch = (load.batch - 1) / plan.miniBatches + 1; // of one
+  const int64_t context = std::min(load.input + (decode ? load.output : 0), plan.maxContext);
+  const auto size = [&](const plan::BucketChoice &choice) {
+    const plan::Variant &variant = plan.variants[choice.variant];
+    return std::tuple(variant.newTokens, variant.sequences, variant.context);
+  };
+  std::vector<const plan::BucketChoice *> holds; // all of its sequences
+  int64_t most = 0;
   for (const plan::BucketChoice &choice : plan.choices) {
     const plan::Variant &variant = plan.variants[choice.variant];
     const bool decodes = plan.schedules[variant.schedule].iterationClass == plan::IterationClass::Decode;
-    if (decodes != decode || variant.sequences * plan.miniBatches < load.batch)
+    if (decodes != decode || variant.sequences < batch || variant.context < context)
       continue;
-    // Jobs of benchJob() have one bucket of each class; of several, the one with the most room.
-    if (best == nullptr || variant.newTokens > bestTokens) {
-      best = &choice;
-      bestTokens = variant.newTokens;
-    }
+    holds.push_back(&choice);
+    most = std::max(most, variant.newTokens);
   }
+  const int64_t rows = decode ? batch : std::min(batch * load.input, most);
+  const plan::BucketChoice *best = nullptr;
+  for (const plan::BucketChoice *choice : holds)
+    if (plan.variants[choice->variant].newTokens >= rows && (best == nullptr || size(*choice) < size(*best)))
+      best = choice;
   return best;
 }
 

@@ -27,16 +27,15 @@ struct BenchLoad {
 // A policy as `--policies` spells it: a policy's name, "interval=3" or "layers=10".
 absl::Status applyPolicy(const std::string &spelled, model::Policy &policy);
 
-// The job of one instance under this load. Buckets are the load's own: prefill in one iteration of all its prompts,
-// except on a decode instance, which gets its prompts in small steps, and where one instance does both, in steps of at
-// most 2,048 tokens; the load may state the step. The objective of a phase that is not the instance's is dropped. A
-// TTFT is of the load's prompts, unless the job states a length.
+// The job of one instance under this load, which is what `headrace compile` is to be asked to make the same plan. One
+// instance that does both has the job's buckets, or the compiler's; the load may state the largest of prompts. Of
+// instances apart buckets are the load's own, unless the compiler is to find how many mini-batches share it: prefill in
+// one iteration of all its prompts, or of as many as the load states, but on a decode instance, which gets its prompts
+// in small steps. The objective of a phase that is not the instance's is dropped. A TTFT is of the load's prompts,
+// unless the job states a length.
 model::Job benchJob(const model::Job &job, BenchRole role, const BenchLoad &load);
-// The same where the job leaves it to the compiler how many mini-batches there are: as many as it finds with buckets of
-// its own.
-absl::StatusOr<model::Job> benchJobOfAnyMiniBatches(const model::Job &job, BenchRole role, const BenchLoad &load);
 
-// Rows of an iteration with prompts, at most.
+// Rows of an iteration with prompts, at most, of instances apart.
 int64_t iterationTokens(BenchRole role, const BenchLoad &load);
 
 // Latency objectives; unset: none.
@@ -45,10 +44,13 @@ struct BenchObjective {
   bool ofIterations = false; // ttft is of each iteration that prompts take: so it is where a factor says it
 };
 // A factor is of the time with nothing offloaded on a device large enough, whatever the device at hand holds. So every
-// policy has the same number. Of a phase that is not the instance's: unset.
+// policy has the same number. Of a phase that is not the instance's: unset. Of one instance that does both a factor is
+// of each of a plan's own iterations: objectiveIn() has it.
 absl::StatusOr<BenchObjective> objectiveOf(const model::Job &job, BenchRole role, const BenchLoad &load);
+absl::StatusOr<BenchObjective> objectiveIn(const plan::Plan &plan, BenchRole role, const BenchLoad &load);
 
-// The choice that the plan made for the bucket which runs this load's prefill or decode; null if the plan has none.
+// The choice that the plan made for the bucket which runs the last of this load's full iterations of prefill, or of
+// decode; null if the plan has none.
 const plan::BucketChoice *choiceFor(const plan::Plan &plan, bool decode, const BenchLoad &load);
 // Its placement; 0 where nothing was chosen.
 uint32_t placementFor(const plan::Plan &plan, bool decode, const BenchLoad &load);

@@ -2,7 +2,7 @@
 //
 // bench serve: requests that come at their times on one engine, and what became of them; once or at several rates.
 //
-//   flags, trace -> ServeTraffic;  plan | model -> ServePlan      refused before work starts
+//   flags, trace -> ServeTraffic;  plan | model -> RunSource      refused before work starts
 //   lengths -> plan -> Runtime::load -> a warm-up -> runTraffic() at each rate -> ServeReport: text, JSON, picture
 #include <algorithm>
 #include <cstdio>
@@ -15,6 +15,7 @@
 #include "runtime/core/Runtime.h"
 #include "runtime/model/ModelSpec.h"
 #include "runtime/plan/PlacementTable.h"
+#include "runtime/plan/PlanFile.h"
 #include "runtime/serve/traffic/Metrics.h"
 #include "tools/commands/Commands.h"
 #include "tools/commands/Devices.h"
@@ -25,7 +26,7 @@
 #include "tools/commands/PromptIds.h"
 #include "tools/commands/RunSource.h"
 #include "tools/commands/SamplingOf.h"
-#include "tools/commands/ServePlan.h"
+#include "tools/commands/ServeRequest.h"
 #include "tools/commands/ServeTraffic.h"
 #include "tools/commands/Terminal.h"
 #include "tools/report/BenchReport.h"
@@ -84,11 +85,15 @@ private:
     outputs.add("--svg", options_.svg, OutputKind::Bench);
     outputs.add("--output", options_.output, OutputKind::Bench);
     outputs.addInputs({options_.traffic.path, options_.weights.folder});
-    ASSIGN_OR_RETURN(source, ServePlan::open(options_, outputs));
+    ASSIGN_OR_RETURN(source, RunSource::open(options_.job, options_.linkBandwidth, /*quiet=*/false, outputs));
     if (!device_)
       RETURN_IF_ERROR(openDevice(options_.device.deviceOr(source.device())));
     RETURN_IF_ERROR(traffic.draw(source.goal(), source.mostContext(), source.model().vocab));
-    RETURN_IF_ERROR(source.fit(options_, traffic));
+    if (AssembledJob *const job = source.job())
+      RETURN_IF_ERROR(askForTraffic(options_, traffic, *job));
+    if (options_.placement)
+      RETURN_IF_ERROR(source.checkPlacement(*options_.placement));
+    RETURN_IF_ERROR(source.checkScheduler(options_.scheduler));
     RETURN_IF_ERROR(checkStopIds(stopIds_, source.model().vocab));
     if (device_->holdsData()) {
       ASSIGN_OR_RETURN(weights, openWeights(options_.weights, source.weights()));
@@ -129,7 +134,8 @@ private:
   }
 
   absl::Status makePlan() {
-    choseKv_ = source_->choosesKv();
+    choseKv_ = source_->job() != nullptr && source_->goal().autoKvTokens;
+    report_.compiled = source_->askedFlags();
     ASSIGN_OR_RETURN(plan, std::move(*source_).makePlan());
     plan_ = std::move(plan);
     source_.reset();
@@ -209,6 +215,7 @@ private:
     if (!compiled())
       report_.plan = options_.job.source;
     const uint32_t shown = options_.placement.value_or(runtime_->placement());
+    report_.planHash = plan::planHash(plan_);
     report_.offloaded = describePlacement(plan_, plan_.placements[shown]);
     if (options_.placement || plan_.choices.empty())
       report_.placement = plan_.placements[shown].name;
@@ -274,7 +281,7 @@ private:
   std::vector<int32_t> stopIds_;
   std::optional<ServeTraffic> traffic_;
   std::optional<Outputs> outputs_;
-  std::optional<ServePlan> source_; // until the plan is made
+  std::optional<RunSource> source_; // until the plan is made
   std::unique_ptr<core::Device> device_;
   std::unique_ptr<model::WeightSource> weights_; // until they are loaded
   plan::Plan plan_;

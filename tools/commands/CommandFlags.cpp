@@ -254,8 +254,8 @@ CLI::App *addBench(CLI::App &app, BenchOptions &options) {
   addInteger<int64_t>(*command, "--output-len,--random-output-len,--max-new-tokens", options.outputLength,
                       "tokens to generate a prompt (default: the job's goal.output_len, or 32)", 2, kMostTokens);
   addInteger<int64_t>(*command, "--max-num-batched-tokens", options.maxNumBatchedTokens,
-                      "rows of an iteration with prompts, at most, but two a prompt (default: all prompts in one; "
-                      "2048 with --instances together)",
+                      "rows of an iteration with prompts, at most, but two a prompt (default: all prompts in one; with "
+                      "--instances together the plan's)",
                       1, kMostTokens);
   addInteger<int64_t>(*command, "--rounds", options.rounds, "how often each is run, in turn; one more comes first", 1)
       ->default_str("3");

@@ -83,6 +83,39 @@ std::string expansionWord(double expansion) {
   return expansion == model::kAutoExpansion ? std::string("auto") : tomlNumber(expansion);
 }
 
+void addCaches(const model::Policy &policy, Words &words) {
+  words.addIf("--kv-places", policy.kvPlaces);
+  if (policy.kvWriteBack != model::KvWriteBack::Auto)
+    words.add("--kv-write-back", std::string(model::kvWriteBackName(policy.kvWriteBack)));
+  if (policy.residuals != model::Residuals::Device)
+    words.add("--residuals", std::string(model::residualsName(policy.residuals)));
+  if (policy.actRatio)
+    words.add("--act-ratio", model::actRatioText(*policy.actRatio));
+  if (policy.actHome != model::ActHome::Auto)
+    words.add("--act-home", std::string(model::actHomeName(policy.actHome)));
+}
+
+// Objectives, the requests that they are of, who runs the plan.
+void addObjectives(const model::Goal &goal, Words &words) {
+  if (goal.ttft)
+    words.add("--ttft", model::durationText(*goal.ttft));
+  if (goal.tpot)
+    words.add("--tpot", model::durationText(*goal.tpot));
+  if (goal.sloFactor)
+    words.add("--slo-factor", tomlNumber(*goal.sloFactor));
+  words.addIf("--input-len", goal.inputLen);
+  words.addIf("--output-len", goal.outputLen);
+  if (goal.instances != model::Instances::Together)
+    words.add("--instances", std::string(model::instancesName(goal.instances)));
+}
+
+void addPrices(const model::Goal &goal, Words &words) {
+  if (goal.busDevices != 1)
+    words.add("--bus-devices", model::cat(goal.busDevices));
+  if (!goal.record.empty())
+    words.add("--record", goal.record);
+}
+
 // What KV may have, as it was asked for; what was found for its caches beside a placement that is `stated`.
 void addKvMemory(const plan::Plan &plan, bool stated, Words &words) {
   const plan::HomeBytes kv = plan::kvBytesByHome(plan, 0);
@@ -100,15 +133,7 @@ void addKvMemory(const plan::Plan &plan, bool stated, Words &words) {
     words.add("--expansion", expansionWord(*plan.goal.expansion));
   if (plan.goal.kvHostMemory)
     words.add("--kv-host-memory", model::bytesText(*plan.goal.kvHostMemory));
-  words.addIf("--kv-places", plan.policy.kvPlaces);
-  if (plan.policy.kvWriteBack != model::KvWriteBack::Auto)
-    words.add("--kv-write-back", std::string(model::kvWriteBackName(plan.policy.kvWriteBack)));
-  if (plan.policy.residuals != model::Residuals::Device)
-    words.add("--residuals", std::string(model::residualsName(plan.policy.residuals)));
-  if (plan.policy.actRatio)
-    words.add("--act-ratio", model::actRatioText(*plan.policy.actRatio));
-  if (plan.policy.actHome != model::ActHome::Auto)
-    words.add("--act-home", std::string(model::actHomeName(plan.policy.actHome)));
+  addCaches(plan.policy, words);
 }
 
 // `stated`: flags say the placement outright; else the same inputs lead to the same choice.
@@ -122,25 +147,40 @@ void addGoal(const plan::Plan &plan, bool stated, Words &words) {
   addKvMemory(plan, stated, words);
   words.add("--kv-dtype", std::string(model::dtypeName(plan.kvDtype)));
   words.add("--block-tokens", model::cat(plan.blockTokens));
-  if (goal.ttft)
-    words.add("--ttft", model::durationText(*goal.ttft));
-  if (goal.tpot)
-    words.add("--tpot", model::durationText(*goal.tpot));
-  if (goal.sloFactor)
-    words.add("--slo-factor", tomlNumber(*goal.sloFactor));
-  words.addIf("--input-len", goal.inputLen);
-  words.addIf("--output-len", goal.outputLen);
-  if (goal.instances != model::Instances::Together)
-    words.add("--instances", std::string(model::instancesName(goal.instances)));
+  addObjectives(goal, words);
   if (!plan.weightHashes.empty())
     words.add("--verify-weights");
-  if (goal.busDevices != 1)
-    words.add("--bus-devices", model::cat(goal.busDevices));
-  if (!goal.record.empty())
-    words.add("--record", goal.record);
+  addPrices(goal, words);
 }
 
-void addPolicy(const model::Policy &policy, Words &words) {
+// As it was asked for, whatever a plan has of it.
+void addGoal(const model::Goal &goal, Words &words) {
+  if (goal.deviceMemory)
+    words.add("--device-memory", model::bytesText(*goal.deviceMemory));
+  words.addIf("--batch", goal.batch);
+  if (goal.autoMiniBatches || goal.miniBatches > 1)
+    words.add("--mini-batches", goal.autoMiniBatches ? "auto" : model::cat(goal.miniBatches));
+  words.addIf("--context", goal.context);
+  if (goal.autoKvTokens)
+    words.add("--kv-tokens", "auto");
+  words.addIf("--kv-tokens", goal.kvTokens);
+  if (goal.kvDeviceMemory)
+    words.add("--kv-device-memory", model::bytesText(*goal.kvDeviceMemory));
+  if (goal.kvHostMemory)
+    words.add("--kv-host-memory", model::bytesText(*goal.kvHostMemory));
+  if (goal.expansion)
+    words.add("--expansion", expansionWord(*goal.expansion));
+  if (goal.kvDtype)
+    words.add("--kv-dtype", std::string(model::dtypeName(*goal.kvDtype)));
+  if (goal.blockTokens != model::Goal().blockTokens)
+    words.add("--block-tokens", model::cat(goal.blockTokens));
+  if (goal.elasticKv != model::AutoOnOff::Auto)
+    words.add("--elastic-kv", std::string(model::autoOnOffName(goal.elasticKv)));
+  addObjectives(goal, words);
+  addPrices(goal, words);
+}
+
+void addPolicy(const model::Policy &policy, bool startRule, Words &words) {
   words.add("--policy", policy.name);
   words.addIf("--placements", policy.placements);
   if (policy.prefer != model::Prefer::Latency)
@@ -149,7 +189,7 @@ void addPolicy(const model::Policy &policy, Words &words) {
     words.add("--interval", "none");
   words.addIf("--interval", policy.interval);
   words.addIf("--offload-layers", policy.offloadLayers);
-  if (compiler::policyNamed(policy.name).statesPlacement)
+  if (startRule)
     words.add("--start-rule", std::string(model::startRuleName(policy.startRule)));
   words.addIf("--slots", policy.slots);
   for (const auto &[flag, choice] :
@@ -210,6 +250,7 @@ compiler::CompileRequest requestOf(const model::Job &job) {
   request.goal = job.goal;
   request.policy = job.policy;
   request.buckets = job.buckets;
+  request.sharedMemory = job.sharedMemory;
   return request;
 }
 
@@ -290,6 +331,17 @@ absl::StatusOr<plan::Plan> compileToHold(const AssembledJob &assembled, const Ph
   return plan;
 }
 
+std::string askedFlags(const model::Job &job) {
+  Words words;
+  addModel(*job.model, words);
+  addHardware(*job.hardware, words);
+  addGoal(job.goal, words);
+  addPolicy(job.policy, job.policy.startRuleStated, words);
+  addCaches(job.policy, words);
+  addBuckets(job.buckets, words);
+  return words.text();
+}
+
 std::string chosenFlags(const model::Job &job, const plan::Plan &plan) {
   Words words;
   addModel(*job.model, words);
@@ -301,7 +353,7 @@ std::string chosenFlags(const model::Job &job, const plan::Plan &plan) {
   if (stated)
     addPlacement(plan, placement, words);
   else
-    addPolicy(plan.policy, words);
+    addPolicy(plan.policy, compiler::policyNamed(plan.policy.name).statesPlacement, words);
   model::Buckets buckets = job.buckets;
   if (stated && buckets.newTokens.empty() && plan.goal.inputLen)
     buckets.newTokens = soughtTokens(plan);

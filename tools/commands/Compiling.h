@@ -27,6 +27,10 @@ absl::StatusOr<plan::Plan> compileToHold(const AssembledJob &assembled, const Ph
 // Tokens that the KV cache of such a plan holds. Refuses a goal that contradicts itself.
 absl::StatusOr<int64_t> kvTokensOf(const model::Job &job);
 
+// What stands behind `headrace compile` to ask for this job, model first: what it leaves to the compiler is left to it,
+// and figures that differ from the named shape's or profile's are flags of their own.
+std::string askedFlags(const model::Job &job);
+
 // What stands behind `headrace compile` to get this plan again, model first: the choice is spelled out, nothing is left
 // to "auto", and figures that differ from the named shape's or profile's are flags of their own.
 std::string chosenFlags(const model::Job &job, const plan::Plan &plan);

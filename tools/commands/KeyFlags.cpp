@@ -29,7 +29,8 @@ constexpr KeyFlag kKeyFlags[] = {
      "batch, or auto (up to 16, what the largest decode bucket is fastest with); buckets are of one of them (default: "
      "1)"},
     {"goal", "context", "--context", kPlain, "longest prompt + output, in tokens", "--max-model-len,--ctx-size"},
-    {"goal", "kv_tokens", "--kv-tokens", kPlain, "tokens the KV cache holds (default: batch x context)"},
+    {"goal", "kv_tokens", "--kv-tokens", kPlain,
+     "tokens the KV cache holds, or auto: what memory the weights leave (default: batch x context)"},
     {"goal", "kv_device_memory", "--kv-device-memory", kAmount,
      "device memory that KV may take, such as 3GiB, slots for blocks on the host included; 0B: no block stays, slots "
      "take "
@@ -76,7 +77,9 @@ constexpr KeyFlag kKeyFlags[] = {
      "where activation blocks are between iterations: device, host or auto (on the host as many layers' as is "
      "fastest)"},
     {"policy", "prefer", "--prefer", kText,
-     "what policy joint makes least within the memory and the objectives: latency, or memory and then latency"},
+     "what policy joint goes by within the memory and the objectives: latency; memory, and then latency; or "
+     "throughput, "
+     "for which it finds the batch of up to --batch that makes the most tokens a second"},
     {"policy", "offload_embedding", "--offload-embedding", kChoice, "auto, on or off"},
     {"policy", "offload_head", "--offload-head", kChoice, "auto, on or off"},
     {"buckets", "new_tokens", "--new-tokens", kList,

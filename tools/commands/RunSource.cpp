@@ -13,6 +13,7 @@
 #include "runtime/model/ModelSpec.h"
 #include "runtime/plan/PlanFile.h"
 #include "tools/commands/Compiling.h"
+#include "tools/commands/EngineSetup.h"
 #include "tools/commands/InputErrors.h"
 #include "tools/commands/ModelPath.h"
 #include "tools/commands/Terminal.h"
@@ -80,7 +81,8 @@ absl::Status RunSource::readJob(const JobInput &input, double linkBandwidth, boo
 }
 
 int64_t RunSource::mostContext() const {
-  return plan_ ? plan_->maxContext : assembled_->job.goal.context.value_or(model().longestContext());
+  return plan_ ? plan_->maxContext
+               : std::min(assembled_->job.goal.context.value_or(model().longestContext()), model().longestContext());
 }
 
 void RunSource::fit(int64_t batch, int64_t context, int64_t longestPrompt, int64_t output) {
@@ -121,6 +123,13 @@ absl::Status checkRunnable(const plan::Plan &plan, std::optional<uint32_t> place
 absl::Status RunSource::checkPlacement(uint32_t placement) const {
   return plan_ ? tools::checkPlacement(placement, *plan_) : tools::checkPlacement(placement, assembled_->job.policy);
 }
+
+absl::Status RunSource::checkScheduler(const SchedulerFlags &flags) const {
+  return plan_ ? tools::checkScheduler(flags, *plan_)
+               : tools::checkScheduler(flags, *assembled_->job.goal.batch, assembled_->job.goal.miniBatches);
+}
+
+std::string RunSource::askedFlags() const { return plan_ ? std::string() : tools::askedFlags(assembled_->job); }
 
 serve::RequestBounds RunSource::bounds() const {
   if (!plan_)

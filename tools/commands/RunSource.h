@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What run and simulate run: a plan that was read, or a job that is to be compiled to one; and the prompts.
+// What run, simulate and bench serve run: a plan that was read, or a job that is to be compiled to one.
 //
 //   absl::StatusOr<RunSource> source = RunSource::open(options.job, 0, false, outputs);    refuses what can be refused
 //   at once source->fit(batch, context);                                                    what the job leaves open
@@ -38,6 +38,9 @@ public:
   // hardware's.
   static absl::StatusOr<RunSource> open(const JobInput &input, double linkBandwidth, bool quiet, Outputs &outputs);
 
+  // Null: a plan was read.
+  AssembledJob *job() { return assembled_ ? &*assembled_ : nullptr; }
+  const model::Goal &goal() const { return plan_ ? plan_->goal : assembled_->job.goal; }
   const model::ModelSpec &model() const { return plan_ ? plan_->model : assembled_->job.model->spec; }
   // That runs it where --device does not say.
   std::string device() const { return plan_ ? deviceFor(plan_->hardware.kind) : assembled_->device; }
@@ -51,6 +54,10 @@ public:
   void fit(int64_t batch, int64_t context, int64_t longestPrompt = 0, int64_t output = 0);
   // Refuses a --placement that the plan does not have, or none that a job becomes.
   absl::Status checkPlacement(uint32_t placement) const;
+  // The same of what a scheduler is asked for, as far as it is known before the plan is made.
+  absl::Status checkScheduler(const SchedulerFlags &flags) const;
+  // The flags that `headrace compile` would make the same plan with; empty: a plan was read.
+  std::string askedFlags() const;
   serve::RequestBounds bounds() const;
   int64_t miniBatches() const { return plan_ ? plan_->miniBatches : assembled_->job.goal.miniBatches; }
   // Of this object's model.

@@ -30,6 +30,8 @@ Json phaseJson(const std::optional<BenchPhase> &maybe) {
   const auto known = [](double ns) { return ns > 0 ? Json(ms(ns)) : Json(nullptr); };
   return {{"batch", p.batch},
           {"refused", nullptr},
+          {"plan_hash", p.planHash},
+          {"compiled", "headrace compile " + p.compiled},
           {"placement", p.placement},
           {"offloaded_layers", p.layers},
           {"p50_ms", ms(p.time.p50Ns)},

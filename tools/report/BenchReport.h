@@ -21,8 +21,9 @@ Spread spreadOf(std::vector<int64_t> samplesNs); // of at least one
 // One policy's prefill (times are TTFT: from a prompt's arrival to its first token) or decode (TPOT: gaps between a
 // prompt's tokens). Where `refused` is not empty the rest is nothing.
 struct BenchPhase {
-  int64_t batch = 0;   // prompts at once: the one asked for, or the largest that would do
-  std::string refused; // why there is no run: the compiler's answer
+  int64_t batch = 0;              // prompts at once: the one asked for, or the largest that would do
+  std::string refused;            // why there is no run: the compiler's answer
+  std::string compiled, planHash; // the plan, and by which flags of `headrace compile` it is made
   std::string placement;
   int32_t layers = 0; // with weights in host memory
 

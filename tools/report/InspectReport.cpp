@@ -11,6 +11,7 @@
 #include "runtime/model/ModelSpec.h"
 #include "runtime/plan/BlockRuns.h"
 #include "runtime/plan/PlacementTable.h"
+#include "runtime/plan/PlanFile.h"
 #include "tools/commands/ModelHash.h"
 #include "tools/report/ChoiceReport.h"
 #include "tools/report/Format.h"
@@ -327,6 +328,7 @@ static Json kvWriteBackJson(const plan::Plan &plan, uint32_t placement) {
 
 std::string inspectJson(const plan::Plan &plan, const std::string &path) {
   Json json = {{"plan", path},
+               {"plan_hash", plan::planHash(plan)},
                {"version", plan.version},
                {"compiler", plan.compilerVersion},
                {"model",

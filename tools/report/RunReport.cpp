@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "runtime/base/Text.h"
+#include "runtime/plan/PlanFile.h"
 #include "tools/report/Format.h"
 #include "tools/report/InspectReport.h"
 #include "tools/report/TtftHeld.h"
@@ -138,6 +139,7 @@ std::string runJson(const plan::Plan &plan, uint32_t placement, const core::Mani
   const Compared decode = report.times.decode();
   const Throughput throughput = throughputOf(report);
   Json json = {{"plan", report.planPath},
+               {"plan_hash", plan::planHash(plan)},
                {"device", report.device},
                {"threads", report.threads},
                {"tokens", std::move(tokens)},

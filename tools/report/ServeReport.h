@@ -46,7 +46,8 @@ struct ServeRun {
 
 struct ServeReport {
   std::string model, hardware, device;
-  std::string plan; // the file; empty: compiled for the traffic
+  std::string plan;               // the file; empty: compiled for the traffic
+  std::string compiled, planHash; // by which flags of `headrace compile`; empty: from a file
   std::string offloaded;
   std::string placement; // the name of the one that all ran in; empty: chosen for each iteration
   int64_t context = 0, kvBlocks = 0, blockTokens = 0;

@@ -125,6 +125,8 @@ std::string ServeReport::json() const {
                {"hardware", hardware},
                {"device", device},
                {"plan", textOrNull(plan)},
+               {"plan_hash", planHash},
+               {"compiled", compiled.empty() ? Json(nullptr) : Json("headrace compile " + compiled)},
                {"offloaded", offloaded},
                {"placement", textOrNull(placement)},
                {"context", context},

@@ -206,6 +206,14 @@ TEST(JobFile, RefusesBadGoals) {
     EXPECT_THAT(messageOf(parseJob("[goal]\nexpansion = " + value + "\n", "job.toml")),
                 testing::HasSubstr(": expected \"auto\", or all KV by that on the device, from 1 to 1e6"))
         << value;
+  expectRefused("[goal]\nkv_tokens = \"auto\"\nkv_device_memory = \"1GiB\"\n",
+                " goal.kv_tokens = \"auto\": expected no goal.kv_device_memory beside it: it is what memory is left");
+  expectRefused("[goal]\nkv_tokens = \"auto\"\n[policy]\nkv_places = 4\n",
+                " goal.kv_tokens = \"auto\": expected no policy.kv_places beside it: caches that rotate have places on "
+                "the host");
+  expectRefused("[goal]\nkv_tokens = \"auto\"\n[policy]\nprefer = \"throughput\"\n",
+                " goal.kv_tokens = \"auto\": expected no policy.prefer = \"throughput\" beside it: the batch that is "
+                "found has KV for all of it");
   expectRefused("[goal]\nexpansion = 1.5\nkv_tokens = 100\nkv_device_memory = \"1GiB\"\n",
                 " goal.expansion = 1.5: expected goal.kv_tokens or goal.kv_device_memory beside it, not both: each "
                 "follows from the other");
@@ -248,6 +256,8 @@ TEST(JobFile, ReadsLatencyObjectives) {
   EXPECT_EQ(job->goal.record, "jobs/r.toml"); // beside the job
   EXPECT_EQ(job->policy.placements, 8);
   EXPECT_EQ(parseJob("[goal]\ncontext = \"8k\"\nkv_tokens = \"8K\"\n", "job.toml")->goal.kvTokens, 8192);
+  const auto any = parseJob("[goal]\nkv_tokens = \"auto\"\n", "job.toml");
+  EXPECT_TRUE(any->goal.autoKvTokens && !any->goal.kvTokens);
   EXPECT_EQ(parseJob("[goal]\nslo_factor = 1.5\n", "job.toml")->goal.sloFactor, 1.5);
   EXPECT_EQ(parseJob("[goal]\nslo_factor = 1\n", "job.toml")->goal.sloFactor, 1.0);
 }
