@@ -64,7 +64,7 @@ mlir::Type BufferType::parse(mlir::AsmParser &parser) {
     return {};
   const std::optional<Encoding> encoding = symbolizeEncoding(word);
   if (!encoding) {
-    parser.emitError(encodingLoc) << "expected f32, f16, bf16 or bytes, got '" << word << "'";
+    parser.emitError(encodingLoc) << "expected f32, f16, bf16, bytes or packed, got '" << word << "'";
     return {};
   }
   if (parser.parseGreater())
@@ -97,7 +97,9 @@ LogicalResult BufferType::verify(llvm::function_ref<mlir::InFlightDiagnostic()> 
     return emitError() << "a buffer has between 1 and 2^62 bytes, got " << bytes;
   if (held == 0 || held > bytes)
     return emitError() << "a buffer of " << bytes << " bytes cannot hold " << held;
-  const uint64_t element = encoding == Encoding::F32 ? 4 : encoding == Encoding::Bytes ? 1 : 2;
+  const uint64_t element = encoding == Encoding::F32                                 ? 4
+                           : encoding == Encoding::F16 || encoding == Encoding::BF16 ? 2
+                                                                                     : 1;
   if (bytes % element)
     return emitError() << bytes << " bytes are no whole number of " << stringifyEncoding(encoding) << " elements";
   return success();

@@ -36,7 +36,7 @@ def Headrace_MemorySpace : Headrace_Enum<"MemorySpace", "where a buffer lies", [
 
 def Headrace_Encoding : Headrace_Enum<"Encoding", "element encoding of a buffer", [
   I32EnumCase<"F32", 0, "f32">, I32EnumCase<"F16", 1, "f16">, I32EnumCase<"BF16", 2, "bf16">,
-  I32EnumCase<"Bytes", 3, "bytes">]>;
+  I32EnumCase<"Bytes", 3, "bytes">, I32EnumCase<"Packed", 4, "packed">]>;
 
 def Headrace_IterationClass : Headrace_Enum<"IterationClass", "what an iteration's limits mean", [
   I32EnumCase<"Decode", 0, "decode">, I32EnumCase<"Mixed", 1, "mixed">, I32EnumCase<"Transition", 2, "transition">]>;

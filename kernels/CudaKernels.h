@@ -107,6 +107,8 @@ std::string cudaRefusal(Op op, const void *args, const char *why);
 // Why the library is not asked for y[m, n] = x[m, k] W[n, k]^T: a matrix of 2^31 elements or more, which not all of its
 // kernels count. Empty: it is.
 std::string productRefusal(int64_t m, int64_t n, int64_t k);
+// The same of an op; and of one whose weights are packed.
+std::string productRefusal(const LinearArgs &args);
 CudaLaunch cudaLaunch(const BiasActivateArgs &args);
 CudaLaunch cudaLaunch(const PublishArgs &args);
 CudaLaunch cudaLaunch(const GatherActArgs &args);

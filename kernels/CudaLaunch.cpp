@@ -184,6 +184,13 @@ std::string productRefusal(int64_t m, int64_t n, int64_t k) {
   return "";
 }
 
+std::string productRefusal(const LinearArgs &args) {
+  if (args.packing.codeBits != 0)
+    return "its weights are packed, in " + std::to_string(args.packing.codeBits) + " bits in groups of " +
+           std::to_string(args.packing.group) + ": CUDA devices take weights as the checkpoint has them";
+  return productRefusal(args.capacity, args.n, args.k);
+}
+
 CudaLaunch cudaLaunch(Op op, const void *args, const CudaShape &shape, const char **why) {
   if (why != nullptr)
     *why = nullptr;
@@ -260,7 +267,8 @@ RecomputeCalls recomputeCalls(const RecomputeKvArgs &args, int64_t firstRow) {
                    .epilogue = Epilogue::None,
                    .activation = args.activation,
                    .result = args.activation,
-                   .biasElem = args.biasElem};
+                   .biasElem = args.biasElem,
+                   .packing = args.packing};
   calls.append = {.rope = {.meta = args.meta,
                            .qkv = product,
                            .inverseFrequencies = args.inverseFrequencies,

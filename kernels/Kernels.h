@@ -126,7 +126,7 @@ enum class Epilogue : uint8_t { None = 0, Relu = 1, Gelu = 2, GeluTanh = 3 };
 struct LinearArgs {
   const int32_t *count;
   const void *x;         // [rows, k], activation
-  const void *w;         // [n rounded up to 16, k], elem, order
+  const void *w;         // [n rounded up to 16, k], elem, or packed, and order
   const void *bias;      // [n rounded up to 16], biasElem, or null
   const float *residual; // [rows, n] or null; then `result` is F32
   void *y;               // [rows, n], result
@@ -137,6 +137,7 @@ struct LinearArgs {
   Epilogue epilogue;
   Elem activation, result;
   Elem biasElem;
+  Packing packing = {}; // of w; where it is packed `elem` says nothing
 
   template <typename F> void pointers(F f) const {
     f("count", count);
@@ -249,9 +250,9 @@ struct ActAppendArgs {
 // writes. In chunks of recomputeRows() rows, so that the workspace does not grow with the context.
 struct RecomputeKvArgs {
   const IterationMeta *meta;
-  const void *act;  // as ActAppendArgs has it
-  const void *w;    // [n, hidden], elem, order: rows of qkv's operand from the one `lead` before k's first
-  const void *bias; // [n rounded up to 16], biasElem, or null
+  const void *act; // as ActAppendArgs has it
+  const void *w; // [n, hidden], elem, or packed, and order: rows of qkv's operand from the one `lead` before k's first
+  const void *bias;                // [n rounded up to 16], biasElem, or null
   const float *inverseFrequencies; // as RopeAppendArgs has them
   const float *headNorms;          // likewise: k's are the second
   void *kv;                        // [activation blocks] of [k, v][kvHeads][blockTokens][headDim], kvElem
@@ -264,6 +265,7 @@ struct RecomputeKvArgs {
   Elem biasElem;
   Elem kvElem;
   Elem activation;
+  Packing packing = {}; // of w
 
   int64_t n() const { return lead + 2 * kvHeads * headDim; }
   template <typename F> void pointers(F f) const {

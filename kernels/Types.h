@@ -14,6 +14,12 @@ enum class Elem : uint8_t { F32 = 0, F16 = 1, BF16 = 2 };
 enum class Order : uint8_t { RowMajor = 0, Panel16 = 1 };
 inline constexpr Order kHostOrder = Order::Panel16; // of linear operands on the host
 
+// How a matrix operand is packed: in groups of so many in features of one out feature, codes of so many bits, with a
+// scale and a minimum of F16 each (docs/encodings.md). Bits 0: it is not, its elements are of an Elem.
+struct Packing {
+  int32_t codeBits = 0, group = 0;
+};
+
 enum class Op : uint8_t;   // the op of a compute step
 const char *opName(Op op); // "embed", "norm", ...
 

@@ -34,7 +34,7 @@ absl::Status checkCudaStep(const plan::Plan &plan, const core::BindContext &bind
                                                        kernels::opName(step.op), " of ", plan.model->name, ": ", why));
   };
   if (const auto *linear = std::get_if<kernels::LinearArgs>(&bound->args)) // a call of the library's
-    return refused(kernels::productRefusal(linear->capacity, linear->n, linear->k));
+    return refused(kernels::productRefusal(*linear));
   const char *why = "";
   if (const auto *recompute = std::get_if<kernels::RecomputeKvArgs>(&bound->args)) {
     if (recompute->capacity == 0)
@@ -42,7 +42,7 @@ absl::Status checkCudaStep(const plan::Plan &plan, const core::BindContext &bind
     const kernels::RecomputeCalls calls = kernels::recomputeCalls(*recompute, 0);
     if (kernels::cudaLaunch(calls.append, &why).kernel == nullptr)
       return refused(why);
-    return refused(kernels::productRefusal(calls.product.capacity, calls.product.n, calls.product.k));
+    return refused(kernels::productRefusal(calls.product));
   }
   const kernels::CudaShape shape{
       .tokens = variant.newTokens, .sequences = variant.sequences, .context = variant.context};

@@ -282,7 +282,8 @@ std::vector<StepBuffer> movableBuffers(const model::ModelSpec &spec, const model
   std::vector<StepBuffer> buffers;
   for (const model::Unit &of : layout.units) {
     const auto unit = static_cast<int32_t>(buffers.size());
-    buffers.push_back(movable({MovableKind::Weight, unit}, 0, of.layer, of.bytes, encodingOf(spec.dtype)));
+    const plan::Encoding encoding = spec.encodings[of.role] ? plan::Encoding::Packed : encodingOf(spec.dtype);
+    buffers.push_back(movable({MovableKind::Weight, unit}, 0, of.layer, of.bytes, encoding));
     buffers.back().unit = unit;
   }
   const auto ofLayers = [&](MovableKind kind, uint64_t bytes, model::DType dtype) {

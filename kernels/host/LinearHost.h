@@ -13,14 +13,19 @@
 // group and K-block, so that it stays in the L2 cache while a panel's block, converted to F32 by the first tile of rows
 // that uses it, stays near L1 for the others (Goto and van de Geijn, 2008).
 //
+// A packed operand is unpacked to F32 beside the tiles that use it, a few panels' block at a time: the same sums as
+// over a matrix of the unpacked values.
+//
 // Units: runs of panels for few rows; blocks of rows x groups of panels for more, a block's groups one behind the
 // other. For a team the groups become narrower until there are some for each thread.
 #pragma once
 
 #include <cstring>
+#include <type_traits>
 
 #include "kernels/host/HostEntry.h"
 #include "kernels/host/MicroKernel.h"
+#include "kernels/host/UnpackHost.h"
 
 namespace headrace::kernels {
 
@@ -61,13 +66,16 @@ private:
   const LinearArgs &args;
   const int64_t rows, panels;
 
+  bool packed() const { return args.packing.codeBits != 0; }
+
   explicit Linear(const LinearArgs &a) : args(a), rows(*a.count), panels((a.n + kColumns - 1) / kColumns) {}
 
   // cut[0]: panels a unit (few rows), a group.
   HostWork work(const HostTeam &team) const {
     if (rows <= 0)
       return HostUnits::of(0, 0, team);
-    const int64_t panelNs = args.k * kColumns / 24 * (rows <= kTileRows ? elemBytes(args.elem) : rows) + 1;
+    const int64_t few = packed() ? 2 : elemBytes(args.elem);
+    const int64_t panelNs = args.k * kColumns / 24 * (rows <= kTileRows ? few : rows) + 1;
     if (rows <= kTileRows && args.order == Order::Panel16)
       return HostUnits::of(panels, panelNs, team, rows == 1 ? 2 : 1);
     HostWork work;
@@ -87,6 +95,8 @@ private:
   void run(const HostWork &work, int64_t unit, float *scratch) {
     if (rows <= kTileRows && args.order == Order::Panel16) {
       const HostUnits::Run run = HostUnits::run(work, unit, panels);
+      if (packed())
+        return streamRows<PanelPacked>(run.first, run.end);
       switch (args.elem) {
       case Elem::F32:
         return streamRows<PanelF32<V>>(run.first, run.end);
@@ -101,7 +111,7 @@ private:
     if (rows <= kTileRows)
       return rowMajorFewRows(block);
     float *workspace = scratch != nullptr ? scratch : static_cast<float *>(args.workspace);
-    if (args.order == Order::RowMajor)
+    if (args.order == Order::RowMajor || packed())
       return multiplyBlock<PanelF32<V>>(block, workspace);
     switch (args.elem) {
     case Elem::F32:
@@ -132,7 +142,40 @@ private:
       stream<W, R, P / 2>(panel, end);
   }
 
+  // A packed operand, for streamRows.
+  struct PanelPacked {};
+
+  const uint8_t *packedPanel(int64_t panel) const {
+    return static_cast<const uint8_t *>(args.w) + panel * PackedPanel::bytes(args.packing, args.k);
+  }
+
+  template <int R, int P> void streamPacked(int64_t panel) {
+    constexpr int64_t kPiece = 64; // columns: of P panels 16 KiB at most
+    alignas(64) float sums[R * P * kColumns], values[P * kPiece * kColumns];
+    for (int64_t k = 0; k < args.k; k += Shape::kBlock) {
+      Tile<V, R, P> tile;
+      tile.clear();
+      for (int64_t at = k, end = k + blockLength(k); at < end; at += kPiece) {
+        const int64_t length = least(kPiece, end - at);
+        for (int64_t p = 0; p < P; ++p)
+          Unpack<V>::columns(args.packing, packedPanel(panel + p), at, length, values + p * kPiece * kColumns);
+        tile.template multiply<PanelF32<V>>(static_cast<const float *>(args.x) + at, args.k, values, kPiece * kColumns,
+                                            kColumns, length);
+      }
+      tile.template store<PanelF32<V>>(sums, P * kColumns, k > 0);
+    }
+    for (int64_t r = 0; r < R; ++r)
+      finish(r, panel * kColumns, P * kColumns, sums + r * P * kColumns);
+  }
+
   template <typename W, int R, int P> void streamPanels(int64_t panel) {
+    if constexpr (std::is_same_v<W, PanelPacked>)
+      streamPacked<R, P>(panel);
+    else
+      streamElements<W, R, P>(panel);
+  }
+
+  template <typename W, int R, int P> void streamElements(int64_t panel) {
     alignas(64) float sums[R * P * kColumns];
     constexpr int64_t kLineBytes = kColumns * static_cast<int64_t>(sizeof(typename W::Element));
     const auto *w = static_cast<const typename W::Element *>(args.w) + panel * args.k * kColumns;
@@ -222,9 +265,9 @@ private:
   template <typename W, int P>
   void multiplyPanels(const PackedRows &x, int64_t group, int64_t count, int64_t p, int64_t k, float *f32Block,
                       const SumRows &out) {
-    if (args.order == Order::RowMajor) {
+    if (args.order == Order::RowMajor || packed()) {
       for (int64_t i = 0; i < P; ++i)
-        transposeBlock(group + p + i, k, f32Block + i * Shape::kBlock * kColumns);
+        f32Panel(group + p + i, k, f32Block + i * Shape::kBlock * kColumns);
       return multiplyRows<PanelF32<V>, P>(x, {f32Block, Shape::kBlock * kColumns, kColumns}, nullptr, nullptr, out);
     }
     multiplyRows<W, P>(x, {blockOf<W>(group + p, k), args.k * kColumns, kColumns}, nextBlock<W>(group, count, p + P, k),
@@ -274,6 +317,13 @@ private:
     tile.template multiply<W, kAhead, kKeep>(x.values, x.stride, w.values, w.panelStride, w.step, x.length, ahead,
                                              keep);
     tile.template store<W>(out.values, out.stride, out.add);
+  }
+
+  void f32Panel(int64_t panel, int64_t k, float *block) const {
+    if (packed())
+      Unpack<V>::columns(args.packing, packedPanel(panel), k, blockLength(k), block);
+    else
+      transposeBlock(panel, k, block);
   }
 
   // Columns k ... of a row-major operand's 16 rows, as an F32 block of a panel.

@@ -97,6 +97,7 @@ private:
     product.workspace = y + RecomputeShape::floats(most, args.n());
     product.n = args.n(), product.k = args.hidden, product.capacity = *count;
     product.elem = args.elem, product.order = args.order, product.biasElem = args.biasElem;
+    product.packing = args.packing;
     product.epilogue = Epilogue::None, product.activation = product.result = Elem::F32;
     return product;
   }

@@ -28,6 +28,14 @@ template <HostIsa kIsa> struct Vec256 {
   static HEADRACE_INLINE Vec256 loadF16(const uint16_t *p) {
     return {_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i *>(p)))};
   }
+  static HEADRACE_INLINE Vec256 loadBytes(const uint8_t *p) {
+    return {_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i *>(p))))};
+  }
+  static HEADRACE_INLINE void loadNibbles(const uint8_t *p, Vec256 &low, Vec256 &high) {
+    __m256i bytes = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i *>(p)));
+    low = {_mm256_cvtepi32_ps(_mm256_and_si256(bytes, _mm256_set1_epi32(15)))};
+    high = {_mm256_cvtepi32_ps(_mm256_srli_epi32(bytes, 4))};
+  }
   HEADRACE_INLINE void storeF16(uint16_t *p) const {
     _mm_storeu_si128(reinterpret_cast<__m128i *>(p), _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
   }

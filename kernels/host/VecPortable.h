@@ -49,6 +49,21 @@ struct VecPortable {
       t[i] = floatFromF16(p[i]);
     return load(t);
   }
+  // Eight bytes as numbers; the lower halves of eight bytes, and the upper ones.
+  static HEADRACE_INLINE VecPortable loadBytes(const uint8_t *p) {
+    float t[kLanes];
+    for (int i = 0; i < kLanes; ++i)
+      t[i] = static_cast<float>(p[i]);
+    return load(t);
+  }
+  static HEADRACE_INLINE void loadNibbles(const uint8_t *p, VecPortable &low, VecPortable &high) {
+    float l[kLanes], h[kLanes];
+    for (int i = 0; i < kLanes; ++i) {
+      l[i] = static_cast<float>(p[i] & 15);
+      h[i] = static_cast<float>(p[i] >> 4);
+    }
+    low = load(l), high = load(h);
+  }
   HEADRACE_INLINE void storeF16(uint16_t *p) const {
     float t[kLanes];
     store(t);

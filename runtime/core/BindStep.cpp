@@ -23,6 +23,7 @@ using plan::Arg;
 using plan::argName;
 using plan::elemOf;
 using plan::Operand;
+using plan::packingOf;
 using plan::Space;
 
 // A product that saturates: a size that does not fit 64 bits is larger than any operand.
@@ -302,7 +303,8 @@ private:
                                .epilogue = epilogueOf(unit->role),
                                .activation = activation(),
                                .result = toF32 ? kernels::Elem::F32 : activation(),
-                               .biasElem = bias == nullptr ? kernels::Elem::F32 : elemOf(bias->dtype)};
+                               .biasElem = bias == nullptr ? kernels::Elem::F32 : elemOf(bias->dtype),
+                               .packing = packingOf(matrix->encoding)};
   }
 
   kernels::Epilogue epilogueOf(UnitRole role) const {
@@ -433,27 +435,27 @@ private:
     ASSIGN_OR_RETURN(norms, headNorms());
     ASSIGN_OR_RETURN(kv,
                      operands_.require(Arg::Y, product({plan_.actBlocks, static_cast<int64_t>(plan_.kvBlockBytes())})));
-    kernels::RecomputeKvArgs args{
-        .meta = meta,
-        .act = act,
-        .w = weights + product({first, matrix->cols, static_cast<int64_t>(model::dtypeBytes(matrix->dtype))}),
-        .bias = biases,
-        .inverseFrequencies = frequencies_,
-        .headNorms = norms,
-        .kv = kv,
-        .workspace = nullptr,
-        .hidden = spec_.hidden,
-        .lead = lead,
-        .kvHeads = spec_.kvHeads,
-        .headDim = spec_.headDim,
-        .blockTokens = plan_.blockTokens,
-        .capacity = plan::actRows(plan_, variant_),
-        .eps = static_cast<float>(spec_.normEps),
-        .elem = elemOf(matrix->dtype),
-        .order = orderOf(*matrix),
-        .biasElem = bias == nullptr ? kernels::Elem::F32 : elemOf(bias->dtype),
-        .kvElem = elemOf(plan_.kvDtype),
-        .activation = activation()};
+    kernels::RecomputeKvArgs args{.meta = meta,
+                                  .act = act,
+                                  .w = weights + matrix->encoding.bytes(first, matrix->cols),
+                                  .bias = biases,
+                                  .inverseFrequencies = frequencies_,
+                                  .headNorms = norms,
+                                  .kv = kv,
+                                  .workspace = nullptr,
+                                  .hidden = spec_.hidden,
+                                  .lead = lead,
+                                  .kvHeads = spec_.kvHeads,
+                                  .headDim = spec_.headDim,
+                                  .blockTokens = plan_.blockTokens,
+                                  .capacity = plan::actRows(plan_, variant_),
+                                  .eps = static_cast<float>(spec_.normEps),
+                                  .elem = elemOf(matrix->dtype),
+                                  .order = orderOf(*matrix),
+                                  .biasElem = bias == nullptr ? kernels::Elem::F32 : elemOf(bias->dtype),
+                                  .kvElem = elemOf(plan_.kvDtype),
+                                  .activation = activation(),
+                                  .packing = packingOf(matrix->encoding)};
     ASSIGN_OR_RETURN(workspace, operands_.workspace(kernels::recomputeWorkspaceBytes(backend(), args.capacity, args.n(),
                                                                                      spec_.hidden, activationBytes())));
     args.workspace = workspace;

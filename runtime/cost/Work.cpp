@@ -7,17 +7,20 @@
 //   op          flops                            device bytes
 //   Embed       T h with learned positions       T h (w, once more with learned positions) + 4 T h
 //   Norm        rows h x (LayerNorm 7, RMS 4)    rows h (4 + a) + 4 h (LayerNorm 8 h)
-//   Linear      2 n k rows                       n16 k w (+ n b bias) + rows k a + rows n a (residual: 8 rows n)
+//   Linear      2 n k rows                       W (+ n b bias) + rows k a + rows n a (residual: 8 rows n)
+//               packed: + 2 n16 k
 //   RopeAppend  3 T (q + kv) where rotated,      T (2 (q + kv) + kv) a, neither rotated nor normalised T 2 kv a;
 //               + 4 T (q + kv) where normalised  + T 2 kv c; normalised + 8 headDim
 //   Attention   4 headDim heads pairs            contexts 2 kv c + 2 T q a
 //   Activate    5 T intermediate                 3 T intermediate a
 //   ActAppend   0                                2 kept h a
-//   RecomputeKv act (4 h kv + (3 where rotated   act (3 h a + 4 kv a + 2 kv c), 2 kv h w (+ 2 kv bias)
+//   RecomputeKv act (4 h kv + (3 where rotated   act (3 h a + 4 kv a + 2 kv c), W of 2 kv rows (+ 2 kv bias)
 //               + 4 where normalised) kv)
+//               packed: + 4 kv h
 //   GatherRows  0                                8 S h
 //   Sample      S vocab                          4 S vocab + 8 S
 //
+// W: the matrix' bytes, n16 k w or its encoding's; a packed one is unpacked in each pass, a product and a sum a weight.
 // kept, act: rows of activation blocks, new ones and those of earlier iterations; without any, RecomputeKv does
 // nothing. A direct RopeAppend writes 2 kv c of each home row over the link beside what it does on the device; a direct
 // ActAppend its rows, kept h a, and no more than reads them on the device.
@@ -84,6 +87,14 @@ LinearShape linearShape(const model::ModelSpec &spec, model::UnitRole unit) {
   return {};
 }
 
+model::Encoding encodingOf(const model::ModelSpec &spec, model::UnitRole unit) {
+  return spec.encodings[unit].value_or(model::Encoding::of(spec.dtype));
+}
+
+Amount unpacking(const model::ModelSpec &spec, model::UnitRole unit, int64_t rows, int64_t cols) {
+  return encodingOf(spec, unit).packed() ? Amount(2) * Amount(rows) * Amount(cols) : Amount(0);
+}
+
 // Query-key pairs under the causal mask, the rows spread evenly over the sequences that have any.
 uint64_t attentionPairs(const Bucket &bucket) {
   using Wide = unsigned __int128;
@@ -142,8 +153,9 @@ Work workOf(const model::ModelSpec &spec, const OpSite &site, const Rows &runnin
   case Op::Linear: {
     const LinearShape linear = linearShape(spec, site.unit);
     const Amount n(linear.n), k(linear.k);
-    flops = Amount(2) * n * k * rows;
-    weights = Amount((linear.n + model::kPanelRows - 1) / model::kPanelRows * model::kPanelRows) * k * w +
+    const auto stored = static_cast<int64_t>(model::alignUp(static_cast<uint64_t>(linear.n), model::kPanelRows));
+    flops = Amount(2) * n * k * rows + unpacking(spec, site.unit, stored, linear.k);
+    weights = Amount(encodingOf(spec, site.unit).bytes(stored, linear.k)) +
               (linear.bias ? n * Amount(model::dtypeBytes(model::biasType(site.unit, spec.dtype))) : Amount(0));
     device = rows * k * a + rows * n * (head ? Amount(4) : linear.residual ? Amount(2) * stream : a);
     break;
@@ -165,7 +177,8 @@ Work workOf(const model::ModelSpec &spec, const OpSite &site, const Rows &runnin
       break;
     flops = recomputed *
             (Amount(2) * hidden * columns + Amount((spec.rope.enabled ? 3 : 0) + (spec.qkNorm ? 4 : 0)) * kvRows);
-    weights = columns * hidden * w +
+    flops = flops + unpacking(spec, site.unit, 2 * spec.kvRows(), spec.hidden);
+    weights = Amount(encodingOf(spec, site.unit).bytes(2 * spec.kvRows(), spec.hidden)) +
               (spec.qkvBias ? columns * Amount(model::dtypeBytes(model::biasType(site.unit, spec.dtype))) : Amount(0));
     device = recomputed * (Amount(3) * hidden * a + Amount(2) * columns * a + columns * c);
     break;

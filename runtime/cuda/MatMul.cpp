@@ -42,6 +42,8 @@ std::string toText(const MatMulShape &shape) {
 }
 
 absl::StatusOr<LinearCalls> splitLinear(const kernels::LinearArgs &args, uint64_t workspaceBytes, FusePolicy fuse) {
+  if (std::string why = kernels::productRefusal(args); !why.empty())
+    return absl::InvalidArgumentError(why);
   if (args.elem != args.activation)
     return absl::InvalidArgumentError(
         absl::StrCat("a matrix of ", elemName(args.elem), " times activations of ", elemName(args.activation),
@@ -57,8 +59,6 @@ absl::StatusOr<LinearCalls> splitLinear(const kernels::LinearArgs &args, uint64_
   if (args.bias != nullptr && args.biasElem != args.result)
     return absl::InvalidArgumentError(absl::StrCat("a bias of ", elemName(args.biasElem), " with a result of ",
                                                    elemName(args.result), ": expected the same type"));
-  if (std::string why = kernels::productRefusal(args.capacity, args.n, args.k); !why.empty())
-    return absl::InvalidArgumentError(why);
   LinearCalls calls;
   calls.bias = args.bias;
   calls.epilogue = args.epilogue;

@@ -48,11 +48,25 @@ absl::Status behind(const std::string &where, const absl::Status &status) {
   return absl::Status(status.code(), cat(where, ": ", status.message()));
 }
 
+absl::Status packWeights(const std::string &text, const std::string &where, ModelSource &model) {
+  ModelSpec spec = model.spec;
+  std::string expected;
+  const std::optional<WeightEncodings> encodings = weightEncodingsFromText(text, spec, expected);
+  if (!encodings)
+    return absl::InvalidArgumentError(
+        cat(where, ": model.weight_encoding = \"", escaped(text, 80), "\": expected ", expected));
+  spec.encodings = *encodings;
+  RETURN_IF_ERROR(validate(spec, where));
+  model.ofPath.emplace(model.spec);
+  model.spec = std::move(spec);
+  return absl::OkStatus();
+}
+
 absl::Status readModel(TomlReader &table, const std::string &path, const FolderOptions &options, Job &job) {
   for (std::string_view key : {"path", "shape"}) {
     if (!table.has(key))
       continue;
-    const std::optional<std::string> given = table.text(key);
+    const std::optional<std::string> given = table.text(key), encoding = table.text("weight_encoding");
     if (absl::Status status = table.finish(); !status.ok()) // also refuses any key beside it
       return status;
     absl::StatusOr<std::string> resolved = resolveExample(folderOf(path), *given, "models");
@@ -66,10 +80,10 @@ absl::Status readModel(TomlReader &table, const std::string &path, const FolderO
     if (!source.ok())
       return behind(table.where(key), source.status());
     job.model = *std::move(source);
-    return absl::OkStatus();
+    return encoding ? packWeights(*encoding, path, *job.model) : absl::OkStatus();
   }
   // A key that is none of a shape's says more than the family that is missing.
-  std::vector<std::string> known = {"path", "shape", "qk_norm", "rope_theta", "rope_scaling"};
+  std::vector<std::string> known = {"path", "shape", "qk_norm", "weight_encoding", "rope_theta", "rope_scaling"};
   for (const auto &[key, value] : shapeEntries(ModelSpec{}))
     if (std::find(known.begin(), known.end(), key) == known.end())
       known.push_back(key);

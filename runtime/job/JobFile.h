@@ -4,6 +4,7 @@
 //
 //   [model]    path = "folder"                   or shape = "../models/opt-6.7b.toml", or a shipped shape's bare name
 //                                                "opt-6.7b", or the shape's keys inline (Shape.h)
+//              weight_encoding = "q4"            beside any of them: "q8", "q4:32", "qkv=q4,head=q8" (Shape.h)
 //   [hardware] file = "../hardware/a10.toml"     or a bare name, or its keys inline (Hardware.h); keys beside `file`
 //                                                replace the file's
 //   [goal]     device_memory = "8GiB"  batch = 8  context = 2048  kv_tokens = 16384 | "auto"  kv_dtype = "auto"

@@ -67,6 +67,8 @@ TomlEntries shapeEntries(const ModelSpec &spec) {
                    {"position_offset", number(spec.positionOffset)}};
   if (spec.qkNorm || spec.family == Family::Qwen3) // whose default it is; elsewhere absent as it has always been
     e.emplace_back("qk_norm", boolean(spec.qkNorm));
+  if (spec.encodings.any()) // elsewhere absent: no checkpoint says it
+    e.emplace_back("weight_encoding", text(weightEncodingText(spec)));
   if (spec.rope.enabled) {
     e.emplace_back("rope_theta", number(spec.rope.theta));
     std::string scaling = cat("{ type = ", text(ropeScalingName(spec.rope.scaling)));

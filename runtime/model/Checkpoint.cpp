@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstring>
 #include <memory>
 #include <utility>
@@ -15,6 +16,7 @@
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
 #include "runtime/model/CheckpointFiles.h"
+#include "runtime/model/PackGroups.h"
 #include "runtime/model/PackMatrix.h"
 
 namespace headrace::model {
@@ -81,10 +83,13 @@ public:
         source.file->willNeed(*source.tensor);
       std::memset(out.data() + written, 0, tensor.offset - written);
       std::byte *target = out.data() + tensor.offset;
-      const bool panels = tensor.linearOperand && order == MatrixOrder::Panel16;
+      const bool packed = tensor.encoding.packed();
+      const bool panels = packed || (tensor.linearOperand && order == MatrixOrder::Panel16);
       ASSIGN_OR_RETURN(finite, !isMatrix(tensor.role) ? fillVector(tensor, sources, target)
-                               : panels               ? fillPanels(each, tensor, sources, target)
+                               : panels               ? fillPanels(each, tensor, order, sources, target)
                                                       : fillRows(each, tensor, sources, target));
+      if (!finite && packed)
+        return notPacked(sources, tensor.encoding);
       if (!finite && warn_)
         for (const FoundTensor &source : sources)
           RETURN_IF_ERROR(warnOf(source));
@@ -112,7 +117,30 @@ private:
     return absl::OkStatus();
   }
 
-  // Each fills a tensor's bytes, and says whether all of its values are finite.
+  // Of a tensor that has a value which cannot be packed; found by a second reading too.
+  static absl::Status notPacked(const std::vector<FoundTensor> &sources, const Encoding &encoding) {
+    for (const FoundTensor &source : sources) {
+      std::vector<float> values;
+      std::optional<size_t> wrong;
+      size_t before = 0;
+      RETURN_IF_ERROR(source.forEachPiece([&](absl::Span<const std::byte> piece) {
+        values.resize(piece.size() / dtypeBytes(source.dtype()));
+        widenToF32(source.dtype(), piece.data(), values.size(), values.data());
+        const auto at = std::find_if(values.begin(), values.end(),
+                                     [](float value) { return !(std::abs(value) <= kLargestPacked); });
+        if (!wrong && at != values.end())
+          wrong = before + static_cast<size_t>(at - values.begin());
+        before += values.size();
+      }));
+      if (wrong)
+        return absl::InvalidArgumentError(cat(source.where(), ": the value at ", placeText(*source.tensor, *wrong),
+                                              " cannot be packed as ", encodingText(encoding),
+                                              ": expected finite values of at most ", kLargestPacked));
+    }
+    return absl::DataLossError(cat(sources.front().where(), ": changed while it was read"));
+  }
+
+  // Each fills a tensor's bytes, and says whether all of its values are finite, and can be packed.
   static absl::StatusOr<bool> fillVector(const Tensor &tensor, const std::vector<FoundTensor> &sources,
                                          std::byte *target) {
     std::vector<std::byte> stored;
@@ -150,24 +178,28 @@ private:
     return finite;
   }
 
-  static absl::StatusOr<bool> fillPanels(Each each, const Tensor &tensor, const std::vector<FoundTensor> &sources,
-                                         std::byte *target) {
-    const uint64_t rowBytes = static_cast<uint64_t>(tensor.cols) * dtypeBytes(tensor.dtype);
-    const uint64_t panelBytes = kPanelRows * rowBytes;
+  // Panels of rows; of packed tensors in either order.
+  static absl::StatusOr<bool> fillPanels(Each each, const Tensor &tensor, MatrixOrder order,
+                                         const std::vector<FoundTensor> &sources, std::byte *target) {
+    const Encoding stored = Encoding::of(tensor.dtype);
+    const uint64_t rowBytes = stored.bytes(1, tensor.cols), panelBytes = stored.bytes(kPanelRows, tensor.cols);
+    const uint64_t heldRowBytes = tensor.encoding.bytes(1, tensor.cols);
     const uint64_t pieceBytes = std::max<uint64_t>(1, kPieceBytes / panelBytes) * panelBytes; // whole panels
-    const uint64_t all = bytesOf(sources);
+    const uint64_t padded = stored.bytes(tensor.paddedRows, tensor.cols), all = bytesOf(sources);
     std::atomic<bool> finite{true};
-    RETURN_IF_ERROR(eachPiece(
-        each, static_cast<int64_t>((tensor.bytes + pieceBytes - 1) / pieceBytes), [&](int64_t i) -> absl::Status {
-          const uint64_t first = static_cast<uint64_t>(i) * pieceBytes,
-                         end = std::min(first + pieceBytes, tensor.bytes);
+    RETURN_IF_ERROR(
+        eachPiece(each, static_cast<int64_t>((padded + pieceBytes - 1) / pieceBytes), [&](int64_t i) -> absl::Status {
+          const uint64_t first = static_cast<uint64_t>(i) * pieceBytes, end = std::min(first + pieceBytes, padded);
           Room room(std::min(end, all) - first); // what is beyond `all` is padding of the last panel
           RETURN_IF_ERROR(readStacked(sources, first, room.bytes()));
           for (uint64_t at = first; at < end; at += panelBytes) {
             const std::byte *rows[kPanelRows] = {}; // null: padding
             for (uint64_t row = 0; row < kPanelRows && at + row * rowBytes < all; ++row)
               rows[row] = room.bytes().data() + (at - first) + row * rowBytes;
-            if (!packPanel(rows, tensor.cols, tensor.dtype, target + at))
+            std::byte *held = target + at / rowBytes * heldRowBytes;
+            if (tensor.encoding.packed()
+                    ? !packGroups(rows, tensor.cols, tensor.dtype, tensor.encoding, order, held, heldRowBytes)
+                    : !packPanel(rows, tensor.cols, tensor.dtype, held))
               finite = false;
           }
           return absl::OkStatus();

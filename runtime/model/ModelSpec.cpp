@@ -60,7 +60,8 @@ void checkRope(const Rope &rope, int64_t headDim, Checks &checks) {
   checks.size("rope_scaling.original_max_positions", rope.originalMaxPositions);
 }
 
-// Bytes of all matrices; the factors are at most 2^31 each and there are at most 2,000 layers: below 2^80.
+// Bytes of all matrices, packed or not at most these; the factors are at most 2^31 each and there are at most 2,000
+// layers: below 2^80.
 unsigned __int128 matrixBytes(const ModelSpec &spec) {
   using Wide = unsigned __int128;
   const auto wide = [](int64_t n) { return static_cast<Wide>(n); };
@@ -124,6 +125,9 @@ absl::Status validate(const ModelSpec &spec, std::string_view where) {
   if (!checks.ok())
     return checks.status();
 
+  if (const std::string expected = weightEncodingRefusal(spec); !expected.empty())
+    return absl::InvalidArgumentError(
+        cat(where, ": weight_encoding = ", weightEncodingText(spec), ": expected ", expected));
   if (matrixBytes(spec) > kMaxWeightBytes)
     return absl::InvalidArgumentError(cat(where, ": layers = ", spec.layers, ", hidden = ", spec.hidden,
                                           ", intermediate = ", spec.intermediate, ", vocab = ", spec.vocab,

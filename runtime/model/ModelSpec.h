@@ -19,6 +19,7 @@
 #include "absl/status/status.h"
 #include "runtime/base/DType.h"
 #include "runtime/model/Family.h"
+#include "runtime/model/WeightEncodings.h"
 
 namespace headrace::model {
 
@@ -72,6 +73,7 @@ struct ModelSpec {
   int64_t positionOffset = 0;    // OPT: 2
   bool tiedEmbeddings = false;   // the head's matrix is the embedding table
   DType dtype = DType::F16;      // of the checkpoint's matrices
+  WeightEncodings encodings;     // in which linear operands are held; a checkpoint says nothing of them
 
   int64_t longestContext() const { return window.value_or(maxPositions); }
   int64_t qRows() const { return heads * headDim; }

@@ -139,6 +139,13 @@ absl::StatusOr<ModelSpec> parseShapeTable(TomlReader &table, const std::string &
       table.refuse("rope_scaling", "no rotary embedding in family opt");
     parseScaling(table, spec.rope);
   }
+  if (const auto encoding = table.text("weight_encoding")) {
+    std::string expected;
+    if (const auto encodings = weightEncodingsFromText(*encoding, spec, expected))
+      spec.encodings = *encodings;
+    else
+      table.refuse("weight_encoding", expected);
+  }
   RETURN_IF_ERROR(table.finish());
   RETURN_IF_ERROR(validate(spec, where));
   return spec;

@@ -24,6 +24,7 @@
 //   mlp_bias = false
 //   qk_norm = false             # default: qwen3 true; RMSNorm of each head of q and k before rotation
 //   learned_positions = false   # default: opt true, with position_offset = 2
+//   weight_encoding = "q4"      # default: as the checkpoint has them; or "q8:32", "qkv=q4,head=q8" (WeightEncodings.h)
 //   name = "llama-3.1-8b"       # default: the file's name without .toml
 #pragma once
 

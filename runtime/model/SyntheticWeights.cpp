@@ -10,6 +10,7 @@
 
 #include "runtime/base/HalfFloat.h"
 #include "runtime/base/Text.h"
+#include "runtime/model/PackGroups.h"
 #include "runtime/model/PackMatrix.h"
 
 namespace headrace::model {
@@ -17,7 +18,7 @@ namespace {
 
 constexpr int64_t kColumnsPerHash = 4;
 constexpr int64_t kPieceElements = 64 << 10;
-constexpr int64_t kTileColumns = 256; // a multiple of kColumnsPerHash; 16 rows of F32 are 16 KiB
+constexpr int64_t kTileColumns = 256; // a multiple of kColumnsPerHash and of all groups; 16 rows of F32 are 16 KiB
 
 // The finaliser of splitmix64 (Steele, Lea, Flood, OOPSLA 2014): a bijection whose output bits all depend on all input
 // bits.
@@ -80,7 +81,9 @@ void generate(uint64_t key, uint64_t hashesPerRow, int64_t row, int64_t first, i
 
 // Rows [firstRow, endRow), both multiples of 16.
 template <class Element, DType kType>
-void fillRows(uint64_t key, const Tensor &tensor, bool panels, int64_t firstRow, int64_t endRow, std::byte *target) {
+void fillRows(uint64_t key, const Tensor &tensor, MatrixOrder order, int64_t firstRow, int64_t endRow,
+              std::byte *target) {
+  const bool packed = tensor.encoding.packed(), panels = tensor.linearOperand && order == MatrixOrder::Panel16;
   const Distribution distribution = distributionOf(tensor);
   const uint64_t hashesPerRow = static_cast<uint64_t>((tensor.cols + kColumnsPerHash - 1) / kColumnsPerHash);
   alignas(64) Element tile[kPanelRows][kTileColumns];
@@ -95,11 +98,16 @@ void fillRows(uint64_t key, const Tensor &tensor, bool panels, int64_t firstRow,
         } else {
           std::memset(tile[r], 0, sizeof(tile[r]));
         }
-        if (!panels)
+        if (!panels && !packed)
           std::memcpy(target + static_cast<uint64_t>((panel + r) * tensor.cols + first) * sizeof(Element), tile[r],
                       static_cast<size_t>(count) * sizeof(Element));
       }
-      if (panels)
+      if (packed) // values are far within what can be
+        packGroups(rows, count, kType, tensor.encoding, order,
+                   target + tensor.encoding.bytes(panel, tensor.cols) +
+                       tensor.encoding.bytes(panels ? kPanelRows : 1, first),
+                   tensor.encoding.bytes(1, tensor.cols));
+      else if (panels)
         packPanel(rows, count, kType,
                   target + static_cast<uint64_t>(panel * tensor.cols + first * kPanelRows) * sizeof(Element));
     }
@@ -107,11 +115,11 @@ void fillRows(uint64_t key, const Tensor &tensor, bool panels, int64_t firstRow,
 }
 
 template <class Element, DType kType>
-void fillTensor(Each each, uint64_t key, const Tensor &tensor, bool panels, std::byte *target) {
+void fillTensor(Each each, uint64_t key, const Tensor &tensor, MatrixOrder order, std::byte *target) {
   const int64_t rows =
       std::max<int64_t>(1, kPieceElements / (tensor.cols * kPanelRows)) * kPanelRows; // of a piece: whole panels
   each((tensor.paddedRows + rows - 1) / rows, [&](int64_t i) {
-    fillRows<Element, kType>(key, tensor, panels, i * rows, std::min((i + 1) * rows, tensor.paddedRows), target);
+    fillRows<Element, kType>(key, tensor, order, i * rows, std::min((i + 1) * rows, tensor.paddedRows), target);
   });
 }
 
@@ -131,14 +139,13 @@ public:
     for (const Tensor &tensor : unit.tensors) {
       std::memset(out.data() + written, 0, tensor.offset - written);
       const uint64_t key = keyOf(seed_, unit, tensor);
-      const bool panels = tensor.linearOperand && order == MatrixOrder::Panel16;
       std::byte *target = out.data() + tensor.offset;
       if (tensor.dtype == DType::F32)
-        fillTensor<uint32_t, DType::F32>(each, key, tensor, panels, target);
+        fillTensor<uint32_t, DType::F32>(each, key, tensor, order, target);
       else if (tensor.dtype == DType::F16)
-        fillTensor<uint16_t, DType::F16>(each, key, tensor, panels, target);
+        fillTensor<uint16_t, DType::F16>(each, key, tensor, order, target);
       else
-        fillTensor<uint16_t, DType::BF16>(each, key, tensor, panels, target);
+        fillTensor<uint16_t, DType::BF16>(each, key, tensor, order, target);
       written = tensor.offset + tensor.bytes;
     }
     std::memset(out.data() + written, 0, unit.bytes - written);

@@ -31,11 +31,12 @@ public:
   };
 
   UnitBuilder &matrix(TensorRole role, const std::vector<Source> &sources, int64_t cols, bool linearOperand) {
-    add(role, sources, cols, spec_.dtype, linearOperand);
+    add(role, sources, cols, spec_.dtype, spec_.encodings[unit_.role].value_or(Encoding::of(spec_.dtype)),
+        linearOperand);
     return *this;
   }
   UnitBuilder &vector(TensorRole role, const std::vector<Source> &sources, DType dtype = DType::F32) {
-    add(role, sources, 1, dtype, false);
+    add(role, sources, 1, dtype, Encoding::of(dtype), false);
     return *this;
   }
   // The normalisation `name`: its weight, and for LayerNorm its bias.
@@ -66,7 +67,8 @@ public:
   Unit build() { return std::move(unit_); }
 
 private:
-  void add(TensorRole role, const std::vector<Source> &sources, int64_t cols, DType dtype, bool linearOperand) {
+  void add(TensorRole role, const std::vector<Source> &sources, int64_t cols, DType dtype, const Encoding &encoding,
+           bool linearOperand) {
     Tensor tensor;
     tensor.role = role;
     for (const Source &source : sources) {
@@ -77,9 +79,10 @@ private:
     tensor.paddedRows = static_cast<int64_t>(alignUp(static_cast<uint64_t>(tensor.rows), kPanelRows));
     tensor.cols = cols;
     tensor.dtype = dtype;
+    tensor.encoding = encoding;
     tensor.linearOperand = linearOperand;
     tensor.offset = unit_.bytes;
-    tensor.bytes = static_cast<uint64_t>(tensor.paddedRows) * static_cast<uint64_t>(cols) * dtypeBytes(dtype);
+    tensor.bytes = encoding.bytes(tensor.paddedRows, cols);
     unit_.bytes = alignUp(tensor.offset + tensor.bytes);
     unit_.tensors.push_back(std::move(tensor));
   }

@@ -16,19 +16,19 @@
 // follow each other, so a layer is one contiguous slab of unit bytes.
 //
 // Matrices are [rows, cols] = [out features, in features] as in Hugging Face checkpoints, kept in the checkpoint's
-// element type. Vectors (norm weights, biases) are F32 and have one column; but the biases of qkv and up are of the
-// matrices' type, which is that of their results on a GPU: matrix libraries add a bias of the result's type on the way.
-// Those of out and down go onto the F32 residual stream. The rows of both are padded to a multiple of kPanelRows with
-// zeros, so that a kernel may read whole panels of a matrix and of its bias. A device's kernels choose the order of the
-// elements (MatrixOrder); the bytes are the same for all orders, so a plan does not depend on it. Tensors and units
-// start at multiples of kAlign bytes.
+// element type, or packed (ModelSpec::encodings; docs/encodings.md). Vectors (norm weights, biases) are F32 and have
+// one column; but the biases of qkv and up are of the matrices' type, which is that of their results on a GPU: matrix
+// libraries add a bias of the result's type on the way. Those of out and down go onto the F32 residual stream. The rows
+// of both are padded to a multiple of kPanelRows with zeros, so that a kernel may read whole panels of a matrix and of
+// its bias. A device's kernels choose the order of the elements (MatrixOrder); the bytes are the same for all orders,
+// so a plan does not depend on it. Tensors and units start at multiples of kAlign bytes.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "runtime/base/DType.h"
+#include "runtime/base/Encoding.h"
 
 namespace headrace::model {
 
@@ -53,6 +53,13 @@ constexpr bool isMatrix(TensorRole role) {
 //   RowMajor   element (r, c) at r * cols + c
 //   Panel16    element (r, c) at ((r / 16) * cols + c) * 16 + r % 16: the host kernels' order; 16 rows advance together
 //              through the columns, so one streaming read serves a vector of outputs
+// Of packed matrices groups are in this order in place of elements, and in a group
+//   RowMajor   its scale, its minimum, its codes; element (r, c) is in group c / g of row r
+//   Panel16    the 16 rows' scales, their minima, then the rows' codes column by column; of 4 bits row r's is in the
+//              lower half of byte r of the column, r below 8, in the upper half of byte r - 8 else
+// where codes of 4 bits in a row are two a byte, the lower half first. A part of whole rows (panels) and groups so lies
+// at Encoding::bytes() of what is before it.
+//
 // Only matrices that a linear op multiplies by are in Panel16; PositionTable, and TokenTable when it is not tied to the
 // head, are RowMajor on every device.
 enum class MatrixOrder : uint8_t { RowMajor = 0, Panel16 = 1 };
@@ -65,11 +72,12 @@ struct Tensor {
   std::vector<int64_t> sourceRows; // rows of each source; their sum is `rows`
   int64_t rows = 0;                // before padding; a vector's length
   int64_t paddedRows = 0;
-  int64_t cols = 0; // 1 for vectors
-  DType dtype = DType::F32;
+  int64_t cols = 0;           // 1 for vectors
+  DType dtype = DType::F32;   // of the checkpoint's elements
+  Encoding encoding;          // as which they are held: they themselves, or packed
   bool linearOperand = false; // stored in the device's MatrixOrder
   uint64_t offset = 0;        // bytes from the unit's start, multiple of kAlign
-  uint64_t bytes = 0;         // with padded rows
+  uint64_t bytes = 0;         // of the encoding, with padded rows
 };
 
 struct Unit {

@@ -22,7 +22,8 @@ class WeightSource {
 public:
   virtual ~WeightSource() = default;
   // Writes all unit.bytes bytes of one unit to `out` (out.size() == unit.bytes): linear operands in `order`, other
-  // matrices RowMajor, vectors widened to F32, padding rows and gaps between tensors zero. `out` needs no alignment.
+  // matrices RowMajor, packed ones packed, vectors widened to F32, padding rows and gaps between tensors zero. `out`
+  // needs no alignment. kInvalidArgument names the file, the tensor and the place of a value that cannot be packed.
   // Thread-safe for different `out`. kInvalidArgument if the unit is not one of the layout the source was opened for.
   virtual absl::Status fill(const Unit &unit, MatrixOrder order, absl::Span<std::byte> out) const = 0;
   // The same bytes, warnings and error, with whatever threads `each` has: a source that cannot share its work has it

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "kernels/Kernels.h"
-#include "runtime/base/DType.h"
+#include "runtime/base/Encoding.h"
 #include "runtime/base/EnumCount.h"
 #include "runtime/job/Hardware.h"
 #include "runtime/model/ModelSpec.h"
@@ -20,6 +20,9 @@ static_assert(model::mirrors<model::MatrixOrder, kernels::Order>());
 static_assert(model::mirrors<model::DeviceKind, kernels::Backend>());
 
 constexpr kernels::Elem elemOf(model::DType dtype) { return static_cast<kernels::Elem>(dtype); }
+constexpr kernels::Packing packingOf(const model::Encoding &encoding) {
+  return encoding.packed() ? kernels::Packing{encoding.codeBits, encoding.group} : kernels::Packing{};
+}
 constexpr kernels::Order orderOf(model::MatrixOrder order) { return static_cast<kernels::Order>(order); }
 constexpr model::MatrixOrder orderOf(kernels::Order order) { return static_cast<model::MatrixOrder>(order); }
 // Of the up projection; a gate is an op of its own.

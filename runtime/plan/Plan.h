@@ -73,8 +73,8 @@ enum class Io : uint8_t {
   History = 3
 };
 
-// Element encoding of an extent. Quantised encodings are appended when they exist.
-enum class Encoding : uint8_t { F32 = 0, F16 = 1, BF16 = 2, Bytes = 3 };
+// Element encoding of an extent. Packed: of a weight whose matrix is, as the model says (ModelSpec::encodings).
+enum class Encoding : uint8_t { F32 = 0, F16 = 1, BF16 = 2, Bytes = 3, Packed = 4 };
 
 struct Buffer {
   std::string name; // "layers.3.qkv", "kv.3", "meta", "x"

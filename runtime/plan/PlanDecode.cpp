@@ -107,6 +107,7 @@ private:
   }
 
   model::ModelSpec model(const fb::Model &m);
+  void weightEncodings(const flatbuffers::Vector<const fb::WeightEncoding *> &vec, model::WeightEncodings &out);
   model::Hardware hardware(const fb::Hardware &h);
   model::Goal goal(const fb::Goal &g);
   model::Policy policy(const fb::Policy &p);
@@ -151,7 +152,29 @@ model::ModelSpec Decoder::model(const fb::Model &m) {
   out.tiedEmbeddings = m.tied_embeddings();
   out.dtype = enumerator<model::DType>(m.dtype(), "model.dtype");
   out.qkNorm = m.qk_norm();
+  if (m.weight_encodings() != nullptr)
+    weightEncodings(*m.weight_encodings(), out.encodings);
   return out;
+}
+
+// One of each role at most, in the order of roles: one plan is one file.
+void Decoder::weightEncodings(const flatbuffers::Vector<const fb::WeightEncoding *> &vec, model::WeightEncodings &out) {
+  const std::string path = "model.weight_encodings";
+  int next = 0;
+  if (vec.size() == 0)
+    fail(path, " is empty, expected none, or an encoding");
+  fixed<int>(&vec, path, [&](const fb::WeightEncoding &e, uint32_t i) {
+    const auto role = enumerator<model::UnitRole>(e.role(), path, "[", i, "].role");
+    if (static_cast<int>(role) < next)
+      fail(path, "[", i, "].role is ", static_cast<int>(role), ", expected more than the one before it");
+    next = static_cast<int>(role) + 1;
+    if (ok())
+      out[role] = model::Encoding{.codeBits = e.code_bits(),
+                                  .group = e.group(),
+                                  .scale = enumerator<model::ScaleKind>(e.scale(), path, "[", i, "].scale"),
+                                  .zero = enumerator<model::ZeroKind>(e.zero(), path, "[", i, "].zero")};
+    return 0;
+  });
 }
 
 model::Hardware Decoder::hardware(const fb::Hardware &h) {

@@ -39,10 +39,16 @@ Offset<fb::Model> encodeModel(FlatBufferBuilder &fbb, const model::ModelSpec &m)
   const auto name = fbb.CreateString(m.name);
   const auto rope = fb::CreateRope(fbb, m.rope.enabled, m.rope.theta, raw(m.rope.scaling), m.rope.factor,
                                    m.rope.lowFreqFactor, m.rope.highFreqFactor, m.rope.originalMaxPositions);
+  std::vector<fb::WeightEncoding> encodings;
+  for (int role = 0; role < model::WeightEncodings::kRoles; ++role)
+    if (const auto &e = m.encodings[static_cast<model::UnitRole>(role)])
+      encodings.emplace_back(e->group, static_cast<uint8_t>(role), e->codeBits, raw(e->scale), raw(e->zero));
+  // Absent where there are none: other plans' bytes stay what they are.
+  const auto packed = encodings.empty() ? 0 : fbb.CreateVectorOfStructs(encodings);
   return fb::CreateModel(fbb, name, raw(m.family), m.layers, m.hidden, m.heads, m.kvHeads, m.headDim, m.intermediate,
                          m.vocab, m.maxPositions, raw(m.norm), m.normEps, raw(m.activation), m.qkvBias, m.outBias,
                          m.mlpBias, rope, m.learnedPositions, m.positionOffset, m.tiedEmbeddings, raw(m.dtype),
-                         m.qkNorm);
+                         m.qkNorm, packed);
 }
 
 Offset<fb::Hardware> encodeHardware(FlatBufferBuilder &fbb, const model::Hardware &h) {

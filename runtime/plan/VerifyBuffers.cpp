@@ -5,6 +5,7 @@
 #include "kernels/Kernels.h"
 #include "runtime/model/ModelSpec.h"
 #include "runtime/plan/BufferIndex.h"
+#include "runtime/plan/UnitBytes.h"
 #include "runtime/plan/VerifyParts.h"
 
 namespace headrace::plan {
@@ -19,6 +20,22 @@ uint64_t product(std::initializer_list<uint64_t> factors) {
     if (__builtin_mul_overflow(out, factor, &out))
       return UINT64_MAX;
   return out;
+}
+
+// Extents of units whose matrix is packed say so, and no others.
+void verifyPacked(const Plan &plan, const model::WeightLayout &layout, Report &report) {
+  for (size_t p = 0; p < plan.placements.size(); ++p)
+    for (size_t i = 0; i < plan.placements[p].extents.size(); ++i) {
+      const Extent &extent = plan.placements[p].extents[i];
+      const Buffer &buffer = plan.buffers[extent.buffer];
+      const bool packed =
+          buffer.kind == BufferKind::Weight && plan.model->encodings[layout.units[buffer.index].role].has_value();
+      if (packed != (extent.encoding == Encoding::Packed))
+        report.add(Rule::Structure, kNone, kNone,
+                   absl::StrCat("placements[", p, "].extents[", i, "].encoding is ", static_cast<int>(extent.encoding),
+                                ", expected ", packed ? "" : "not ", static_cast<int>(Encoding::Packed), ": ",
+                                buffer.name, packed ? " is packed" : " is not packed"));
+    }
 }
 
 } // namespace
@@ -36,7 +53,9 @@ void verifyBuffers(const Plan &plan, const model::WeightLayout &layout, const Bu
                               exact ? "" : "at least ", bytes));
   };
   for (uint32_t i = 0; i < layout.units.size(); ++i)
-    expect(buffers.weight(i), layout.units[i].name, layout.units[i].layer, layout.units[i].bytes, true);
+    expect(buffers.weight(i), layout.units[i].name, layout.units[i].layer,
+           unitBytes(plan.model, layout.units[i].role).unit, true);
+  verifyPacked(plan, layout, report);
   // One layer's cache: [block][k, v][kvHead][token in block][headDim]
   uint64_t kv = product({static_cast<uint64_t>(plan.kvBlocks), 2, static_cast<uint64_t>(plan.model->kvRows()),
                          static_cast<uint64_t>(plan.blockTokens), model::dtypeBytes(plan.kvDtype)});

@@ -40,7 +40,8 @@
 // and is mirrored, on the host: all of it, or, where copies write the tail back, the blocks that are at home on the
 // device. What has no blocks is no operand. Output is a whole buffer, and so are Meta, Sampled and History; of several
 // mini-batches the range of the step's own (Plan::ioRangeBytes()). Caches and transients are the step's mini-batch's.
-// Weights cover the bytes of their tensors (WeightLayout.h). Table and Positions of a step marked direct are in host
+// Weights cover the bytes of their tensors (WeightLayout.h), packed ones of scales and minima as well as of codes; the
+// matrices' are worked out here (UnitBytes.h). Table and Positions of a step marked direct are in host
 // memory. A Workspace holds nothing before or after its step.
 #include <algorithm>
 
@@ -49,6 +50,7 @@
 #include "runtime/model/ModelSpec.h"
 #include "runtime/plan/BufferIndex.h"
 #include "runtime/plan/Mirrors.h"
+#include "runtime/plan/UnitBytes.h"
 #include "runtime/plan/VerifyParts.h"
 
 namespace headrace::plan {
@@ -262,12 +264,14 @@ private:
       fail("operand ", argName(arg), " is of ", unit.name, ", which has no such tensor");
       return;
     }
+    const bool matrix = tensor->role == TensorRole::Matrix || tensor->role == TensorRole::TokenTable;
+    const uint64_t bytes = matrix ? unitBytes(spec_, unit.role).matrix : tensor->bytes;
     if (operand->buffer != buffers_.weight(static_cast<size_t>(&unit - layout_.units.data())) ||
-        operand->bufferOffset > tensor->offset || operand->bytes < tensor->bytes ||
-        tensor->offset - operand->bufferOffset > operand->bytes - tensor->bytes)
+        operand->bufferOffset > tensor->offset || operand->bytes < bytes ||
+        tensor->offset - operand->bufferOffset > operand->bytes - bytes)
       fail("operand ", argName(arg), " is ",
            describe(plan_, schedule_, operand->buffer, operand->bufferOffset, operand->bytes), ", expected bytes [",
-           tensor->offset, ", ", tensor->offset + tensor->bytes, ") of ", unit.name);
+           tensor->offset, ", ", tensor->offset + bytes, ") of ", unit.name);
   }
 
   void embed();

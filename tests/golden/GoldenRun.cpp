@@ -113,7 +113,7 @@ absl::StatusOr<RunResult> run(const RunSetup &setup) {
   request.model = setup.spec;
   request.modelPath = setup.checkpoint->folder();
   request.hardware = *std::move(hardware);
-  request.goal.deviceMemory = uint64_t{1} << 30;
+  request.goal.deviceMemory = setup.deviceMemory;
   request.goal.batch = sequences;
   request.goal.miniBatches = setup.miniBatches;
   request.goal.context = setup.context > 0 ? setup.context : longest + setup.maxNewTokens;
@@ -135,12 +135,15 @@ absl::StatusOr<RunResult> run(const RunSetup &setup) {
   if (!plan.ok())
     return plan.status();
 
-  const model::WeightLayout layout = model::layoutWeights(setup.spec);
-  const absl::StatusOr<std::unique_ptr<model::WeightSource>> checkpoint =
-      model::openCheckpoint(setup.checkpoint, layout);
-  if (!checkpoint.ok())
-    return checkpoint.status();
-  const ChangedWeights weights(**checkpoint, setup);
+  std::shared_ptr<const model::WeightSource> source = setup.weights;
+  if (source == nullptr) {
+    absl::StatusOr<std::unique_ptr<model::WeightSource>> checkpoint =
+        model::openCheckpoint(setup.checkpoint, model::layoutWeights(setup.spec));
+    if (!checkpoint.ok())
+      return checkpoint.status();
+    source = *std::move(checkpoint);
+  }
+  const ChangedWeights weights(*source, setup);
   absl::StatusOr<std::unique_ptr<core::Device>> made = host::makeHostDevice(
       {.threads = setup.threads, .unpaced = true, .poison = setup.poison, .unitNs = setup.threads > 1 ? 0 : 2000});
   if (setup.makeDevice)

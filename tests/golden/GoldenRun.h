@@ -24,7 +24,9 @@ model::Policy residentPolicy();
 
 struct RunSetup {
   std::shared_ptr<const model::CheckpointFiles> checkpoint;
-  model::ModelSpec spec; // of the folder, or with a fault in it
+  model::ModelSpec spec;                              // of the folder, or with a fault in it
+  std::shared_ptr<const model::WeightSource> weights; // in place of the checkpoint's
+  uint64_t deviceMemory = uint64_t{1} << 30;
   model::Policy policy = residentPolicy();
   std::optional<compiler::Candidate> placement; // instead of what the policy chooses
   std::vector<std::vector<int32_t>> prompts;

@@ -5,7 +5,7 @@
 
 // -----
 
-// expected-error@+1 {{expected f32, f16, bf16 or bytes, got 'fp8'}}
+// expected-error@+1 {{expected f32, f16, bf16, bytes or packed, got 'fp8'}}
 "headrace.nothing"() {type = !headrace.buffer<device, 400, fp8>} : () -> ()
 
 // -----

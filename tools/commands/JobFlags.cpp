@@ -94,8 +94,10 @@ absl::Status applyShape(const JobInput &input, model::Job &job) {
   if (values.keys.empty())
     return absl::OkStatus();
   if (job.model && model::isDirectory(job.model->path))
-    return badUsage(cat(flagOf("shape", values.keys.front())->flag, ": the folder ", job.model->path,
-                        " says what its model is: expected shape flags beside a shape only"));
+    for (const std::string &key : values.keys)
+      if (key != "weight_encoding") // which no folder says
+        return badUsage(cat(flagOf("shape", key)->flag, ": the folder ", job.model->path,
+                            " says what its model is: expected shape flags beside a shape only"));
   std::optional<model::ModelSpec> base;
   if (job.model)
     base = *job.model->spec;

@@ -61,7 +61,12 @@ std::string modelHash(const model::ModelSource &source) {
 }
 
 absl::Status checkWeightsMatch(const model::ModelSpec &plannedModel, std::string_view plannedHash,
-                               const model::ModelSource &weights) {
+                               const model::ModelSource &found) {
+  // A folder says nothing of encodings.
+  model::ModelSource weights = found;
+  model::ModelSpec spec = weights.spec;
+  spec.encodings = plannedModel.encodings;
+  weights.spec = std::move(spec);
   const model::TomlEntries planned = model::shapeEntries(plannedModel), here = model::shapeEntries(weights.spec);
   for (size_t i = 0; i < std::max(planned.size(), here.size()); ++i) {
     if (i < planned.size() && i < here.size() && (planned[i] == here[i] || planned[i].first == "name"))

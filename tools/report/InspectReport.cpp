@@ -238,10 +238,11 @@ std::string inspectText(const plan::Plan &plan, const std::string &path, bool al
   const auto line = [&](const char *name, const std::string &value) {
     absl::StrAppendFormat(&out, "  %-16s %s\n", name, value);
   };
-  line("model",
-       absl::StrFormat("%s, %d layers, %s of %s weights, hash %s", std::string(model::familyName(plan.model->family)),
-                       plan.model->layers, formatBytes(weightBytes(plan)),
-                       std::string(model::dtypeName(plan.model->dtype)), plan.modelHash));
+  line("model", absl::StrFormat("%s, %d layers, %s of %s weights%s, hash %s",
+                                std::string(model::familyName(plan.model->family)), plan.model->layers,
+                                formatBytes(weightBytes(plan)), std::string(model::dtypeName(plan.model->dtype)),
+                                plan.model->encodings.any() ? ", packed " + model::weightEncodingText(plan.model) : "",
+                                plan.modelHash));
   line("hash covers", modelHashCovers(plan) + (plan.weightHashes.empty()
                                                    ? "; not the weights' values (compile --verify-weights)"
                                                    : model::cat("; the weights' values have ", weightsHash(plan))));
@@ -327,6 +328,8 @@ static Json kvWriteBackJson(const plan::Plan &plan, uint32_t placement) {
 }
 
 std::string inspectJson(const plan::Plan &plan, const std::string &path) {
+  const model::ModelSpec &model = plan.model;
+  const Json weightEncoding = model.encodings.any() ? Json(model::weightEncodingText(model)) : Json(nullptr);
   Json json = {{"plan", path},
                {"plan_hash", plan::planHash(plan)},
                {"version", plan.version},
@@ -336,6 +339,7 @@ std::string inspectJson(const plan::Plan &plan, const std::string &path) {
                  {"family", std::string(model::familyName(plan.model->family))},
                  {"layers", plan.model->layers},
                  {"dtype", std::string(model::dtypeName(plan.model->dtype))},
+                 {"weight_encoding", weightEncoding},
                  {"weight_bytes", weightBytes(plan)},
                  {"hash", plan.modelHash},
                  {"hash_covers", modelHashCovers(plan)},

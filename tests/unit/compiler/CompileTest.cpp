@@ -104,6 +104,49 @@ TEST(Compile, OnCudaActivationsAndCacheAreOfTheCheckpointsType) {
   EXPECT_EQ(plan->kvDtype, model::DType::BF16);
 }
 
+TEST(Compile, PackedWeightsTakeTheirOwnBytes) {
+  CompileRequest r = request(tinyLlama(3)); // groups of 32 divide 64 and 96
+  r.policy.interval = 1;
+  std::string expected;
+  const auto plain = compile(r);
+  ASSERT_TRUE(plain.ok()) << plain.status();
+  r.model->encodings = *model::weightEncodingsFromText("q4:32", r.model, expected);
+  const auto plan = compile(r);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  const model::WeightLayout layout = model::layoutWeights(plan->model);
+  EXPECT_EQ(plan->hostBytes, 3 * layout.layerBytes(0));
+  EXPECT_LT(plan->hostBytes * 3, plain->hostBytes * 2); // F32: 20 bytes of 128 a group, and what is not packed
+  EXPECT_LT(plan->arenaBytes, plain->arenaBytes);
+  for (const plan::Schedule &schedule : plan->schedules) {
+    uint64_t copied = 0;
+    for (const plan::Step &step : schedule.steps)
+      if (step.kind == plan::StepKind::Copy)
+        copied += step.linkBytes;
+    if (schedule.iterationClass != plan::IterationClass::Transition) {
+      EXPECT_EQ(copied, 3 * layout.layerBytes(0)) << schedule.name;
+    }
+  }
+  for (const plan::Extent &extent : plan->placements[0].extents)
+    if (const plan::Buffer &buffer = plan->buffers[extent.buffer]; buffer.kind == plan::BufferKind::Weight) {
+      EXPECT_EQ(extent.encoding, buffer.name == "embedding" ? plan::Encoding::F32 : plan::Encoding::Packed)
+          << buffer.name;
+    }
+  EXPECT_LT(plan->variants[0].linkAloneNs, plain->variants[0].linkAloneNs);
+}
+
+TEST(Compile, RefusesPackedWeightsOnCuda) {
+  CompileRequest r = request(tinyQwen(2, false));
+  r.hardware.kind = model::DeviceKind::Cuda;
+  std::string expected;
+  r.model->encodings = *model::weightEncodingsFromText("up=q4:32", r.model, expected);
+  const absl::Status refused = compile(r).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(refused.message()),
+              ::testing::StartsWith("no kernel of hardware round for linear of tiny-qwen"));
+  EXPECT_THAT(std::string(refused.message()),
+              HasSubstr(": its weights are packed, in 4 bits in groups of 32: CUDA devices take weights as"));
+}
+
 TEST(Compile, RefusesADeviceThatHasNoKernelForAnOp) {
   const auto compiled = [](model::DeviceKind kind, auto change) {
     CompileRequest r = request(tinyQwen3(2));

@@ -29,6 +29,26 @@ TEST(Work, LinearIsTwoFlopsAnElementAndRowAndReadsItsMatrixOnce) {
   EXPECT_EQ(w.linkBytes, 0u);
 }
 
+TEST(Work, APackedMatrixIsReadPackedAndUnpacked) {
+  // Groups of 32, 4 bits: 64 rows of one group of 4 + 16 bytes; a product and a sum for each of 64 x 32 weights.
+  model::ModelSpec spec = smallLlama();
+  spec.encodings[UnitRole::Qkv] = model::Encoding::groups(4, 32);
+  const Work w = work(spec, Op::Linear, UnitRole::Qkv, {8, 8, 16});
+  EXPECT_EQ(w.flops, 32768u + 4096);
+  EXPECT_EQ(w.deviceBytes, 1280u + 1024 + 2048);
+  EXPECT_EQ(work(spec, Op::Linear, UnitRole::Qkv, {8, 8, 16}, /*direct=*/true).linkBytes, 1280u);
+  // In each pass, whatever its rows.
+  EXPECT_EQ(work(spec, Op::Linear, UnitRole::Qkv, {1, 1, 16}).flops, 4096u + 4096);
+  // Of others nothing changes.
+  EXPECT_EQ(work(spec, Op::Linear, UnitRole::Up, {3, 1, 8}).flops, 24576u);
+  // k and v of 10 rows: 32 of qkv's rows, 640 bytes.
+  const Bucket bucket{.tokens = 1, .sequences = 1, .context = 16, .actRows = 10};
+  const Work plain = work(smallLlama(), Op::RecomputeKv, UnitRole::Qkv, bucket);
+  const Work packed = work(spec, Op::RecomputeKv, UnitRole::Qkv, bucket);
+  EXPECT_EQ(packed.flops, plain.flops + 2 * 32 * 32);
+  EXPECT_EQ(packed.deviceBytes, plain.deviceBytes - 32 * 32 * 2 + 640);
+}
+
 TEST(Work, BiasesOfQkvAndUpAreOfTheMatricesTypeThoseOfOutAndDownF32) {
   // OPT qkv: n = 3 x 32 = 96: 96 x 32 x 2 + 96 x 2 = 6336 bytes of weights; one row: x 128, y 384.
   EXPECT_EQ(work(smallOpt(), Op::Linear, UnitRole::Qkv, {1, 1, 1}).deviceBytes, 6336u + 128 + 384);

@@ -98,6 +98,14 @@ TEST(MatMul, RefusesTypesNoLibraryCallTakes) {
   EXPECT_THAT(refusal(linear(Elem::F16, Elem::BF16, false, Epilogue::None)), HasSubstr("a result of bf16 from f16"));
 }
 
+TEST(MatMul, PackedMatricesAreRefused) {
+  kernels::LinearArgs args = linear(Elem::BF16, Elem::BF16, false, Epilogue::None);
+  args.packing = {4, 32};
+  const auto calls = splitLinear(args, 4096, FusePolicy::Library);
+  EXPECT_EQ(calls.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(calls.status().message()), HasSubstr("its weights are packed, in 4 bits in groups of 32"));
+}
+
 TEST(MatMul, MatricesThatTheLibraryMayNotCountAreRefused) {
   kernels::LinearArgs args = linear(Elem::BF16, Elem::BF16, false, Epilogue::None);
   args.n = int64_t{1} << 25; // times 64

@@ -188,5 +188,17 @@ TEST(CudaLaunch, ProductsOfTwoToTheThirtyOneElementsAreRefused) {
       "expected fewer than 2^31");
 }
 
+TEST(CudaLaunch, ProductsWithPackedWeightsAreRefused) {
+  LinearArgs args{};
+  args.capacity = 8, args.n = 64, args.k = 64;
+  EXPECT_EQ(productRefusal(args), "");
+  args.packing = {4, 32};
+  EXPECT_EQ(productRefusal(args), "its weights are packed, in 4 bits in groups of 32: CUDA devices take weights as the "
+                                  "checkpoint has them");
+  RecomputeKvArgs recompute{};
+  recompute.capacity = 8, recompute.hidden = 64, recompute.packing = {8, 64};
+  EXPECT_NE(productRefusal(recomputeCalls(recompute, 0).product), "");
+}
+
 } // namespace
 } // namespace headrace::kernels

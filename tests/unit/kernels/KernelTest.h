@@ -153,6 +153,40 @@ struct Matrix {
   }
 };
 
+// A matrix [rows, cols] of random codes, scales and minima as a packed operand in Panel16, rows padded to 16 with
+// codes, scales and minima of 0, and the values it stands for, row-major: by the definition (docs/encodings.md), one by
+// one.
+struct PackedMatrix {
+  std::vector<uint8_t> bytes;
+  Floats values;
+
+  PackedMatrix(int64_t rows, int64_t cols, const Packing &of, uint64_t seed)
+      : bytes(static_cast<size_t>((rows + 15) / 16 * (cols / of.group) * panelGroup(of))), values(rows * cols) {
+    std::mt19937_64 random(seed);
+    const int64_t groups = cols / of.group;
+    for (int64_t r = 0; r < rows; ++r)
+      for (int64_t g = 0; g < groups; ++g) {
+        uint8_t *group = bytes.data() + (r / 16 * groups + g) * panelGroup(of), *codes = group + 64;
+        const auto draw = [&](double most) {
+          return f16FromFloat(static_cast<float>(most * static_cast<double>(random() % 4096) / 4096));
+        };
+        const uint16_t scale = draw(0.125), min = draw(1) | 0x8000;
+        std::memcpy(group + 2 * (r % 16), &scale, 2);
+        std::memcpy(group + 32 + 2 * (r % 16), &min, 2);
+        for (int64_t c = 0; c < of.group; ++c) {
+          const auto code = static_cast<uint8_t>(random() % (1u << of.codeBits));
+          if (of.codeBits == 8)
+            codes[c * 16 + r % 16] = code;
+          else
+            codes[c * 8 + r % 8] |= static_cast<uint8_t>(r % 16 < 8 ? code : code << 4);
+          const volatile float product = static_cast<float>(code) * floatFromF16(scale); // rounded, were it not exact
+          values[r * cols + g * of.group + c] = product + floatFromF16(min);
+        }
+      }
+  }
+  static int64_t panelGroup(const Packing &of) { return 64 + int64_t{2} * of.group * of.codeBits; }
+};
+
 // For comparisons that tell bits apart.
 inline std::vector<uint32_t> bitsOf(const Floats &values) {
   std::vector<uint32_t> bits(values.size());

@@ -14,6 +14,7 @@ struct HybridModel {
   Elem elem = Elem::F32, kvElem = Elem::F32;
   Order order = Order::Panel16;
   bool bias = true, rotates = true, norms = false;
+  Packing packing = {}; // of the weights
   int64_t qRows() const { return heads * headDim; }
   int64_t qkvRows() const { return (heads + 2 * kvHeads) * headDim; }
   int64_t blockElements() const { return kvBlockElements(kvHeads, blockTokens, headDim); }
@@ -32,6 +33,9 @@ public:
   HybridLayer(HostIsa isa, const HybridModel &model)
       : isa_(isa), m_(model),
         weights_(randomFloats(m_.qkvRows() * m_.hidden, 3), m_.qkvRows(), m_.hidden, m_.elem, m_.order),
+        packed_(m_.packing.codeBits == 0
+                    ? std::nullopt
+                    : std::optional<PackedMatrix>(std::in_place, m_.qkvRows(), m_.hidden, m_.packing, 3)),
         bias_(randomFloats((m_.qkvRows() + 15) / 16 * 16, 4)), frequencies_(hybridFrequencies(m_.headDim)),
         norms_(randomFloats(2 * m_.headDim, 5)) {}
 
@@ -44,6 +48,8 @@ public:
     linear.bias = m_.bias ? bias_.data() : nullptr, linear.workspace = workspace.data();
     linear.n = m_.qkvRows(), linear.k = m_.hidden, linear.capacity = meta->numTokens;
     linear.elem = m_.elem, linear.order = m_.order;
+    if (packed_)
+      linear.w = packed_->bytes.data(), linear.packing = m_.packing;
     runKernel(Op::Linear, isa_, &linear, workspace.size());
     Stored kv(m_.kvElem, Floats(blocks * m_.blockElements(), 99.0f));
     RopeAppendArgs rope{};
@@ -77,6 +83,11 @@ public:
     args.hidden = m_.hidden, args.lead = lead, args.kvHeads = m_.kvHeads, args.headDim = m_.headDim;
     args.blockTokens = m_.blockTokens, args.capacity = capacity, args.eps = 1e-5f;
     args.elem = m_.elem, args.order = m_.order, args.kvElem = m_.kvElem;
+    if (packed_) {
+      args.packing = m_.packing;
+      args.w =
+          packed_->bytes.data() + first / 16 * (m_.hidden / m_.packing.group) * PackedMatrix::panelGroup(m_.packing);
+    }
     std::vector<uint8_t> workspace(recomputeWorkspaceBytes(Backend::Host, capacity, args.n(), m_.hidden, 4));
     args.workspace = workspace.data();
     runKernel(Op::RecomputeKv, isa_, &args, workspace.size());
@@ -87,6 +98,7 @@ private:
   const HostIsa isa_;
   const HybridModel m_;
   Matrix weights_;
+  std::optional<PackedMatrix> packed_; // in their place
   Floats bias_, frequencies_, norms_;
 };
 
@@ -98,6 +110,8 @@ std::vector<HybridModel> hybridModels() {
   all.push_back({.heads = 8, .rotates = false});                          // 48 rows of q: k's first is a panel's first
   all.push_back({.hidden = 300, .heads = 5, .kvHeads = 1, .headDim = 2}); // two blocks of k; six rows of the product
   all.push_back({.kvElem = Elem::BF16, .bias = false});
+  all.push_back({.hidden = 64, .packing = {4, 32}});
+  all.push_back({.hidden = 320, .heads = 5, .kvHeads = 1, .headDim = 2, .packing = {8, 64}});
   return all;
 }
 

@@ -85,7 +85,7 @@ TEST(Shape, RefusesBadKeysByFileAndLine) {
       {base + "layer = 3\n",
        "f:8: layer: unknown key: expected one of activation, dtype, family, head_dim, heads, hidden, intermediate, "
        "kv_heads, layers, learned_positions, max_positions, mlp_bias, name, norm, norm_eps, out_bias, position_offset, "
-       "qk_norm, qkv_bias, rope_scaling, rope_theta, tied_embeddings, vocab; did you mean layers?"},
+       "qk_norm, qkv_bias, rope_scaling, rope_theta, tied_embeddings, vocab, weight_encoding; did you mean layers?"},
       {base + "kv_heads = 3\n", "f: kv_heads = 3: expected a divisor of heads = 8"},
       {base + "kv_heads = 0\n", "f:8: kv_heads = 0: expected an integer from 1 to 2147483647"},
       {base + "kv_heads = 2.5\n", "f:8: kv_heads = 2.5: expected an integer from 1 to 2147483647"},

@@ -131,6 +131,8 @@ struct NamedOptions {
   PlanOptions options;
 };
 std::vector<NamedOptions> variedPlans();
+// Those, and some of those below, of a wider model whose weights are packed: all alike, and by role.
+std::vector<NamedOptions> packedPlans();
 
 // Plans whose caches are interleaved: all blocks on the device, all but scratch away, between; rings of one to three
 // slots, a slot for each tail, one to spare; carried tails, whole and in part; beside weights of both rules; schedules

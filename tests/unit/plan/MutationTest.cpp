@@ -185,6 +185,20 @@ void breakMostly(const std::vector<test::NamedOptions> &plans, const std::vector
   testing::Test::RecordProperty("same", outcome.same);
 }
 
+// Of packed weights: 10,000 with HEADRACE_LONG.
+TEST(PlanMutation, OfPackedWeightsEachIsRefusedForARuleThatTheOracleLists) {
+  const int broken = casesOf(400, 10000);
+  std::vector<test::Mutation> mutations = allMutations();
+  for (int i = 0; i < 3; ++i)
+    mutations.insert(mutations.end(), test::packedMutations().begin(), test::packedMutations().end());
+  Outcome outcome = breakPlans(test::packedPlans(), mutations, broken, 20261129);
+  for (const test::Mutation &mutation : test::packedMutations())
+    EXPECT_GE(outcome.broken[mutation.name], broken / 100) << mutation.name;
+  EXPECT_GE(outcome.same, broken * 95 / 100);
+  RecordProperty("harmless", outcome.harmless);
+  RecordProperty("same", outcome.same);
+}
+
 // Of residuals that leave: 20,000 with HEADRACE_LONG, of more plans that chance has put together.
 TEST(PlanMutation, OfResidualsEachIsRefusedForARuleThatTheOracleLists) {
   const int broken = casesOf(400, 20000);

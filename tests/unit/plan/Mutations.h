@@ -26,6 +26,8 @@ const std::vector<Mutation> &splitMutations();
 const std::vector<Mutation> &writeBackMutations();
 // Of states that are ahead of their homes, and of cycles.
 const std::vector<Mutation> &cycleMutations();
+// Of packed weights.
+const std::vector<Mutation> &packedMutations();
 // Of what each mini-batch has of its own.
 const std::vector<Mutation> &miniBatchMutations();
 // Of residuals that leave the device.

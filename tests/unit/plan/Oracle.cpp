@@ -20,7 +20,7 @@ public:
   std::set<Rule> run() {
     if (!structureIsRight())
       return {Rule::Structure};
-    breaks(!ioIsRight(plan_), Rule::Structure);
+    breaks(!ioIsRight(plan_) || !weightsAreRight(plan_), Rule::Structure);
     for (const Schedule &s : plan_.schedules) {
       breaks(!publishesAll(plan_, s) || !attendsToItsRows(s) || !attendsToWhatIsRecomputed(plan_, s), Rule::Structure);
       for (const Step &step : s.steps)

@@ -61,13 +61,18 @@ bool PlacementBuilder::offloads(uint32_t unit) const {
          });
 }
 
+static Encoding encodingOf(const Plan &plan, const model::WeightLayout &layout, uint32_t buffer) {
+  const bool packed = buffer < layout.units.size() && plan.model->encodings[layout.units[buffer].role].has_value();
+  return packed ? Encoding::Packed : Encoding::Bytes;
+}
+
 // Homes and slots behind the transients.
 void PlacementBuilder::place() {
   Placement p = described();
   uint64_t at = localsAt_ + localsBytes();
   for (uint32_t unit = 0; unit < layout_.units.size(); ++unit) {
     const uint64_t bytes = layout_.units[unit].bytes;
-    Extent e{unit, Space::Device, Encoding::Bytes, false, 0, bytes, at};
+    Extent e{unit, Space::Device, encodingOf(plan_, layout_, unit), false, 0, bytes, at};
     if (offloads(unit)) {
       e.space = Space::Host;
       e.direct = unit == 0;
@@ -135,7 +140,7 @@ void PlacementBuilder::placeBesideCaches() {
       p.extents.push_back(actHome(buffer));
       continue;
     }
-    Extent e{buffer, Space::Device, Encoding::Bytes, false, 0, plan_.buffers[buffer].bytes, io};
+    Extent e{buffer, Space::Device, encodingOf(plan_, layout_, buffer), false, 0, plan_.buffers[buffer].bytes, io};
     if (plan_.buffers[buffer].kind != BufferKind::Weight) {
       io += e.bytes;
     } else if (offloads(buffer)) {

@@ -56,6 +56,17 @@ TEST(PlanFile, ReadsBackCachesThatAreSplit) {
   }
 }
 
+TEST(PlanFile, ReadsBackPackedWeights) {
+  for (const test::NamedOptions &named : test::packedPlans()) {
+    const Plan plan = test::makePlan(named.options);
+    EXPECT_TRUE(plan.model->encodings.any());
+    const absl::StatusOr<Plan> back = parse(bytesOf(serialize(plan)), "a.plan");
+    ASSERT_TRUE(back.ok()) << back.status();
+    EXPECT_EQ(textOf(*back), textOf(plan)) << named.name;
+    EXPECT_EQ(back->model->encodings, plan.model->encodings);
+  }
+}
+
 TEST(PlanFile, ReadsBackActivationBlocks) {
   for (const test::NamedOptions &named : test::actPlans()) {
     Plan plan = test::makePlan(named.options);

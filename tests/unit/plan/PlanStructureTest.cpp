@@ -9,6 +9,7 @@
 #include <functional>
 
 #include "runtime/model/ModelSpec.h"
+#include "runtime/model/WeightLayout.h"
 #include "runtime/plan/PlanFile.h"
 #include "runtime/plan/PlanVerifier.h"
 #include "tests/unit/plan/MakePlan.h"
@@ -47,6 +48,15 @@ const std::vector<Fault> &faults() {
       {"model.activation is 4, expected 0 to 3", [](Plan &p) { p.model->activation = model::Activation{4}; }},
       {"model.rope.scaling is 3, expected 0 to 2", [](Plan &p) { p.model->rope.scaling = model::RopeScalingKind{3}; }},
       {"model.dtype is 3, expected 0 to 2", [](Plan &p) { p.model->dtype = model::DType{3}; }},
+      {"model: weight_encoding = qkv=q4:48: expected q8 or q4, with :32, :64 or :128 behind it",
+       [](Plan &p) { p.model->encodings[model::UnitRole::Qkv] = model::Encoding::groups(4, 48); }},
+      {"model: weight_encoding = out=q3:32: expected q8 or q4, with :32, :64 or :128 behind it",
+       [](Plan &p) { p.model->encodings[model::UnitRole::Out] = model::Encoding::groups(3, 32); }},
+      {"model: weight_encoding = down=q4:32: expected a group that divides the 48 input features of "
+       "model.layers.0.mlp.down_proj.weight: none of 32, 64 and 128 does",
+       [](Plan &p) { p.model->encodings[model::UnitRole::Down] = model::Encoding::groups(4, 32); }},
+      {"model: weight_encoding = embedding=q4:32: expected none of the embedding",
+       [](Plan &p) { p.model->encodings[model::UnitRole::Embedding] = model::Encoding::groups(4, 32); }},
       {"hardware.kind is 2, expected 0 to 1", [](Plan &p) { p.hardware.kind = model::DeviceKind{2}; }},
       {"hardware.h2d_bandwidth is nan, expected a finite figure that is not negative",
        [](Plan &p) { p.hardware.h2dBandwidth = std::nan(""); }},
@@ -132,8 +142,8 @@ const std::vector<Fault> &faults() {
        }},
       {"placements[0].extents[2].space is 3, expected 0 to 1",
        [](Plan &p) { p.placements[0].extents[2].space = Space{3}; }},
-      {"placements[0].extents[2].encoding is 4, expected 0 to 3",
-       [](Plan &p) { p.placements[0].extents[2].encoding = Encoding{4}; }},
+      {"placements[0].extents[2].encoding is 5, expected 0 to 4",
+       [](Plan &p) { p.placements[0].extents[2].encoding = Encoding{5}; }},
       {"placements[0].extents[2].buffer is 26, expected less than 26",
        [](Plan &p) { p.placements[0].extents[2].buffer = 26; }},
       {"placements[0].extents[2] begins at byte 0 of buffer 3, expected byte 0 of buffer 2",

@@ -44,6 +44,7 @@ std::string textOf(const Plan &p) {
   line(out, "model", m.name, m.family, m.layers, m.hidden, m.heads, m.kvHeads, m.headDim, m.intermediate, m.vocab,
        m.maxPositions, m.norm, m.normEps, m.activation, m.qkvBias, m.outBias, m.mlpBias, m.learnedPositions,
        m.positionOffset, m.tiedEmbeddings, m.dtype, m.qkNorm);
+  line(out, "packed", model::weightEncodingText(m));
   line(out, "rope", m.rope.enabled, m.rope.theta, m.rope.scaling, m.rope.factor, m.rope.lowFreqFactor,
        m.rope.highFreqFactor, m.rope.originalMaxPositions);
   line(out, "hardware", h.name, h.kind, h.memoryBytes, h.hostMemoryBytes, h.flopsF32, h.flopsF16, h.memoryBandwidth,

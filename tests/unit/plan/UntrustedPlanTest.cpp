@@ -110,6 +110,25 @@ TEST(UntrustedPlan, SurvivesPiecesOfOtherPlans) {
   }
 }
 
+// Encodings of roles: group, role, bits, kinds of scale and of zero.
+TEST(UntrustedPlan, HasOneEncodingOfARole) {
+  const std::string text = encode(test::makePlan(test::packedPlans().front().options));
+  const std::string qkv("\x20\0\0\0\1\4\1\1", 8), out("\x20\0\0\0\2\4\1\1", 8);
+  const size_t at = text.find(qkv + out);
+  ASSERT_NE(at, std::string::npos);
+  const auto refusal = [&](size_t byte, char value) {
+    std::string changed = text;
+    changed[at + byte] = value;
+    return std::string(parse(bytesOf(sealed(changed)), "a.plan").status().message());
+  };
+  EXPECT_EQ(refusal(12, 1), "a.plan: model.weight_encodings[1].role is 1, expected more than the one before it");
+  EXPECT_EQ(refusal(4, 6), "a.plan: model.weight_encodings[0].role is 6, expected 0 to 5");
+  EXPECT_EQ(refusal(6, 2), "a.plan: model.weight_encodings[0].scale is 2, expected 0 to 1");
+  EXPECT_EQ(refusal(7, 2), "a.plan: model.weight_encodings[0].zero is 2, expected 0 to 1");
+  EXPECT_THAT(refusal(5, 3), testing::HasSubstr("weight_encoding = qkv=q3:32,out=q4:32"));
+  EXPECT_THAT(refusal(0, 33), testing::HasSubstr("weight_encoding = qkv=q4:33,out=q4:32"));
+}
+
 // FlatBuffers lets many offsets name one table: a hundred kilobytes would unfold into hundreds of megabytes.
 TEST(UntrustedPlan, MayNotUseTheSameBytesTwice) {
   flatbuffers::FlatBufferBuilder fbb;

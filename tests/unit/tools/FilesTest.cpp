@@ -309,6 +309,15 @@ TEST_F(Files, WeightsOfAnotherModelAreRefusedByTheDifference) {
   EXPECT_EQ(modelHashCovers(plan), "the config, and the tensors' names, types, shapes and places");
   EXPECT_THAT(checkWeightsMatch(plan.model, plan.modelHash, source).message(),
               HasSubstr("expected the plan's 00 of the config, and the tensors' names, types, shapes and places"));
+  // Packed, it is another model; the folder is the same.
+  const std::string plainHash = modelHash(source);
+  model::ModelSpec packed = plan.model;
+  packed.encodings[model::UnitRole::Up] = model::Encoding::groups(4, 32);
+  model::ModelSource ofPacked = source;
+  ofPacked.spec = packed;
+  EXPECT_NE(modelHash(ofPacked), plainHash);
+  EXPECT_TRUE(checkWeightsMatch(packed, modelHash(ofPacked), source).ok());
+  EXPECT_FALSE(checkWeightsMatch(packed, plainHash, source).ok());
   source.spec->hidden = 32;
   EXPECT_THAT(checkWeightsMatch(*plan.model, plan.modelHash, source).message(),
               HasSubstr("hidden = 32: expected the plan's model, whose hidden is 16"));

@@ -94,13 +94,16 @@ TEST_F(JobFlags, ShapesOfEveryFamilyAreReadBackAsTheyWereWritten) {
         "family = \"llama\"\nlayers = 1\nhidden = 64\nheads = 4\nintermediate = 8\nvocab = 9\nmax_positions = 9\n"
         "rope_theta = 500000.0\nrope_scaling = { type = \"llama3\", factor = 8.0, low_freq_factor = 1.0, "
         "high_freq_factor = 4.0, "
-        "original_max_positions = 8192 }\n"}) {
+        "original_max_positions = 8192 }\n",
+        "family = \"llama\"\nlayers = 1\nhidden = 64\nheads = 4\nintermediate = 64\nvocab = 9\nmax_positions = 9\n"
+        "weight_encoding = \"qkv=q4,head=q8:32\"\n"}) {
     const auto spec = model::parseShape(text, "shape");
     ASSERT_TRUE(spec.ok()) << spec.status();
     const auto again = model::parseShape(toToml(shapeEntries(*spec)), "again");
     ASSERT_TRUE(again.ok()) << again.status();
     EXPECT_EQ(shapeEntries(*again), shapeEntries(*spec));
     EXPECT_EQ(again->qkNorm, spec->qkNorm);
+    EXPECT_EQ(again->encodings, spec->encodings);
   }
 }
 
@@ -500,6 +503,43 @@ TEST_F(JobFlags, ShapeFlagsBesideAFolderAreRefused) {
   input.source = sourceDir() + "/tests/golden/opt-7-tied-f32";
   input.flags = {{"--layers", "3"}};
   EXPECT_THAT(refusal(), HasSubstr("--layers: the folder "));
+}
+
+// The one thing of a model that no folder says.
+TEST_F(JobFlags, WeightsOfAFolderMayBePacked) {
+  const std::string model = sourceDir() + "/tests/golden/opt-2-heads-80-f16"; // hidden 160, MLP 75, tied
+  input.source = model;
+  input.flags = {{"--weight-encoding", "qkv=q4:32,up=q8:32"}};
+  EXPECT_EQ(model::weightEncodingText(job().model->spec), "qkv=q4:32,up=q8:32");
+  EXPECT_FALSE(job().model->ofPath.value()->encodings.any());
+  EXPECT_NE(job().model->checkpoint, nullptr);
+  input.flags["--layers"] = "3";
+  EXPECT_THAT(refusal(), HasSubstr("--layers: the folder "));
+  const auto refusalOf = [&](const std::string &encoding) {
+    input.flags = {{"--weight-encoding", encoding}};
+    return refusal();
+  };
+  EXPECT_THAT(refusalOf("q3"), testing::StartsWith("command line: --weight-encoding = \"q3\": expected q8 or q4, "));
+  EXPECT_EQ(refusalOf("q4:32"),
+            "command line: --weight-encoding = q4:32: expected a group that divides the 75 input features of "
+            "model.decoder.layers.0.fc2.weight: none of 32, 64 and 128 does");
+  EXPECT_EQ(refusalOf("up=q4"),
+            "command line: --weight-encoding = up=q4: expected a group that divides the 160 input features of "
+            "model.decoder.layers.0.fc1.weight, such as 32");
+  EXPECT_EQ(refusalOf("head=q8:32"), "command line: --weight-encoding = head=q8:32: expected none of the head: it is "
+                                     "the embedding's table, which is not packed");
+  EXPECT_THAT(refusalOf("embedding=q8:32"), HasSubstr("expected none of the embedding"));
+  input.flags.clear();
+  // The same of job files, whose paths are relative to them.
+  write("folder.toml", "[model]\npath = \"" + model + "\"\nweight_encoding = \"up=q8:32\"\n");
+  input.source = folder + "/folder.toml";
+  EXPECT_EQ(model::weightEncodingText(job().model->spec), "up=q8:32");
+  write("folder.toml", "[model]\npath = \"" + model + "\"\nweight_encoding = \"q3\"\n");
+  EXPECT_THAT(refusal(), HasSubstr("folder.toml: model.weight_encoding = \"q3\": expected q8 or q4, "));
+  write("folder.toml", "[model]\npath = \"" + model + "\"\nweight_encoding = \"down=q4\"\n");
+  EXPECT_THAT(refusal(), HasSubstr("folder.toml: weight_encoding = down=q4: expected a group that divides the 75"));
+  write("folder.toml", "[model]\nshape = \"shape.toml\"\nweight_encoding = \"q4\"\n");
+  EXPECT_EQ(model::weightEncodingText(job().model->spec), "q4");
 }
 
 TEST_F(JobFlags, WithoutAModelThereIsNothingToDo) {

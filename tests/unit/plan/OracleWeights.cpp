@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/model/ModelSpec.h"
+#include "tests/unit/plan/OracleMemory.h"
+
+namespace headrace::plan::test {
+
+bool weightsAreRight(const Plan &plan) {
+  const model::WeightLayout layout = model::layoutWeights(plan.model);
+  bool ok = true;
+  for (const Buffer &buffer : plan.buffers) {
+    if (buffer.kind != BufferKind::Weight)
+      continue;
+    uint64_t bytes = 0;
+    for (const model::Tensor &tensor : layout.units[buffer.index].tensors) {
+      const std::optional<model::Encoding> &packed = plan.model->encodings[layout.units[buffer.index].role];
+      uint64_t bits = 0; // of a row
+      for (int64_t c = 0; c < tensor.cols; ++c)
+        if (tensor.role == model::TensorRole::Matrix && packed)
+          bits += packed->codeBits + (c % packed->group == 0 ? 32 : 0);
+        else
+          bits += tensor.dtype == model::DType::F32 ? 32 : 16;
+      bytes += (static_cast<uint64_t>(tensor.paddedRows) * bits / 8 + 255) / 256 * 256;
+    }
+    ok &= buffer.bytes == bytes;
+  }
+  for (const Placement &placement : plan.placements)
+    for (const Extent &extent : placement.extents) {
+      const Buffer &buffer = plan.buffers[extent.buffer];
+      const bool packed =
+          buffer.kind == BufferKind::Weight && plan.model->encodings[layout.units[buffer.index].role].has_value();
+      ok &= packed == (extent.encoding == Encoding::Packed);
+    }
+  return ok;
+}
+
+} // namespace headrace::plan::test
