@@ -2,8 +2,11 @@
 #include "compiler/CompileInOrder.h"
 
 #include <algorithm>
+#include <map>
+#include <numeric>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -23,6 +26,46 @@ namespace {
 
 constexpr size_t kMostCompared = 32; // placements with caches that are split, of those that an objective chooses from
 
+// What the iterations of a class take with all of KV in use, by bucket: as predicted; of a cycle the slowest.
+std::vector<uint64_t> iterationTimes(const plan::Plan &plan, plan::IterationClass iterationClass) {
+  std::map<std::tuple<int64_t, int64_t, int64_t>, uint64_t> slowest;
+  for (const plan::Variant &variant : plan.variants) {
+    const plan::Schedule &schedule = plan.schedules[variant.schedule];
+    if (variant.placement != 0 || schedule.kvBlocks != 0 || schedule.iterationClass != iterationClass)
+      continue;
+    uint64_t &ns = slowest[{variant.newTokens, variant.sequences, variant.context}];
+    ns = std::max(ns, variant.predictedNs);
+  }
+  std::vector<uint64_t> times;
+  times.reserve(slowest.size());
+  for (const auto &[bucket, ns] : slowest)
+    times.push_back(ns);
+  return times;
+}
+
+// Of so many ways, each with a time for every bucket, the one with the least worst ratio to the best of them, then with
+// the least sum; the first among equals.
+size_t fastestOf(const std::vector<std::vector<uint64_t>> &ways) {
+  using Score = std::pair<double, uint64_t>; // worst ratio, sum
+  size_t fastest = 0;
+  std::optional<Score> least;
+  for (size_t way = 0; way < ways.size(); ++way) {
+    Score score{0, std::accumulate(ways[way].begin(), ways[way].end(), uint64_t{0})};
+    for (size_t bucket = 0; bucket < ways[way].size(); ++bucket) {
+      uint64_t best = ways[way][bucket];
+      for (const std::vector<uint64_t> &other : ways)
+        best = std::min(best, other[bucket]);
+      score.first = std::max(score.first,
+                             static_cast<double>(ways[way][bucket]) / static_cast<double>(std::max<uint64_t>(1, best)));
+    }
+    if (!least || score < *least) {
+      least = score;
+      fastest = way;
+    }
+  }
+  return fastest;
+}
+
 class InOrder {
 public:
   InOrder(const CompileRequest &request, const Generator &policy, const cost::CostModel &costs)
@@ -35,8 +78,60 @@ public:
 private:
   bool stated() { return space_.target(space_.origin()).kvResident.has_value(); }
 
+  std::optional<FoundInOrder> search() {
+    std::optional<FoundInOrder> found = searchInOrder(space_);
+    if (found)
+      writeBack(found->best);
+    return found;
+  }
+
+  // How rows get home, where tails are away and it is left open: by what every bucket takes one way and the other. Rows
+  // that are mirrored cross the link while the step that appends them runs, a tail that is written back does so beside
+  // other steps, but whole. Nothing is better by writing back all that is in use but what stays over iterations.
+  void writeBack(Scored &best) {
+    const std::optional<int64_t> resident = best.candidate.residency.firstKvBlockAway();
+    if (!resident || !space_.free().writeBack)
+      return;
+    struct Way {
+      Scored scored;
+      std::vector<uint64_t> decode, mixed;
+    };
+    std::vector<Way> ways;
+    const auto attempt = [&](bool decode, bool mixed, bool all) {
+      Scored tried = best;
+      tried.at.decodeDirty = decode;
+      tried.at.mixedDirty = mixed;
+      tried.at.allBack = all;
+      space_.setTails(tried.at, *resident, tried.candidate);
+      if (!space_.deviceHolds(tried.at, tried.candidate, /*exactly=*/true))
+        return;
+      if (const absl::StatusOr<Draft> draft =
+              compileStated(request_, space_.commonOf(tried.at), {.found = {tried.candidate}});
+          draft.ok())
+        ways.push_back({tried, iterationTimes(*draft, plan::IterationClass::Decode),
+                        iterationTimes(*draft, plan::IterationClass::Mixed)});
+    };
+    attempt(false, false, false);
+    attempt(true, true, false);
+    if (ways.size() == 2) {
+      const bool decode = fastestOf({ways[0].decode, ways[1].decode}) == 1,
+                 mixed = fastestOf({ways[0].mixed, ways[1].mixed}) == 1;
+      if (decode != mixed && !ways[0].mixed.empty())
+        attempt(decode, mixed, false);
+    }
+    if (request_.policy.kvPlaces)
+      attempt(false, false, true);
+    std::vector<std::vector<uint64_t>> times;
+    for (const Way &way : ways) {
+      times.push_back(way.decode);
+      times.back().insert(times.back().end(), way.mixed.begin(), way.mixed.end());
+    }
+    if (!ways.empty())
+      best = ways[fastestOf(times)].scored;
+  }
+
   absl::StatusOr<Draft> one() {
-    const std::optional<FoundInOrder> found = searchInOrder(space_);
+    const std::optional<FoundInOrder> found = search();
     if (!found)
       return nothing();
     const Scored &best = found->best;
@@ -72,7 +167,7 @@ private:
     const bool acts = askedChoice(request_).actRatio.any();
     std::optional<FoundInOrder> found;
     if (free.act || free.miniBatches || (free.actAway && acts) || (space_.exists(origin) && stated())) {
-      found = searchInOrder(space_);
+      found = search();
       if (!found)
         return nothing();
     }
@@ -91,7 +186,7 @@ private:
       return whole;
     if (!space_.free().kv)
       return refusalWith(whole.status(), ", KV blocks at home on the host (kv_device_memory)");
-    found = searchInOrder(space_);
+    found = search();
     return found ? split(*found, whole.status()) : nothing();
   }
 

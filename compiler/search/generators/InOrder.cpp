@@ -77,9 +77,12 @@ const Scored *better(const Space &space, const Scored *a, const Scored *b) {
   return a == nullptr || (b != nullptr && space.isBetter(*b, *a)) ? b : a;
 }
 
-// The best of its share of activation blocks.
+// The best of its share of activation blocks; how rows get home is decided by all buckets, when all else is.
 const Scored *ofShare(Space &space, const Scored *from) {
-  return climb(space, from, [parts = from->at.actParts](const Coordinates &to) { return to.actParts == parts; });
+  return climb(space, from, [at = from->at](const Coordinates &to) {
+    return to.actParts == at.actParts && to.decodeDirty == at.decodeDirty && to.mixedDirty == at.mixedDirty &&
+           to.allBack == at.allBack;
+  });
 }
 
 // From share to share as long as one is better, each with what is best beside it.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A policy in its own order: of its candidates the first that memory holds (Space.h), and all that these leave open
-// (mini-batches, the share and home of activation blocks, slots and write-back of tails, the chunk of prompts) as its
-// largest decode iteration is fastest with.
+// (mini-batches, the share and home of activation blocks, slots of tails, the chunk of prompts) as its largest decode
+// iteration is fastest with. How rows of tails get home is decided by whoever has all buckets.
 //
 //   interval of a model of 32 layers    none, interval 32, interval 16, ...: the first that fits beside whole caches;
 //                                       where none does, the first that fits beside a block of each
