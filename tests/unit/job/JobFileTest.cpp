@@ -344,8 +344,10 @@ TEST(JobFile, RefusesBadModels) {
   expectRefused("[model]\n",
                 "1: model.family is missing: expected \"opt\", \"llama\", \"qwen2\", \"mistral\" or \"qwen3\"");
   expectRefused(std::string("[model]\n") + kShape + "kv_heads = 3\n", " kv_heads = 3: expected a divisor of heads = 8");
-  expectRefused("[model]\npath = \"a\"\nshape = \"b\"\n", "3: model.shape: unknown key: expected one of path, weight_encoding");
-  expectRefused("[model]\nshape = \"opt-6.7b\"\nlayers = 3\n", "3: model.layers: unknown key: expected one of shape, weight_encoding");
+  expectRefused("[model]\npath = \"a\"\nshape = \"b\"\n",
+                "3: model.shape: unknown key: expected one of path, weight_encoding");
+  expectRefused("[model]\nshape = \"opt-6.7b\"\nlayers = 3\n",
+                "3: model.layers: unknown key: expected one of shape, weight_encoding");
   expectRefused("[model]\npath = 3\n", "2: model.path = 3: expected a string");
   EXPECT_REFUSED(parseJob("[model]\npath = \"no/such\"\n", "job.toml"), absl::StatusCode::kNotFound,
                  "job.toml:2: model.path: \"no/such\": no such file or folder");
