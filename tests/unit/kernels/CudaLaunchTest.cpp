@@ -195,8 +195,12 @@ TEST(CudaLaunch, ProductsWithPackedWeightsAreRefused) {
   args.packing = {4, 32};
   EXPECT_EQ(productRefusal(args), "its weights are packed, in 4 bits in groups of 32: CUDA devices take weights as the "
                                   "checkpoint has them");
+  std::vector<char> workspace(1 << 16); // that pointers point into
   RecomputeKvArgs recompute{};
   recompute.capacity = 8, recompute.hidden = 64, recompute.packing = {8, 64};
+  recompute.workspace = workspace.data();
+  const IterationMeta meta{};
+  recompute.meta = &meta;
   EXPECT_NE(productRefusal(recomputeCalls(recompute, 0).product), "");
 }
 
