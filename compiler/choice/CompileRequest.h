@@ -23,7 +23,6 @@ struct CompileProgress {
   cost::Bucket bucket;         // its
   int evaluated = 0;           // candidates so far
   int done = 0, total = 0;     // schedules and their variants
-  bool searching = false;      // of one of several plans that are compared: how many is not known
 };
 
 struct CompileRequest {

@@ -38,7 +38,6 @@ public:
 
   const CompileRequest &request() const { return request_; }
   const model::WeightLayout &layout() const { return layout_; }
-  bool inOrder() const { return inOrder_ != nullptr; }
   bool prefersMemory() const { return request_.policy.prefer == model::Prefer::Memory; }
   Prices &prices() { return prices_; }
   const Free &free() const { return choices_.free(); }

@@ -287,7 +287,7 @@ absl::StatusOr<plan::Plan> compileJob(const model::Job &job, const PhaseText &on
   request.progress = [&, plans = 1, done = 0](const compiler::CompileProgress &at) mutable {
     plans += !at.choosing && at.done < done; // the next of those that are compared
     done = at.choosing ? done : at.done;
-    const bool search = at.choosing || at.searching || plans > 1;
+    const bool search = at.choosing || plans > 1;
     progress.update(search ? 0 : static_cast<uint64_t>(at.done), search ? 0 : static_cast<uint64_t>(at.total));
     progress.note(at.choosing ? searchText(at)
                   : search    ? model::cat("plan ", plans, ": ", at.done, " of ", at.total, " schedules")
