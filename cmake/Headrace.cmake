@@ -123,6 +123,9 @@ function(headrace_test NAME)
     add_test(NAME ${test} COMMAND ${NAME})
     set_tests_properties(${test} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${timeout}
       ENVIRONMENT "GTEST_TOTAL_SHARDS=${ARG_SHARDS};GTEST_SHARD_INDEX=${index};RC_PARAMS=seed=1")
+    if(ARG_SHARDS GREATER 1) # long ones begin early, so that no core is without work at the end
+      set_tests_properties(${test} PROPERTIES COST 50)
+    endif()
   endforeach()
   if(rapidcheck IN_LIST ARG_DEPS)
     add_test(NAME ${NAME}_random COMMAND ${NAME})
