@@ -32,7 +32,7 @@ constexpr std::string_view kNames[] = {
 };
 static_assert(std::size(kNames) == kMechanisms);
 
-constexpr std::string_view kAlike = "there are as many activation blocks in all placements, and they do not move";
+constexpr std::string_view kAlike = "how many activation blocks there are, and their home, is fixed for the whole plan";
 constexpr std::string_view kHandsOver = "keys and values are handed over, no activations";
 constexpr std::string_view kStays = "the policy moves weights alone, what an iteration writes stays on the device";
 constexpr std::string_view kEagerly = "what an iteration writes moves under the rule eager alone";
