@@ -35,6 +35,25 @@ TEST_F(Compile, WritesAPlanAndSaysWhatItChose) {
   EXPECT_EQ(headrace({"inspect", path("out.plan")}).status, 0);
 }
 
+// One request alone, at 512 tokens and at the longest prompt that leaves room for 8 tokens: what simulate has for it.
+TEST_F(Compile, SaysWhatARequestTakesAsSimulateDoes) {
+  const std::vector<std::string> goal = {"llama-3.1-8b", "--hardware", "a10", "--batch", "2", "--context", "1024"};
+  std::vector<std::string> asked = {"compile", "--dry-run"};
+  asked.insert(asked.end(), goal.begin(), goal.end());
+  const nlohmann::json requests = json(asked)["one_request"];
+  ASSERT_EQ(requests.size(), 2u);
+  EXPECT_EQ(requests[1]["prompt_tokens"], 1024 - 8);
+  for (const nlohmann::json &request : requests) {
+    std::vector<std::string> played = {"simulate", "--num-prompts", "1", "--max-new-tokens", "8", "--random-input-len",
+                                       std::to_string(request["prompt_tokens"].get<int64_t>())};
+    played.insert(played.begin() + 1, goal.begin(), goal.end());
+    const nlohmann::json seen = json(played);
+    EXPECT_DOUBLE_EQ(request["ttft_ms"].get<double>(), seen["ttft_ms"].get<double>());
+    EXPECT_DOUBLE_EQ(request["tpot_ms"].get<double>(), seen["tpot_ms"].get<double>());
+  }
+  EXPECT_THAT(headrace(asked).out, HasSubstr("one request    512 tokens in: first token "));
+}
+
 TEST_F(Compile, TheSameInputGivesTheSamePlanByteForByte) {
   for (const char *name : {"a", "b"})
     ASSERT_EQ(headrace(arguments({"--interval", "2", "-o", path(name)})).status, 0);

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
@@ -8,6 +9,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "runtime/base/FileIo.h"
 #include "runtime/base/ReplaceFile.h"
 #include "runtime/base/StatusMacros.h"
@@ -21,6 +23,7 @@
 #include "tools/commands/ModelHash.h"
 #include "tools/commands/ModelPath.h"
 #include "tools/commands/Outputs.h"
+#include "tools/commands/RequestTimes.h"
 #include "tools/commands/RunSetup.h"
 #include "tools/commands/Terminal.h"
 #include "tools/report/ChoiceReport.h"
@@ -62,7 +65,8 @@ double tokensPerSecond(const plan::Plan &plan, const VariantReport &decode) {
   return static_cast<double>(decode.sequences) * plan.miniBatches * 1e9 / static_cast<double>(decode.predictedNs);
 }
 
-void printText(const CompileOptions &options, const model::Job &job, const plan::Plan &plan) {
+void printText(const CompileOptions &options, const model::Job &job, const plan::Plan &plan,
+               const std::vector<RequestTime> &requests) {
   const plan::Placement &placement = plan.placements.front();
   std::string out;
   const auto line = [&](const char *name, const std::string &value) {
@@ -101,6 +105,12 @@ void printText(const CompileOptions &options, const model::Job &job, const plan:
                formatNs(r.predictedNs), formatNs(r.computeAloneNs), formatNs(r.linkAloneNs),
                formatBytes(r.linkBytes.h2d), r.linkBytes.d2h > 0 ? ", " + formatBytes(r.linkBytes.d2h) + " d2h" : ""));
   }
+  line("one request", absl::StrJoin(requests, "; ", [](std::string *text, const RequestTime &time) {
+         absl::StrAppend(text, time.prompt, " tokens in: first token ",
+                         formatNs(static_cast<uint64_t>(time.firstToken.count())));
+         if (time.newTokens > 1)
+           absl::StrAppend(text, ", then ", formatNs(std::llround(time.tpotMs * 1e6)), " each");
+       }));
   line("variants", model::cat(plan.variants.size(), "; headrace inspect shows each"));
   line("as flags", "headrace compile " + chosenFlags(job, plan));
   line("plan", options.dryRun ? "not written: dry run" : oneLine(options.output));
@@ -109,13 +119,21 @@ void printText(const CompileOptions &options, const model::Job &job, const plan:
   show(out, /*json=*/false);
 }
 
-void printJson(const CompileOptions &options, const model::Job &job, const plan::Plan &plan) {
+void printJson(const CompileOptions &options, const model::Job &job, const plan::Plan &plan,
+               const std::vector<RequestTime> &requests) {
   Json json = Json::parse(inspectJson(plan, options.dryRun ? "" : options.output), nullptr, false);
   json["dry_run"] = options.dryRun;
   json["offloaded_layers"] = plan.placements.front().offloadedLayers;
   for (const VariantReport &r : reportVariants(plan))
     if (r.index == largestDecode(plan))
       json["decode_tokens_per_second"] = tokensPerSecond(plan, r);
+  json["one_request"] = Json::array();
+  for (const RequestTime &time : requests)
+    json["one_request"].push_back({{"prompt_tokens", time.prompt},
+                                   {"new_tokens", time.newTokens},
+                                   {"prefill_iterations", time.prefillIterations},
+                                   {"ttft_ms", static_cast<double>(time.firstToken.count()) / 1e6},
+                                   {"tpot_ms", time.tpotMs}});
   json["command"] = "headrace compile " + chosenFlags(job, plan);
   print(json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
 }
@@ -231,7 +249,8 @@ absl::Status compileCommand(const CompileOptions &options) {
     RETURN_IF_ERROR(outputs.check()); // the user's files may have changed meanwhile
     RETURN_IF_ERROR(plan::writePlan(*plan, options.output));
   }
-  options.json ? printJson(options, job, *plan) : printText(options, job, *plan);
+  ASSIGN_OR_RETURN(requests, requestTimes(*plan));
+  options.json ? printJson(options, job, *plan, requests) : printText(options, job, *plan, requests);
   return absl::OkStatus();
 }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/commands/PromptTime.h"
 
-#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -12,11 +11,8 @@
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
 #include "runtime/base/Units.h"
-#include "runtime/core/Runtime.h"
 #include "runtime/model/ModelSpec.h"
-#include "runtime/plan/PlacementTable.h"
-#include "runtime/serve/engine/BatchEngine.h"
-#include "runtime/sim/SimDevice.h"
+#include "tools/commands/RequestTimes.h"
 
 namespace headrace::tools {
 namespace {
@@ -51,24 +47,8 @@ std::string promptText(const PromptTime &prompt) {
 } // namespace
 
 absl::StatusOr<PromptTime> promptTime(const plan::Plan &plan) {
-  PromptTime prompt{.tokens = plan.goal.promptLength(plan.maxContext)};
-  const auto placementOf = [&plan](const plan::IterationSize &size) {
-    return plan::chosenPlacement(plan, size).value_or(0);
-  };
-  const std::unique_ptr<core::Device> device = sim::makeSimDevice();
-  core::LoadOptions loading;
-  loading.placement = placementOf({prompt.tokens, 1, prompt.tokens});
-  ASSIGN_OR_RETURN(runtime,
-                   core::Runtime::load(plan, *device, {.pricing = core::Pricing::Rows}, /*weights=*/nullptr, loading));
-  serve::GenerateRequest request;
-  request.prompts = {std::vector<int32_t>(static_cast<size_t>(prompt.tokens), 0)};
-  request.maxNewTokens = 1;
-  request.placementOf = placementOf;
-  RETURN_IF_ERROR(serve::generate(*runtime, request).status()); // slots are then as a prompt leaves them
-  ASSIGN_OR_RETURN(result, serve::generate(*runtime, request));
-  prompt.time = nanoseconds(result.firstTokenNs[0]);
-  prompt.iterations = result.prefillIterations;
-  return prompt;
+  ASSIGN_OR_RETURN(time, requestTime(plan, plan.goal.promptLength(plan.maxContext), /*newTokens=*/1));
+  return PromptTime{time.prompt, time.prefillIterations, time.firstToken};
 }
 
 absl::Status checkObjectives(const plan::Plan &plan) {
