@@ -44,7 +44,12 @@ TEST_F(Compile, SaysWhatARequestTakesAsSimulateDoes) {
   ASSERT_EQ(requests.size(), 2u);
   EXPECT_EQ(requests[1]["prompt_tokens"], 1024 - 8);
   for (const nlohmann::json &request : requests) {
-    std::vector<std::string> played = {"simulate", "--num-prompts", "1", "--max-new-tokens", "8", "--random-input-len",
+    std::vector<std::string> played = {"simulate",
+                                       "--num-prompts",
+                                       "1",
+                                       "--max-new-tokens",
+                                       "8",
+                                       "--random-input-len",
                                        std::to_string(request["prompt_tokens"].get<int64_t>())};
     played.insert(played.begin() + 1, goal.begin(), goal.end());
     const nlohmann::json seen = json(played);
