@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <tuple>
 #include <utility>
 
 #include "compiler/choice/Resolve.h"
@@ -12,6 +13,8 @@
 
 namespace headrace::compiler {
 namespace {
+
+constexpr int64_t kFewer = 4; // sequences are tried by
 
 using CompileOne = std::function<absl::StatusOr<plan::Plan>(const CompileRequest &)>;
 
@@ -29,6 +32,23 @@ int64_t tokensThatFit(const plan::Plan &plan) {
   const uint64_t left = plan.deviceMemory - std::min(plan.deviceMemory, plan.arenaBytes);
   return (plan.kvBlocks - 1 + static_cast<int64_t>(left / block)) * plan.blockTokens *
          static_cast<int64_t>(plan.miniBatches);
+}
+
+// Tokens a second of decode at the longest contexts, by as many sequences as its KV cache holds whole.
+double decodeRate(const plan::Plan &plan, int64_t sequences) {
+  const plan::Variant *of = nullptr; // the smallest that holds them; of a cycle the slowest
+  for (const plan::Variant &variant : plan.variants) {
+    const plan::Schedule &schedule = plan.schedules[variant.schedule];
+    if (schedule.iterationClass != plan::IterationClass::Decode || schedule.kvBlocks != 0 ||
+        static_cast<int64_t>(variant.sequences) * plan.miniBatches < sequences)
+      continue;
+    const auto key = [](const plan::Variant &v) {
+      return std::tuple(-static_cast<int64_t>(v.sequences), v.context, v.predictedNs);
+    };
+    if (of == nullptr || key(variant) > key(*of))
+      of = &variant;
+  }
+  return of == nullptr ? 0 : static_cast<double>(sequences) * 1e9 / static_cast<double>(of->predictedNs);
 }
 
 bool machineHolds(const CompileRequest &request, const plan::Plan &plan) {
@@ -90,6 +110,20 @@ absl::StatusOr<plan::Plan> compileWithKvThatFits(const CompileRequest &asked, co
   };
   ASSIGN_OR_RETURN(smallest, with(least));
   const uint64_t offloaded = hostBytes(smallest);
+  if (offloaded > 0 && all > least) { // what is brought anyhow may be brought for more
+    plan::Plan best = std::move(smallest);
+    double bestRate = decodeRate(best, std::max<int64_t>(1, least / sequence));
+    for (int64_t sequences = all / sequence; sequences > least / sequence; sequences /= kFewer) {
+      absl::StatusOr<plan::Plan> plan = with(sequences * sequence);
+      if (!plan.ok() && !absl::IsResourceExhausted(plan.status()))
+        return plan;
+      if (!plan.ok() || !machineHolds(request, *plan) || decodeRate(*plan, sequences) <= bestRate)
+        continue;
+      bestRate = decodeRate(*plan, sequences);
+      best = *std::move(plan);
+    }
+    return best;
+  }
   int64_t tokens = std::min(all, tokensThatFit(smallest));
   // Alignment may cost a few blocks.
   for (int64_t less = target.blockTokens * target.choice.miniBatches; tokens > least; tokens -= less, less *= 2) {

@@ -4,8 +4,8 @@
 // sequence may have, or where that does not fit beside the weights as much as does. So vLLM sizes it, too.
 //
 //   24 GB, weights of 16, 0.5 of activations; a sequence of the context 1 GB, a batch of 16    7 GB, seven of them
-//   weights of 23.5                       as one sequence takes, and the weights on the host that this asks for, no
-//   more
+//   weights of 23.5                       weights leave: as many sequences, of 1, 4, 16, as decode the most tokens a
+//                                         second at the longest contexts
 #pragma once
 
 #include <functional>

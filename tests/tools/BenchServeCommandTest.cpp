@@ -166,11 +166,11 @@ TEST_F(BenchServe, TheKeysOfItsJson) {
                           "duration_s", "e2el_ms", "expansions_grown", "expansions_shrunk", "failed",
                           "goodput_requests_per_second", "h2d_bytes", "input_tokens", "iterations", "itl_ms",
                           "kv_blocks", "least_brought_bytes", "output_tokens", "output_tokens_per_second", "over_time",
-                          "padded_rows", "peak_concurrency", "peak_kv_blocks", "preempted_requests", "preemptions",
-                          "prefill_iterations", "queueing_ms", "refusals", "refused", "request_rate_per_second",
-                          "requests", "requests_per_second", "stall_ms", "swap_fallbacks", "swap_in_bytes",
-                          "swap_out_bytes", "swaps_in", "swaps_out", "thrown_away_rows", "total_tokens_per_second",
-                          "tpot_ms", "ttft_held", "ttft_ms"));
+                          "overloaded", "padded_rows", "peak_concurrency", "peak_kv_blocks", "preempted_requests",
+                          "preemptions", "prefill_iterations", "queueing_ms", "refusals", "refused",
+                          "request_rate_per_second", "requests", "requests_per_second", "stall_ms", "swap_fallbacks",
+                          "swap_in_bytes", "swap_out_bytes", "swaps_in", "swaps_out", "thrown_away_rows",
+                          "total_tokens_per_second", "tpot_ms", "ttft_held", "ttft_ms", "waiting_at_last_arrival"));
   EXPECT_THAT(keysOf(r["ttft_ms"]), ElementsAre("count", "max", "mean", "median", "p50", "p99", "std"));
   // Three of four tokens in a row, 163.068 ms each.
   EXPECT_NEAR(r["duration_s"].get<double>(), 3 * 0.163068, 1e-5);

@@ -28,9 +28,12 @@ constexpr KeyFlag kKeyFlags[] = {
      "parts of the batch that each layer is passed for in turn, its weights brought once: 1 to 64, and divides the "
      "batch, or auto (up to 16, what the largest decode bucket is fastest with); buckets are of one of them (default: "
      "1)"},
-    {"goal", "context", "--context", kPlain, "longest prompt + output, in tokens", "--max-model-len,--ctx-size"},
+    {"goal", "context", "--context", kPlain,
+     "longest prompt + output, in tokens (default: 2048, or the model's longest where that is less)",
+     "--max-model-len,--ctx-size"},
     {"goal", "kv_tokens", "--kv-tokens", kPlain,
-     "tokens the KV cache holds, or auto: what memory the weights leave (default: batch x context)"},
+     "tokens the KV cache holds, or auto: what memory the weights leave (default: batch x context; of bench serve: "
+     "auto)"},
     {"goal", "kv_device_memory", "--kv-device-memory", kAmount,
      "device memory that KV may take, such as 3GiB, slots for blocks on the host included; 0B: no block stays, slots "
      "take "
@@ -99,7 +102,8 @@ constexpr KeyFlag kKeyFlags[] = {
     {"shape", "max_positions", "--max-positions", kPlain, "longest context of the model"},
     {"shape", "dtype", "--dtype", kText, "of the weights: f32, f16 or bf16"},
     {"shape", "weight_encoding", "--weight-encoding", kText,
-     "pack weights, of a folder's model too: q8 or q4, a scale and a minimum for each 64 of them (q4:32, q4:128), or "
+     "pack weights, for hardware of kind host, of a folder's model too: q8 or q4, a scale and a minimum for each 64 of "
+     "them (q4:32, q4:128), or "
      "by "
      "what they are of, such as qkv=q4,head=q8; the embedding, and a head tied to it, stay as they are"},
     {"shape", "norm", "--norm", kText, "layernorm or rmsnorm"},

@@ -77,6 +77,10 @@ public:
     line("tokens", cat(m_.inputTokens, " in, ", m_.outputTokens, " out"));
     line("throughput", formatRate(m_.requestThroughput) + " requests/s, " + formatRate(m_.outputThroughput) +
                            " output tokens/s, " + formatRate(m_.totalThroughput) + " tokens/s in all");
+    if (m_.overloaded())
+      line("overload", cat("requests come faster than they are served, ", formatRate(m_.offeredRate), "/s against ",
+                           formatRate(m_.requestThroughput), "/s: ", m_.waitingAtLastArrival, " of ", m_.requests,
+                           " waited to begin as the last one came, and the longer it lasts the longer they wait"));
     if (report_.goodput.any())
       line("goodput", absl::StrFormat("%s requests/s: %.0f of %d within %s", formatRate(m_.requestGoodput),
                                       m_.requestGoodput * m_.durationS, m_.requests, objectivesText(report_.goodput)));
@@ -301,9 +305,10 @@ std::string ServeReport::text(bool all) const {
   line("engine", cat(engineText(*this), "; context ", context, ", ",
                      plural(static_cast<uint64_t>(kvBlocks), "KV block"), " of ", blockTokens, " tokens"));
   if (kvBesideOffloaded && kvRequests() < static_cast<double>(maxNumSeqs))
-    line("why", absl::StrFormat("the KV cache holds %.1f requests of %d tokens, as the weights do not fit beside it: "
-                                "--kv-tokens asks for more, and offloads more",
-                                kvRequests(), context));
+    line("why",
+         absl::StrFormat("the KV cache holds %.1f requests of %d tokens, as the weights do not fit beside it and "
+                         "more of them would not decode more tokens a second: --kv-tokens states another number",
+                         kvRequests(), context));
   if (runs.size() == 1) {
     line("traffic", trafficText(runs[0].requestRate) + cat(", seed ", seed));
     return out + OneRun(*this, runs[0]).text();

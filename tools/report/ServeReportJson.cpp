@@ -84,7 +84,9 @@ Json runJson(const ServeReport &report, const ServeRun &run) {
     json[std::string(metric.name) + "_ms"] = latencyJson(m.*metric.of, report.percentiles);
   const serve::EngineCounters &engine = run.result.engine;
   const core::DeviceCounters &device = run.result.device;
-  json.update({{"peak_concurrency", m.peakConcurrency},
+  json.update({{"overloaded", m.overloaded()},
+               {"waiting_at_last_arrival", m.waitingAtLastArrival},
+               {"peak_concurrency", m.peakConcurrency},
                {"kv_blocks", m.kvBlocks},
                {"peak_kv_blocks", m.peakKvBlocks},
                {"preemptions", m.preemptions},

@@ -122,6 +122,11 @@ TrafficMetrics summarize(const TrafficResult &result, const MetricsOptions &opti
                      .kvBlocks = result.kvBlocks};
   std::vector<int64_t> ttft, tpot, e2el, queueing;
   uint64_t good = 0;
+  int64_t lastArrival = 0;
+  for (const RequestTimes &one : result.requests)
+    lastArrival = std::max(lastArrival, one.arrivalNs);
+  if (lastArrival > 0)
+    out.offeredRate = static_cast<double>(result.requests.size() - 1) * 1e9 / static_cast<double>(lastArrival);
   for (const RequestTimes &one : result.requests) {
     out.preemptions += one.preemptions;
     out.preemptedRequests += one.preemptions > 0;
@@ -137,6 +142,7 @@ TrafficMetrics summarize(const TrafficResult &result, const MetricsOptions &opti
       tpot.push_back(std::llround(one.tpotNs()));
     e2el.push_back(one.latencyNs());
     queueing.push_back(one.queueingNs());
+    out.waitingAtLastArrival += one.startNs > lastArrival;
     good += within(options.goodput.ttft, static_cast<double>(one.ttftNs())) &&
             within(options.goodput.tpot, one.tpotNs()) &&
             within(options.goodput.e2el, static_cast<double>(one.latencyNs()));

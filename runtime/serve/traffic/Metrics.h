@@ -60,6 +60,13 @@ struct TrafficMetrics {
   uint64_t preemptedRequests = 0; // that had one or more
   int64_t peakKvBlocks = 0, kvBlocks = 0;
   uint64_t peakConcurrency = 0; // requests between arrival and last token at a time
+  // Of traffic that comes over time. Waiting: completed requests that had come but not started as the last one came.
+  double offeredRate = 0; // /s: requests behind the first, over the time to the last arrival; 0: all came at once
+  uint64_t waitingAtLastArrival = 0;
+  // Whether the queue grew as long as requests came: a quarter of them waited in the end, and two at least.
+  bool overloaded() const {
+    return offeredRate > 0 && waitingAtLastArrival >= 2 && 4 * waitingAtLastArrival >= completed;
+  }
 };
 
 TrafficMetrics summarize(const TrafficResult &result, const MetricsOptions &options);

@@ -46,19 +46,25 @@ TEST(KvThatFits, OrWhatTheWeightsLeave) {
   EXPECT_EQ(plan::planHash(plan), plan::planHash(compiled(same)));
 }
 
-// Where not even a sequence fits beside the weights, as many of these leave as it asks for, and no more for others.
-TEST(KvThatFits, NoMoreIsOffloadedThanOneSequenceAsksFor) {
-  const plan::Plan plan = compiled(asked(uint64_t{12} << 30));
+uint64_t largestDecodeNs(const plan::Plan &plan) {
+  uint64_t ns = 0;
+  for (const plan::Variant &variant : plan.variants)
+    if (plan.schedules[variant.schedule].iterationClass == plan::IterationClass::Decode)
+      ns = std::max(ns, variant.predictedNs);
+  return ns;
+}
+
+// Where not even a sequence fits beside the weights, they are brought for as many as make the most tokens a second.
+TEST(KvThatFits, WhereWeightsLeaveAnyhowAsManyAsDecodeTheMost) {
+  constexpr int64_t kBatch = 4;
+  const plan::Plan plan = compiled(asked(uint64_t{12} << 30, kBatch));
   ASSERT_TRUE(plan.goal.kvTokens.has_value());
-  CompileRequest one = asked(uint64_t{12} << 30);
+  EXPECT_GT(plan::weightBytesByHome(plan, 0).host, 0u);
+  EXPECT_EQ(*plan.goal.kvTokens, kBatch * 2048);
+  CompileRequest one = asked(uint64_t{12} << 30, kBatch);
   one.goal.autoKvTokens = false;
   one.goal.kvTokens = 2048;
-  const auto away = [](const plan::Plan &of) {
-    return plan::weightBytesByHome(of, 0).host + plan::kvBytesByHome(of, 0).host;
-  };
-  const uint64_t least = away(compiled(one));
-  EXPECT_GT(least, 0u);
-  EXPECT_LE(away(plan), least);
+  EXPECT_LT(largestDecodeNs(plan), kBatch * largestDecodeNs(compiled(one)));
 }
 
 TEST(KvThatFits, OfMiniBatchesTheyAreFoundFirst) {

@@ -85,6 +85,45 @@ TEST(Summarize, CountsWhatWasCompleted) {
   EXPECT_EQ(of.peakConcurrency, 2u); // from 100 to 500 ms
 }
 
+// Eight requests, one a second. Each takes `seconds` alone, one after the other.
+TrafficMetrics oneByOne(int64_t seconds) {
+  constexpr int64_t kSecond = 1'000'000'000;
+  TrafficResult result;
+  for (int64_t i = 0; i < 8; ++i) {
+    const int64_t start = std::max(i, i * seconds) * kSecond;
+    result.requests.push_back({.arrivalNs = i * kSecond,
+                               .startNs = start,
+                               .firstTokenNs = start + seconds * kSecond,
+                               .lastTokenNs = start + seconds * kSecond,
+                               .promptTokens = 1,
+                               .outputTokens = 1});
+  }
+  result.durationNs = result.requests.back().lastTokenNs;
+  return summarize(result, {});
+}
+
+TEST(Summarize, AQueueThatGrewAsLongAsRequestsCameIsOverload) {
+  const TrafficMetrics kept = oneByOne(1);
+  EXPECT_EQ(kept.offeredRate, 1);
+  EXPECT_EQ(kept.waitingAtLastArrival, 0u);
+  EXPECT_FALSE(kept.overloaded());
+  // At 7 s the last one comes, and those that start at 8, 10, 12 and 14 s wait.
+  const TrafficMetrics missed = oneByOne(2);
+  EXPECT_EQ(missed.offeredRate, 1);
+  EXPECT_EQ(missed.requestThroughput, 0.5);
+  EXPECT_EQ(missed.waitingAtLastArrival, 4u);
+  EXPECT_TRUE(missed.overloaded());
+}
+
+TEST(Summarize, WhatComesAtOnceIsNoOverload) {
+  TrafficResult result;
+  for (int64_t i = 0; i < 8; ++i)
+    result.requests.push_back({.startNs = i, .firstTokenNs = i + 1, .lastTokenNs = i + 1, .outputTokens = 1});
+  result.durationNs = 8;
+  EXPECT_EQ(summarize(result, {}).offeredRate, 0);
+  EXPECT_FALSE(summarize(result, {}).overloaded());
+}
+
 // The first: TTFT 100, TPOT 100, end to end 500. The second: 1900, 0, 1900.
 TEST(Summarize, GoodputIsOfThoseWithinAllObjectives) {
   const auto goodput = [](GoodputObjectives objectives) {
