@@ -305,10 +305,10 @@ std::string ServeReport::text(bool all) const {
   line("engine", cat(engineText(*this), "; context ", context, ", ",
                      plural(static_cast<uint64_t>(kvBlocks), "KV block"), " of ", blockTokens, " tokens"));
   if (kvBesideOffloaded && kvRequests() < static_cast<double>(maxNumSeqs))
-    line("why",
-         absl::StrFormat("the KV cache holds %.1f requests of %d tokens, as the weights do not fit beside it and "
-                         "more of them would not decode more tokens a second: --kv-tokens states another number",
-                         kvRequests(), context));
+    line("why", absl::StrFormat(
+                    "the KV cache holds %.1f requests of %d tokens, what memory holds, or as many as are worth it, "
+                    "beside weights that do not fit: --kv-tokens states another number",
+                    kvRequests(), context));
   if (runs.size() == 1) {
     line("traffic", trafficText(runs[0].requestRate) + cat(", seed ", seed));
     return out + OneRun(*this, runs[0]).text();
