@@ -98,6 +98,7 @@ public:
     add(addDetokenize, detokenize_, detokenizeCommand);
     add(addBench, bench_, benchCommand);
     add(addBenchServe, benchServe_, benchServeCommand);
+    add(addDrift, drift_, driftCommand);
     add(addProfile, profile_, profileCommand);
     add(addRecordShow, record_, recordShowCommand);
     add(addFleet, fleet_, fleetCommand);
@@ -187,6 +188,7 @@ private:
   TokenizeOptions tokenize_, detokenize_;
   BenchOptions bench_;
   BenchServeOptions benchServe_;
+  DriftOptions drift_;
   ProfileOptions profile_;
   RecordOptions record_;
   FleetOptions fleet_;

@@ -94,7 +94,7 @@ model::Policy residentPolicy() {
   return policy;
 }
 
-absl::StatusOr<RunResult> run(const RunSetup &setup) {
+absl::StatusOr<plan::Plan> compilePlan(const RunSetup &setup) {
   absl::StatusOr<model::Hardware> hardware =
       model::openHardware(absl::StrCat(sourceDir(), "/examples/hardware/", setup.hardware, ".toml"));
   if (!hardware.ok())
@@ -131,19 +131,23 @@ absl::StatusOr<RunResult> run(const RunSetup &setup) {
     request.buckets.newTokens.push_back(setup.mixedTokens > 0 ? setup.mixedTokens : rows);
   request.buckets.sequences = {ofOne};
   request.buckets.contexts = {*request.goal.context};
-  const absl::StatusOr<plan::Plan> plan = compiler::compile(request);
+  return compiler::compile(request);
+}
+
+absl::StatusOr<std::shared_ptr<const model::WeightSource>> weightsOf(const RunSetup &setup) {
+  if (setup.weights != nullptr)
+    return setup.weights;
+  return model::openCheckpoint(setup.checkpoint, model::layoutWeights(setup.spec));
+}
+
+absl::StatusOr<RunResult> run(const RunSetup &setup) {
+  const absl::StatusOr<plan::Plan> plan = compilePlan(setup);
   if (!plan.ok())
     return plan.status();
-
-  std::shared_ptr<const model::WeightSource> source = setup.weights;
-  if (source == nullptr) {
-    absl::StatusOr<std::unique_ptr<model::WeightSource>> checkpoint =
-        model::openCheckpoint(setup.checkpoint, model::layoutWeights(setup.spec));
-    if (!checkpoint.ok())
-      return checkpoint.status();
-    source = *std::move(checkpoint);
-  }
-  const ChangedWeights weights(*source, setup);
+  const absl::StatusOr<std::shared_ptr<const model::WeightSource>> source = weightsOf(setup);
+  if (!source.ok())
+    return source.status();
+  const ChangedWeights weights(**source, setup);
   absl::StatusOr<std::unique_ptr<core::Device>> made = host::makeHostDevice(
       {.threads = setup.threads, .unpaced = true, .poison = setup.poison, .unitNs = setup.threads > 1 ? 0 : 2000});
   if (setup.makeDevice)

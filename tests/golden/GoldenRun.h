@@ -15,6 +15,7 @@
 #include "runtime/job/JobFile.h"
 #include "runtime/model/ModelSpec.h"
 #include "runtime/model/WeightSource.h"
+#include "runtime/plan/Plan.h"
 #include "runtime/serve/engine/BatchEngine.h"
 
 namespace headrace::golden {
@@ -63,7 +64,11 @@ struct RunResult {
   int64_t residentBlocks = 0, kvBlocks = 0; // of KV, the scratch block included: on the device, in all
 };
 
-// Compiles for the profile with buckets for decoding alone and for prefill, and generates twice.
+// Compiles for the profile with buckets for decoding alone and for prefill.
+absl::StatusOr<plan::Plan> compilePlan(const RunSetup &setup);
+// The setup's own, or the checkpoint's.
+absl::StatusOr<std::shared_ptr<const model::WeightSource>> weightsOf(const RunSetup &setup);
+// Compiles, and generates twice.
 absl::StatusOr<RunResult> run(const RunSetup &setup);
 
 } // namespace headrace::golden

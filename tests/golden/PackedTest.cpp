@@ -4,6 +4,7 @@
 // live. No golden model has sizes that groups divide, so each stands here with its sizes rounded up and weights from a
 // seed; where its heads' sizes allow, the checkpoint itself with the output projection packed.
 #include "tests/golden/GoldenFixture.h"
+#include "tests/support/PackedSpec.h"
 #include "tests/support/TwinWeights.h"
 
 namespace headrace::golden {
@@ -12,17 +13,6 @@ namespace {
 using model::UnitRole;
 
 constexpr int64_t kSmallest = 32; // group
-
-int64_t up(int64_t n) { return (n + kSmallest - 1) / kSmallest * kSmallest; }
-
-model::ModelSpec packed(model::ModelSpec spec, const std::string &text) {
-  std::string expected;
-  const auto encodings = model::weightEncodingsFromText(text, spec, expected);
-  EXPECT_TRUE(encodings) << text << ": " << expected;
-  spec.encodings = encodings.value_or(model::WeightEncodings());
-  EXPECT_TRUE(model::validate(spec, text).ok()) << model::validate(spec, text);
-  return spec;
-}
 
 struct Case {
   std::string name;
@@ -129,16 +119,13 @@ protected:
 };
 
 TEST_P(Packed, RunsAreTheirTwinsBitForBit) {
-  model::ModelSpec spec = setup_.spec;
-  spec.hidden = up(spec.hidden);
-  spec.headDim = up(spec.headDim);
-  spec.intermediate = up(spec.intermediate);
+  const model::ModelSpec spec = model::roundedUp(setup_.spec);
   for (const char *text : {"q8:32", "q4:32", "qkv=q4:32,down=q8:32"}) {
     if (spec.layers > 2 && std::string_view(text).starts_with("qkv")) // as a model of two layers shows
       continue;
     SCOPED_TRACE(text);
     RunSetup setup = setup_;
-    setup.spec = packed(spec, text);
+    setup.spec = model::packedSpec(spec, text);
     expectTwins(setup, model::syntheticWeights(11));
   }
 }
@@ -153,7 +140,7 @@ TEST_P(Packed, CheckpointsAreTheirTwinsBitForBit) {
     return;
   }
   RunSetup setup = setup_;
-  setup.spec = packed(setup.spec, "out=q4:32");
+  setup.spec = model::packedSpec(setup.spec, "out=q4:32");
   absl::StatusOr<std::unique_ptr<model::WeightSource>> checkpoint =
       model::openCheckpoint(setup.checkpoint, model::layoutWeights(setup.spec));
   ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
@@ -162,12 +149,9 @@ TEST_P(Packed, CheckpointsAreTheirTwinsBitForBit) {
 
 // A twin is not any other run: one code of one weight shows.
 TEST_P(Packed, OneCodeShows) {
-  model::ModelSpec spec = setup_.spec;
-  spec.hidden = up(spec.hidden);
-  spec.headDim = up(spec.headDim);
-  spec.intermediate = up(spec.intermediate);
+  const model::ModelSpec spec = model::roundedUp(setup_.spec);
   RunSetup setup = setup_;
-  setup.spec = packed(spec, "q4:32");
+  setup.spec = model::packedSpec(spec, "q4:32");
   setup.weights = model::syntheticWeights(11);
   const absl::StatusOr<RunResult> right = run(setup);
   ASSERT_TRUE(right.ok()) << right.status();

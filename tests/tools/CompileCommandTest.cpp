@@ -227,7 +227,7 @@ TEST_F(Compile, UnwritableOutputsAreRefusedBeforeAnythingRuns) {
 
 TEST_F(Compile, UsageErrorsAreTwo) {
   refused({}, 2, "subcommand");
-  refused({"compute"}, 2, "command = \"compute\": expected bench, chat, compile, detokenize, fleet");
+  refused({"compute"}, 2, "command = \"compute\": expected bench, chat, compile, detokenize, drift, fleet");
   refused(arguments({"--no-such-flag"}), 2, "--no-such-flag");
   refused(arguments({"--batch"}), 2, "--batch");
   refused(arguments({"--batch", "3"}), 2, "--batch"); // given twice

@@ -49,6 +49,11 @@ constexpr const char *kBenchServeHelp = R"(Example:
   headrace bench serve out.plan --synthetic-weights 1 --random-input-len 64 --num-prompts 20 --request-rate 2 --json
   headrace bench serve out.plan --dataset-name trace --dataset-path requests.jsonl)";
 
+constexpr const char *kDriftHelp = R"(Example:
+  headrace drift ./qwen2.5-0.5b --weight-encoding q4 --prompt-file text.txt --svg drift.svg
+  headrace drift ./qwen2.5-0.5b --weight-encoding "qkv=q8,up=q4,down=q4" --prompt-ids "1,2,3;4,5" --each
+  headrace drift tinyllama-1.1b --hardware host --weight-encoding q8 --synthetic-weights 1 --random-input-len 256 --json)";
+
 constexpr const char *kProfileHelp = R"(Example:
   headrace profile ./qwen2.5-0.5b --hardware host -o record.toml    (this machine's CPU; run it again to continue it)
   headrace profile opt-6.7b --hardware a10 --device sim -o a10.toml
@@ -65,8 +70,8 @@ constexpr const char *kFleetHelp = R"(Example:
   headrace fleet fleet.toml --policy flexgen --placements 1 --no-coordinator     (a baseline: nobody adapts)
   headrace fleet fleet.toml --device host --synthetic-weights 1 --json)";
 
-// What a profile takes of a job: the model, the hardware, and what the memory is for.
-bool profileTakes(const KeyFlag &flag) {
+// What profile and drift take of a job: the model, the hardware, and what the memory is for.
+bool takesModelAndMemory(const KeyFlag &flag) {
   return flag.section == "shape" || flag.section == "hardware" || flag.key == "device_memory" ||
          flag.key == "kv_dtype" || flag.key == "block_tokens";
 }
@@ -363,10 +368,36 @@ CLI::App *addBenchServe(CLI::App &app, BenchServeOptions &options) {
   return command;
 }
 
+CLI::App *addDrift(CLI::App &app, DriftOptions &options) {
+  CLI::App *command = app.add_subcommand("drift", "what packed weights or KV do to a model: its logits, position by "
+                                                  "position, beside those of full precision");
+  addKeys(*command, options.job, "a model (folder, shape .toml, shipped shape's name), or a job file",
+          takesModelAndMemory);
+  addPrompts(*command, options.prompts);
+  addPromptText(*command, options.text);
+  addSeed(*command, "--seed", options.seed, "of random prompts");
+  addInteger<int64_t>(*command, "--max-num-batched-tokens", options.maxNumBatchedTokens,
+                      "positions that go through both models at a time, and whose logits are kept; the figures are the "
+                      "same whatever it is",
+                      1, int64_t{1} << 20)
+      ->default_str("64");
+  addDevice(*command, options.device, options.job, "the hardware's");
+  addGraphBuild(*command, options.device);
+  addWeights(*command, options.weights, "the folder of the weights (default: the model's)");
+  addLanes(*command, options.device, options.job);
+  command->add_option("--svg", options.svg, "write a picture over positions");
+  addOverwrite(*command, options.overwrite);
+  command->add_flag("--each", options.each, "every position as well");
+  command->add_flag("--json", options.json, "one JSON object on standard output");
+  command->footer(kDriftHelp);
+  return command;
+}
+
 CLI::App *addProfile(CLI::App &app, ProfileOptions &options) {
   CLI::App *command = app.add_subcommand("profile", "measure a model on a device: what an iteration's parts and "
                                                     "copies take, as a performance record");
-  addKeys(*command, options.job, "a model (folder, shape .toml, shipped shape's name), or a job file", profileTakes);
+  addKeys(*command, options.job, "a model (folder, shape .toml, shipped shape's name), or a job file",
+          takesModelAndMemory);
   command->add_option("-o,--output", options.output, "the record to write; one that was begun is continued");
   addOverwrite(*command, options.overwrite);
   addDevice(*command, options.device, options.job, "the hardware's kind");

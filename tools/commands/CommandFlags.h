@@ -20,6 +20,7 @@ CLI::App *addDetokenize(CLI::App &app, TokenizeOptions &options);
 CLI::App *addSimulate(CLI::App &app, RunOptions &options);
 CLI::App *addBench(CLI::App &app, BenchOptions &options);
 CLI::App *addBenchServe(CLI::App &app, BenchServeOptions &options); // `bench serve`; after addBench()
+CLI::App *addDrift(CLI::App &app, DriftOptions &options);
 CLI::App *addProfile(CLI::App &app, ProfileOptions &options);
 CLI::App *addRecordShow(CLI::App &app, RecordOptions &options); // `record show`, of which `record` has only this one
 CLI::App *addFleet(CLI::App &app, FleetOptions &options);

@@ -191,6 +191,21 @@ struct BenchServeOptions {
   bool json = false;
 };
 
+// What packing does to a model's logits.
+struct DriftOptions {
+  JobInput job; // a model, or a job; what is packed is its --weight-encoding and --kv-dtype
+  DeviceFlags device;
+  WeightFlags weights;
+  PromptFlags prompts;
+  TextFlags text;
+  uint64_t seed = 0;                // of random prompts
+  int64_t maxNumBatchedTokens = 64; // rows of a prompt that go through at a time
+  std::string svg;                  // output file
+  bool overwrite = false;
+  bool each = false; // a line a position
+  bool json = false;
+};
+
 struct ProfileOptions {
   JobInput job;
   DeviceFlags device;
@@ -262,6 +277,7 @@ absl::Status detokenizeCommand(const TokenizeOptions &options);
 absl::Status benchCommand(const BenchOptions &options);
 absl::Status benchServeCommand(const BenchServeOptions &options);
 absl::Status fleetCommand(const FleetOptions &options);
+absl::Status driftCommand(const DriftOptions &options);
 absl::Status profileCommand(const ProfileOptions &options);
 absl::Status recordShowCommand(const RecordOptions &options);
 

@@ -173,23 +173,33 @@ void addTexts(CLI::App &app, const char *flags, std::vector<std::string> &texts,
   app.add_option(flags, texts, help)->allow_extra_args(false)->type_name("TEXT");
 }
 
-void addText(CLI::App &app, TextFlags &flags) {
-  constexpr const char *kGroup = "Text";
+namespace {
+
+constexpr const char *kTextGroup = "Text";
+
+} // namespace
+
+void addPromptText(CLI::App &app, TextFlags &flags) {
   app.add_option("--system", flags.system,
                  "a system message in front of the conversation; texts are a user's messages then")
-      ->group(kGroup);
-  app.add_option("--stop", flags.stops, "a text that ends a reply, and is not shown; may be given several times")
-      ->allow_extra_args(false)
-      ->group(kGroup);
-  app.add_flag("--special", flags.special, "show special tokens, too")->group(kGroup);
-  app.add_flag("--ignore-eos", flags.ignoreEos, "go on after the model's end ids")->group(kGroup);
-  app.add_flag("--lossy", flags.lossy, "U+FFFD for what is not UTF-8 in a prompt")->group(kGroup);
-  app.add_flag("-q,--quiet", flags.quiet, "replies and errors, nothing else")->group(kGroup);
-  app.add_option("--tokenizer", flags.tokenizer, "a folder with the tokenizer (default: the model's)")->group(kGroup);
-  app.add_option("--chat-template", flags.chatTemplate, "a Jinja file (default: the tokenizer's)")->group(kGroup);
+      ->group(kTextGroup);
+  app.add_flag("--lossy", flags.lossy, "U+FFFD for what is not UTF-8 in a prompt")->group(kTextGroup);
+  app.add_option("--tokenizer", flags.tokenizer, "a folder with the tokenizer (default: the model's)")
+      ->group(kTextGroup);
+  app.add_option("--chat-template", flags.chatTemplate, "a Jinja file (default: the tokenizer's)")->group(kTextGroup);
   app.add_option("--chat-template-kwargs", flags.templateVariables,
                  "variables of the chat template, as a JSON object: '{\"enable_thinking\": false}'")
-      ->group(kGroup);
+      ->group(kTextGroup);
+}
+
+void addText(CLI::App &app, TextFlags &flags) {
+  addPromptText(app, flags);
+  app.add_option("--stop", flags.stops, "a text that ends a reply, and is not shown; may be given several times")
+      ->allow_extra_args(false)
+      ->group(kTextGroup);
+  app.add_flag("--special", flags.special, "show special tokens, too")->group(kTextGroup);
+  app.add_flag("--ignore-eos", flags.ignoreEos, "go on after the model's end ids")->group(kTextGroup);
+  app.add_flag("-q,--quiet", flags.quiet, "replies and errors, nothing else")->group(kTextGroup);
 }
 
 void addSampling(CLI::App &app, SamplingFlags &flags) {

@@ -30,6 +30,8 @@ void addWeights(CLI::App &app, WeightFlags &flags, const char *folderHelp);
 void addSampling(CLI::App &app, SamplingFlags &flags);
 // A text that may be given several times, each time one.
 void addTexts(CLI::App &app, const char *flags, std::vector<std::string> &texts, const char *help);
+// How a text becomes a prompt; addText() adds what becomes of the reply, too.
+void addPromptText(CLI::App &app, TextFlags &flags);
 void addText(CLI::App &app, TextFlags &flags);
 // --scheduler, --max-num-seqs, --max-num-batched-tokens, --no-chunked-prefill, --swap-space, --preemption-mode.
 void addScheduler(CLI::App &app, SchedulerFlags &flags);

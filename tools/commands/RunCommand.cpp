@@ -48,12 +48,8 @@ absl::StatusOr<Outputs> outputsOf(const RunOptions &options) {
   outputs.add("--logits", options.logits, OutputKind::Logits);
   outputs.add("--trace", options.trace, OutputKind::Timeline);
   outputs.add("--timeline", options.timeline, OutputKind::Timeline);
-  outputs.addInputs(
-      {options.job.source, options.prompts.ids.value_or(""), options.prompts.idsFile, options.weights.folder});
-  outputs.addInputs(options.prompts.textFiles);
-  outputs.addInputs(options.prompts.lists);
-  outputs.addInputs(options.prompts.messages);
-  outputs.addInputs({options.text.tokenizer, options.text.chatTemplate});
+  outputs.addInputs({options.job.source, options.weights.folder});
+  addInputs(options.prompts, options.text, outputs);
   if (!options.timeline.empty() && !timelineFormatOf(options.timeline))
     return badFlag("--timeline", options.timeline, "a name that ends in .svg, .json or .txt");
   if (!options.trace.empty() && timelineFormatOf(options.trace).value_or(TimelineFormat::Json) != TimelineFormat::Json)

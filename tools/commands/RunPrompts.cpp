@@ -23,7 +23,7 @@ absl::Status checkLength(std::string_view what, int64_t tokens, int64_t newToken
                                         " new tokens: expected at most ", model::longestContextText(model)));
 }
 
-absl::StatusOr<Prompts> readPrompts(const PromptFlags &flags, int64_t vocab, uint64_t seed) {
+absl::StatusOr<Prompts> idPrompts(const PromptFlags &flags, int64_t vocab, uint64_t seed) {
   if (flags.randomLength)
     return randomPrompts(flags.count.value_or(1), *flags.randomLength, vocab, seed);
   if (!flags.idsFile.empty())
@@ -87,23 +87,32 @@ absl::Status checkPromptFlags(const PromptFlags &flags, const TextFlags &text) {
   return absl::OkStatus();
 }
 
+void addInputs(const PromptFlags &flags, const TextFlags &text, Outputs &outputs) {
+  outputs.addInputs({flags.ids.value_or(""), flags.idsFile});
+  for (const auto *files : {&flags.textFiles, &flags.lists, &flags.messages})
+    outputs.addInputs(*files);
+  outputs.addInputs({text.tokenizer, text.chatTemplate});
+}
+
+absl::StatusOr<Prompts> promptsOf(const PromptFlags &flags, const TextFlags &text, const std::string &folder,
+                                  const model::ModelSpec &spec, uint64_t seed, std::optional<TextModel> &opened) {
+  if (!isText(flags))
+    return idPrompts(flags, spec.vocab, seed);
+  ASSIGN_OR_RETURN(model, TextModel::open(text, folder, spec));
+  opened.emplace(std::move(model));
+  return opened->prompts(flags);
+}
+
 absl::StatusOr<RunPrompts> readRunPrompts(const RunOptions &options, const RunSource &source) {
   RunPrompts out;
   const bool text = isText(options.prompts);
-  if (text) {
-    const std::string &weights = options.weights.folder;
-    ASSIGN_OR_RETURN(opened,
-                     TextModel::open(options.text, weights.empty() ? source.folder() : weights, source.model()));
-    out.text.emplace(std::move(opened));
-    ASSIGN_OR_RETURN(prompts, out.text->prompts(options.prompts));
-    out.prompts = std::move(prompts);
-  } else {
-    if (const auto &length = options.prompts.randomLength) // before they are drawn
-      RETURN_IF_ERROR(checkLength("--random-input-len: prompt 0", *length,
-                                  options.maxNewTokens.value_or(kNewTokensOfIds), source.model()));
-    ASSIGN_OR_RETURN(prompts, readPrompts(options.prompts, source.model().vocab, options.seed));
-    out.prompts = std::move(prompts);
-  }
+  if (const auto &length = options.prompts.randomLength) // before they are drawn
+    RETURN_IF_ERROR(checkLength("--random-input-len: prompt 0", *length, options.maxNewTokens.value_or(kNewTokensOfIds),
+                                source.model()));
+  const std::string &weights = options.weights.folder;
+  ASSIGN_OR_RETURN(prompts, promptsOf(options.prompts, options.text, weights.empty() ? source.folder() : weights,
+                                      source.model(), options.seed, out.text));
+  out.prompts = std::move(prompts);
   const std::vector<int32_t> &longest = longestOf(out.prompts);
   const auto tokens = static_cast<int64_t>(longest.size());
   const int64_t left = source.mostContext() - tokens;

@@ -8,7 +8,9 @@
 #include <optional>
 
 #include "absl/status/statusor.h"
+#include "runtime/model/ModelSpec.h"
 #include "tools/commands/Commands.h"
+#include "tools/commands/Outputs.h"
 #include "tools/commands/PromptIds.h"
 #include "tools/commands/RunSource.h"
 #include "tools/commands/TextModel.h"
@@ -17,6 +19,13 @@ namespace headrace::tools {
 
 // Which prompts, as far as flags alone say it: one way of giving them, and no flag that goes with another.
 absl::Status checkPromptFlags(const PromptFlags &flags, const TextFlags &text);
+
+// The files that they are read from.
+void addInputs(const PromptFlags &flags, const TextFlags &text, Outputs &outputs);
+// The prompts: ids as they are given or drawn, or texts through the tokenizer of the model in `folder`, which is opened
+// to `opened` then.
+absl::StatusOr<Prompts> promptsOf(const PromptFlags &flags, const TextFlags &text, const std::string &folder,
+                                  const model::ModelSpec &spec, uint64_t seed, std::optional<TextModel> &opened);
 
 struct RunPrompts {
   Prompts prompts;
