@@ -19,6 +19,8 @@ template <typename V> struct Line {
   static constexpr bool kFactorOnce = false;
   // Of a tile of so many rows: several where one would leave the multipliers waiting for each other's sums.
   static constexpr int panels(int rows) { return rows == 1 ? 4 : rows == 2 ? 2 : 1; }
+  // The same where a line of w is made of codes, with its group's scales and minima (UnpackHost.h).
+  static constexpr int packedPanels(int rows) { return rows == 1 ? 2 : 1; }
   static constexpr int kQueries = 4; // of a tile of attention that decodes
   V a, b;
 
@@ -39,9 +41,19 @@ template <typename V> struct Line {
     V::joinEvenOdd(line.a, line.b);
     return line;
   }
+  // Codes of one column of a panel: 16 bytes, or 8 whose lower halves are of the first eight rows.
+  static HEADRACE_INLINE Line loadCodes8(const uint8_t *p) { return {V::loadBytes(p), V::loadBytes(p + V::kLanes)}; }
+  static HEADRACE_INLINE Line loadCodes4(const uint8_t *p) {
+    Line line;
+    V::loadNibbles(p, line.a, line.b);
+    return line;
+  }
   HEADRACE_INLINE void store(float *p) const { a.store(p), b.store(p + V::kLanes); }
   friend HEADRACE_INLINE Line operator+(Line x, Line y) { return {x.a + y.a, x.b + y.b}; }
   static HEADRACE_INLINE Line fma(V x, Line w, Line sum) { return {V::fma(x, w.a, sum.a), V::fma(x, w.b, sum.b)}; }
+  static HEADRACE_INLINE Line fma(Line x, Line y, Line sum) {
+    return {V::fma(x.a, y.a, sum.a), V::fma(x.b, y.b, sum.b)};
+  }
 };
 
 } // namespace headrace::kernels

@@ -13,15 +13,14 @@
 // group and K-block, so that it stays in the L2 cache while a panel's block, converted to F32 by the first tile of rows
 // that uses it, stays near L1 for the others (Goto and van de Geijn, 2008).
 //
-// A packed operand is unpacked to F32 beside the tiles that use it, a few panels' block at a time: the same sums as
-// over a matrix of the unpacked values.
+// A packed operand is unpacked to F32 beside the tiles that use it, in registers for up to 6 rows, else a few panels'
+// block at a time: the same sums as over a matrix of the unpacked values.
 //
 // Units: runs of panels for few rows; blocks of rows x groups of panels for more, a block's groups one behind the
 // other. For a team the groups become narrower until there are some for each thread.
 #pragma once
 
 #include <cstring>
-#include <type_traits>
 
 #include "kernels/host/HostEntry.h"
 #include "kernels/host/MicroKernel.h"
@@ -96,7 +95,8 @@ private:
     if (rows <= kTileRows && args.order == Order::Panel16) {
       const HostUnits::Run run = HostUnits::run(work, unit, panels);
       if (packed())
-        return streamRows<PanelPacked>(run.first, run.end);
+        return args.packing.codeBits == 4 ? streamRows<PanelPacked<4>>(run.first, run.end)
+                                          : streamRows<PanelPacked<8>>(run.first, run.end);
       switch (args.elem) {
       case Elem::F32:
         return streamRows<PanelF32<V>>(run.first, run.end);
@@ -128,51 +128,49 @@ private:
   // One page: the processor's own prefetching stops at the end of each, and panels of a narrow operand are a few pages.
   static constexpr int64_t kPrefetchBytes = 4096;
 
+  // A packed operand, for streamRows.
+  template <int kBits> struct PanelPacked { static constexpr int kCodeBits = kBits; };
+  template <typename W> static constexpr bool kIsPacked = requires { W::kCodeBits; };
+
   template <typename W, int R = kTileRows> void streamRows(int64_t panel, int64_t end) {
     if constexpr (R > 1)
       if (rows < R)
         return streamRows<W, R - 1>(panel, end);
-    stream<W, R, Line<V>::panels(R)>(panel, end);
+    stream<W, R, kIsPacked<W> ? Line<V>::packedPanels(R) : Line<V>::panels(R)>(panel, end);
   }
 
   template <typename W, int R, int P> void stream(int64_t panel, int64_t end) {
     for (; panel + P <= end; panel += P)
-      streamPanels<W, R, P>(panel);
+      if constexpr (kIsPacked<W>)
+        streamPacked<W::kCodeBits, R, P>(panel);
+      else
+        streamElements<W, R, P>(panel);
     if constexpr (P > 1)
       stream<W, R, P / 2>(panel, end);
   }
 
-  // A packed operand, for streamRows.
-  struct PanelPacked {};
-
-  const uint8_t *packedPanel(int64_t panel) const {
-    return static_cast<const uint8_t *>(args.w) + panel * PackedPanel::bytes(args.packing, args.k);
+  // Groups of a packed panel from column k on.
+  const uint8_t *packedBlock(int64_t panel, int64_t k) const {
+    return static_cast<const uint8_t *>(args.w) + PackedPanel::bytes(args.packing, panel * args.k + k);
   }
 
-  template <int R, int P> void streamPacked(int64_t panel) {
-    constexpr int64_t kPiece = 64; // columns: of P panels 16 KiB at most
-    alignas(64) float sums[R * P * kColumns], values[P * kPiece * kColumns];
+  template <int kBits, int R, int P> void streamPacked(int64_t panel) {
+    alignas(64) float sums[R * P * kColumns];
+    const int64_t group = args.packing.group, groupBytes = PackedPanel::groupBytes(args.packing),
+                  panelBytes = PackedPanel::bytes(args.packing, args.k);
+    const uint8_t *at = packedBlock(panel, 0), *end = at + panelBytes;
     for (int64_t k = 0; k < args.k; k += Shape::kBlock) {
       Tile<V, R, P> tile;
       tile.clear();
-      for (int64_t at = k, end = k + blockLength(k); at < end; at += kPiece) {
-        const int64_t length = least(kPiece, end - at);
-        for (int64_t p = 0; p < P; ++p)
-          Unpack<V>::columns(args.packing, packedPanel(panel + p), at, length, values + p * kPiece * kColumns);
-        tile.template multiply<PanelF32<V>>(static_cast<const float *>(args.x) + at, args.k, values, kPiece * kColumns,
-                                            kColumns, length);
+      for (int64_t from = k, to = k + blockLength(k); from < to; from += group, at += groupBytes) {
+        // The last groups of a panel ask for the panels used next.
+        const int64_t ahead = kPrefetchBytes + (at + groupBytes + kPrefetchBytes > end ? (P - 1) * panelBytes : 0);
+        multiplyPacked<kBits>(tile, static_cast<const float *>(args.x) + from, args.k, at, panelBytes, group, ahead);
       }
       tile.template store<PanelF32<V>>(sums, P * kColumns, k > 0);
     }
     for (int64_t r = 0; r < R; ++r)
       finish(r, panel * kColumns, P * kColumns, sums + r * P * kColumns);
-  }
-
-  template <typename W, int R, int P> void streamPanels(int64_t panel) {
-    if constexpr (std::is_same_v<W, PanelPacked>)
-      streamPacked<R, P>(panel);
-    else
-      streamElements<W, R, P>(panel);
   }
 
   template <typename W, int R, int P> void streamElements(int64_t panel) {
@@ -246,6 +244,13 @@ private:
     return k + Shape::kBlock < args.k ? blockOf<W>(group, k + Shape::kBlock) : blockOf<W>(group + count, 0);
   }
 
+  // The same of the i-th of the panels that are used next.
+  const uint8_t *nextPacked(int64_t group, int64_t count, int64_t p, int64_t i, int64_t k) const {
+    if (p + i < count)
+      return packedBlock(group + p + i, k);
+    return k + Shape::kBlock < args.k ? packedBlock(group + i, k + Shape::kBlock) : packedBlock(group + count + i, 0);
+  }
+
   struct PackedRows {
     const float *values;
     int64_t stride, count, length; // rows, and elements of each
@@ -266,8 +271,14 @@ private:
   void multiplyPanels(const PackedRows &x, int64_t group, int64_t count, int64_t p, int64_t k, float *f32Block,
                       const SumRows &out) {
     if (args.order == Order::RowMajor || packed()) {
-      for (int64_t i = 0; i < P; ++i)
-        f32Panel(group + p + i, k, f32Block + i * Shape::kBlock * kColumns);
+      for (int64_t i = 0; i < P; ++i) {
+        float *const block = f32Block + i * Shape::kBlock * kColumns;
+        if (packed())
+          Unpack<V>::columns(args.packing, packedBlock(group + p + i, k), blockLength(k),
+                             nextPacked(group, count, p + P, i, k), block);
+        else
+          transposeBlock(group + p + i, k, block);
+      }
       return multiplyRows<PanelF32<V>, P>(x, {f32Block, Shape::kBlock * kColumns, kColumns}, nullptr, nullptr, out);
     }
     multiplyRows<W, P>(x, {blockOf<W>(group + p, k), args.k * kColumns, kColumns}, nextBlock<W>(group, count, p + P, k),
@@ -317,13 +328,6 @@ private:
     tile.template multiply<W, kAhead, kKeep>(x.values, x.stride, w.values, w.panelStride, w.step, x.length, ahead,
                                              keep);
     tile.template store<W>(out.values, out.stride, out.add);
-  }
-
-  void f32Panel(int64_t panel, int64_t k, float *block) const {
-    if (packed())
-      Unpack<V>::columns(args.packing, packedPanel(panel), k, blockLength(k), block);
-    else
-      transposeBlock(panel, k, block);
   }
 
   // Columns k ... of a row-major operand's 16 rows, as an F32 block of a panel.

@@ -70,29 +70,35 @@ template <typename V, int R, int P> struct Tile {
         HEADRACE_UNROLL
       for (int p = 0; p < P; ++p)
         __builtin_prefetch(ahead.at + k * ahead.step + p * ahead.panelStride);
-      if constexpr (Line<V>::kFactorOnce) {
-        Line<V> lines[P];
+      addColumn(x + k, xStride,
+                [&](int p) HEADRACE_INLINE_LAMBDA { return lineOf<W, kKeep>(w, wPanelStride, wStep, k, p, keep); });
+    }
+  }
+
+  // One k: x has its numbers, xStride apart, lineOf(p) makes panel p's line.
+  template <typename LineOf> HEADRACE_INLINE void addColumn(const float *x, int64_t xStride, const LineOf &lineOf) {
+    if constexpr (Line<V>::kFactorOnce) {
+      Line<V> lines[P];
+      HEADRACE_UNROLL
+      for (int p = 0; p < P; ++p)
+        lines[p] = lineOf(p);
+      HEADRACE_UNROLL
+      for (int r = 0; r < R; ++r) {
+        const auto factor = Line<V>::factor(x[r * xStride]);
         HEADRACE_UNROLL
         for (int p = 0; p < P; ++p)
-          lines[p] = lineOf<W, kKeep>(w, wPanelStride, wStep, k, p, keep);
+          sum[r][p] = Line<V>::fma(factor, lines[p], sum[r][p]);
+      }
+    } else {
+      HEADRACE_UNROLL
+      for (int p = 0; p < P; ++p) {
+        // Otherwise the compiler keeps the factors of all rows for the next panel and spills sums in their place.
+        if (p > 0 && R > 2)
+          asm volatile("" ::: "memory");
+        const Line<V> line = lineOf(p);
         HEADRACE_UNROLL
-        for (int r = 0; r < R; ++r) {
-          const auto factor = Line<V>::factor(x[r * xStride + k]);
-          HEADRACE_UNROLL
-          for (int p = 0; p < P; ++p)
-            sum[r][p] = Line<V>::fma(factor, lines[p], sum[r][p]);
-        }
-      } else {
-        HEADRACE_UNROLL
-        for (int p = 0; p < P; ++p) {
-          // Otherwise the compiler keeps the factors of all rows for the next panel and spills sums in their place.
-          if (p > 0 && R > 2)
-            asm volatile("" ::: "memory");
-          const Line<V> line = lineOf<W, kKeep>(w, wPanelStride, wStep, k, p, keep);
-          HEADRACE_UNROLL
-          for (int r = 0; r < R; ++r)
-            sum[r][p] = Line<V>::fma(Line<V>::factor(x[r * xStride + k]), line, sum[r][p]);
-        }
+        for (int r = 0; r < R; ++r)
+          sum[r][p] = Line<V>::fma(Line<V>::factor(x[r * xStride]), line, sum[r][p]);
       }
     }
   }

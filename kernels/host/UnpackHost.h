@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Packed operands to F32: columns of a panel, as the tiles of MicroKernel.h take them. The product of a code and its
-// scale is exact in F32, so that with one fused multiply-add or two roundings the value is the same bits, on every
-// instruction set, and those of docs/encodings.md.
+// Packed operands to F32: a column of a panel's codes to the line that the tiles of MicroKernel.h take, either in
+// registers, beside few rows, or to a block of them, which many rows use. The product of a code and its scale is exact
+// in F32, so that with one fused multiply-add or two roundings the value is the same bits, on every instruction set,
+// and those of docs/encodings.md.
 //
 // A group of a panel: the 16 rows' scales, their minima, F16, then the codes column by column (model/WeightLayout.h).
 #pragma once
 
 #include "kernels/Kernels.h"
-#include "kernels/host/Line.h"
+#include "kernels/host/MicroKernel.h"
 
 namespace headrace::kernels {
 
@@ -20,40 +21,71 @@ struct PackedPanel {
   static constexpr int64_t bytes(const Packing &of, int64_t columns) { return columns / of.group * groupBytes(of); }
 };
 
+// A group of a panel, from its header on.
+template <typename V, int kBits> struct PackedGroup {
+  static constexpr int64_t kColumnBytes = kPanelColumns * kBits / 8;
+  static constexpr int64_t kStep = 4; // columns that are taken at a time: every group is a multiple
+
+  Line<V> scale, min;
+
+  HEADRACE_INLINE void load(const uint8_t *group) {
+    const auto *header = reinterpret_cast<const uint16_t *>(group);
+    scale = Line<V>::loadF16(header), min = Line<V>::loadF16(header + kPanelColumns);
+  }
+  HEADRACE_INLINE Line<V> column(const uint8_t *codes) const {
+    if constexpr (kBits == 8)
+      return Line<V>::fma(Line<V>::loadCodes8(codes), scale, min);
+    else
+      return Line<V>::fma(Line<V>::loadCodes4(codes), scale, min);
+  }
+};
+
+// A tile over the `columns` of one group of each of P panels, whose headers are at `group` and panelStride apart; asks
+// for what is `ahead` bytes further on.
+template <int kBits, typename V, int R, int P>
+HEADRACE_INLINE void multiplyPacked(Tile<V, R, P> &tile, const float *x, int64_t xStride, const uint8_t *group,
+                                    int64_t panelStride, int64_t columns, int64_t ahead) {
+  using Group = PackedGroup<V, kBits>;
+  Group of[P];
+  HEADRACE_UNROLL
+  for (int p = 0; p < P; ++p)
+    of[p].load(group + p * panelStride);
+  const uint8_t *codes = group + PackedPanel::kHeaderBytes;
+  for (int64_t k = 0; k < columns; k += Group::kStep, codes += Group::kStep * Group::kColumnBytes) {
+    HEADRACE_UNROLL
+    for (int p = 0; p < P; ++p)
+      __builtin_prefetch(codes + p * panelStride + ahead);
+    HEADRACE_UNROLL
+    for (int i = 0; i < Group::kStep; ++i)
+      tile.addColumn(x + k + i, xStride, [&](int p) HEADRACE_INLINE_LAMBDA {
+        return of[p].column(codes + p * panelStride + i * Group::kColumnBytes);
+      });
+  }
+}
+
 template <typename V> struct Unpack {
-  static_assert(2 * V::kLanes == kPanelColumns);
-
-  // `count` columns of one group, from `codes` on: 16 floats each to `out`.
-  static HEADRACE_INLINE void codes8(const uint8_t *codes, int64_t count, const V (&scale)[2], const V (&min)[2],
-                                     float *out) {
-    for (int64_t c = 0; c < count; ++c, codes += kPanelColumns, out += kPanelColumns) {
-      V::fma(V::loadBytes(codes), scale[0], min[0]).store(out);
-      V::fma(V::loadBytes(codes + V::kLanes), scale[1], min[1]).store(out + V::kLanes);
-    }
-  }
-  static HEADRACE_INLINE void codes4(const uint8_t *codes, int64_t count, const V (&scale)[2], const V (&min)[2],
-                                     float *out) {
-    for (int64_t c = 0; c < count; ++c, codes += V::kLanes, out += kPanelColumns) {
-      V low, high;
-      V::loadNibbles(codes, low, high);
-      V::fma(low, scale[0], min[0]).store(out);
-      V::fma(high, scale[1], min[1]).store(out + V::kLanes);
-    }
+  // `count` columns from `groups` on, whole groups of a panel, 16 floats each; asks for as much from `next` on.
+  static void columns(const Packing &of, const uint8_t *groups, int64_t count, const uint8_t *next, float *out) {
+    of.codeBits == 4 ? columnsOf<4>(of, groups, count, next, out) : columnsOf<8>(of, groups, count, next, out);
   }
 
-  // Columns [first, first + count) of the panel at `panel`, 16 floats each.
-  static void columns(const Packing &of, const uint8_t *panel, int64_t first, int64_t count, float *out) {
-    for (const int64_t end = first + count; first < end;) {
-      const int64_t inGroup = first % of.group,
-                    here = end - first < of.group - inGroup ? end - first : of.group - inGroup;
-      const uint8_t *group = panel + PackedPanel::bytes(of, first - inGroup);
-      const auto half = [&](int64_t at) { return V::loadF16(reinterpret_cast<const uint16_t *>(group) + at); };
-      const V scale[2] = {half(0), half(V::kLanes)};
-      const V min[2] = {half(kPanelColumns), half(kPanelColumns + V::kLanes)};
-      const uint8_t *codes = group + PackedPanel::kHeaderBytes + inGroup * PackedPanel::columnBytes(of);
-      of.codeBits == 4 ? codes4(codes, here, scale, min, out) : codes8(codes, here, scale, min, out);
-      first += here;
-      out += here * kPanelColumns;
+private:
+  template <int kBits>
+  static void columnsOf(const Packing &of, const uint8_t *groups, int64_t count, const uint8_t *next, float *out) {
+    using Group = PackedGroup<V, kBits>;
+    const int64_t groupBytes = PackedPanel::groupBytes(of);
+    for (; count > 0; count -= of.group, groups += groupBytes, next += groupBytes) {
+      Group values;
+      values.load(groups);
+      const uint8_t *codes = groups + PackedPanel::kHeaderBytes;
+      const uint8_t *ahead = next;
+      for (int64_t c = 0; c < of.group; c += Group::kStep, ahead += Group::kStep * Group::kColumnBytes) {
+        __builtin_prefetch(ahead);
+        HEADRACE_UNROLL
+        for (int i = 0; i < Group::kStep; ++i, codes += Group::kColumnBytes, out += kPanelColumns)
+          values.column(codes).store(out);
+      }
+      __builtin_prefetch(ahead); // as long as the header
     }
   }
 };

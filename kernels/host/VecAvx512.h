@@ -28,6 +28,19 @@ struct Vec512 {
                                         0, 2, 0, 1, 0, 0, 0);
     return {_mm512_castsi512_ps(_mm512_maskz_permutexvar_epi16(0xaaaaaaaa, to, _mm512_castsi256_si512(words(p))))};
   }
+  static HEADRACE_INLINE Vec512 loadBytes(const uint8_t *p) {
+    return {_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i *>(p))))};
+  }
+  // The lower halves of 8 bytes, then the upper ones: a table's index has four bits, what stands above them is no
+  // matter.
+  static HEADRACE_INLINE Vec512 loadNibbles(const uint8_t *p) {
+    int64_t bytes;
+    __builtin_memcpy(&bytes, p, sizeof(bytes));
+    const __m512i twice = _mm512_cvtepu8_epi32(_mm_set1_epi64x(bytes));
+    const __m512i index = _mm512_srlv_epi32(twice, _mm512_set_epi32(4, 4, 4, 4, 4, 4, 4, 4, 0, 0, 0, 0, 0, 0, 0, 0));
+    const __m512 codes = _mm512_set_ps(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+    return {_mm512_permutexvar_ps(index, codes)};
+  }
   HEADRACE_INLINE void store(float *p) const { _mm512_storeu_ps(p, v); }
   friend HEADRACE_INLINE Vec512 operator+(Vec512 a, Vec512 b) { return {_mm512_add_ps(a.v, b.v)}; }
   static HEADRACE_INLINE Vec512 fma(Vec512 a, Vec512 b, Vec512 c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
@@ -71,6 +84,7 @@ template <> struct Line<VecAvx512> {
   static constexpr int kRows = 12, kPanels = 2; // 24 sums, two lines of w and a factor: 27 of 32 registers
   static constexpr bool kFactorOnce = true;
   static constexpr int panels(int rows) { return rows <= 6 ? 4 : 2; }
+  static constexpr int packedPanels(int rows) { return rows <= 3 ? 4 : 2; }
   static constexpr int kQueries = 8;
   Vec512 v;
 
@@ -82,9 +96,12 @@ template <> struct Line<VecAvx512> {
   static HEADRACE_INLINE Line loadF16(const uint16_t *p) { return {Vec512::loadF16(p)}; }
   static HEADRACE_INLINE Line loadBf16(const uint16_t *p) { return {Vec512::loadBf16(p)}; }
   HEADRACE_INLINE Line bf16InOrder() const { return *this; }
+  static HEADRACE_INLINE Line loadCodes8(const uint8_t *p) { return {Vec512::loadBytes(p)}; }
+  static HEADRACE_INLINE Line loadCodes4(const uint8_t *p) { return {Vec512::loadNibbles(p)}; }
   HEADRACE_INLINE void store(float *p) const { v.store(p); }
   friend HEADRACE_INLINE Line operator+(Line a, Line b) { return {a.v + b.v}; }
   static HEADRACE_INLINE Line fma(Vec512 x, Line w, Line sum) { return {Vec512::fma(x, w.v, sum.v)}; }
+  static HEADRACE_INLINE Line fma(Line x, Line y, Line sum) { return {Vec512::fma(x.v, y.v, sum.v)}; }
 };
 
 template <Elem kElem> struct KeyBlock<VecAvx512, kElem> {

@@ -16,6 +16,7 @@
 #define HEADRACE_UNROLL _Pragma("GCC unroll 32")
 #endif
 #define HEADRACE_INLINE inline __attribute__((always_inline))
+#define HEADRACE_INLINE_LAMBDA __attribute__((always_inline))
 
 namespace headrace::kernels {
 
