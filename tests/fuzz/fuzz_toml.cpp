@@ -3,13 +3,14 @@
 // Any bytes as a shape, a hardware profile, a job and a fleet: refused by name, or values that validate.
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "runtime/job/FleetFile.h"
 #include "runtime/job/JobFile.h"
 #include "runtime/model/ModelSpec.h"
 #include "runtime/model/Shape.h"
-#include "runtime/model/WeightLayout.h"
+#include "runtime/model/WeightEncodings.h"
 #include "tests/fuzz/FuzzCheck.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
@@ -19,8 +20,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   const auto shape = parseShape(text, "shape.toml");
   if (!shape.ok())
     checkRefusal(shape.status(), "shape.toml:");
-  else
+  else {
     FUZZ_CHECK(validate(*shape, "again").ok());
+    // What is packed is what its text says.
+    if (const std::string packed = weightEncodingText(*shape); !packed.empty()) {
+      std::string expected;
+      FUZZ_CHECK(weightEncodingsFromText(packed, *shape, expected) == shape->encodings);
+    }
+  }
 
   const auto hardware = parseHardware(text, "hardware.toml");
   if (!hardware.ok())

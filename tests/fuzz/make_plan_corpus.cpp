@@ -20,7 +20,7 @@ int main(int argc, char **argv) {
   std::filesystem::create_directories(argv[1], error);
   const auto write = [&](std::string file, const Plan &plan) {
     for (char &c : file)
-      c = c == ' ' || c == ',' ? '-' : c;
+      c = c == ' ' || c == ',' || c == ':' || c == '=' ? '-' : c;
     const absl::Status status = headrace::model::replaceFile(std::string(argv[1]) + "/" + file, encode(plan));
     if (!status.ok())
       std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
@@ -42,5 +42,12 @@ int main(int argc, char **argv) {
     else if (named.name == "one layer, cut in a unit")
       written =
           written && write(named.name + ", shuffled", test::withShuffledBuffers(test::makePlan(named.options), 1));
-  return written ? 0 : 1;
+  // One for all roles, one by role.
+  int packed = 0;
+  for (const test::NamedOptions &named : test::packedPlans())
+    if (named.name.ends_with("packed q4:32") ? packed == 0 : packed == 1 && named.name.ends_with("head=q8:32")) {
+      written = written && write(named.name, test::makePlan(named.options));
+      ++packed;
+    }
+  return written && packed == 2 ? 0 : 1;
 }
