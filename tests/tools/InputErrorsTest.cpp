@@ -90,8 +90,8 @@ TEST_F(InputErrors, LimitsOfTheSystemAreNamed) {
 
 TEST_F(InputErrors, UsageIsSaidInTheSameWords) {
   EXPECT_EQ(error({"compute"}),
-            "command line: command = \"compute\": expected bench, chat, compile, detokenize, fleet, help, inspect, "
-            "profile, record, run, simulate, timeline, tokenize or version; did you mean compile?");
+            "command line: command = \"compute\": expected bench, chat, compile, detokenize, drift, fleet, help, "
+            "inspect, profile, record, run, simulate, timeline, tokenize or version; did you mean compile?");
   EXPECT_EQ(error({"inspect"}), "command line: no plan: expected one (headrace inspect --help)");
   EXPECT_EQ(error({}), "command line: no subcommand: expected one (headrace --help)");
   EXPECT_EQ(error(run({"--no-such-flag"})),

@@ -83,6 +83,7 @@ TEST_P(OpenedOnce, ByEveryCommandThatReadsIt) {
               "8", "--output-len", "4", "--rounds", "1"});
   expectOnce({"bench", "serve", model, "--hardware", "host", "--num-prompts", "2", "--random-input-len", "8",
               "--random-output-len", "4"});
+  expectOnce({"drift", model, "--hardware", "host", "--kv-dtype", "bf16", "--prompt-ids", "1,2,3"});
   expectOnce({"profile", model, "--hardware", "host", "--batches", "1", "--sequences", "16", "--seconds-per-pair",
               "0.01", "-o", path("r.toml")});
 }
