@@ -12,6 +12,7 @@ namespace {
 
 constexpr int64_t kFirstContext = 256;
 constexpr int64_t kSamples = 8; // of many iterations alike
+constexpr size_t kMostChunks = 64; // of one prompt that are played
 
 // The smallest bucket that holds so much; the largest where none does.
 const cost::Bucket &bucketFor(const std::vector<cost::Bucket> &buckets, int64_t tokens, int64_t sequences,
@@ -112,9 +113,11 @@ double Aim::of(const std::vector<Played> &played) const {
 std::vector<AimPoint> promptPoints(int64_t prompt, const Target &target) {
   Points points(target);
   points.prompt(prompt);
-  std::vector<AimPoint> of; // by bucket, of its chunks the one with the most in use
-  for (const AimPoint &chunk : points.take())
-    if (!of.empty() && of.back().at.bucket == chunk.at.bucket) {
+  const std::vector<AimPoint> chunks = points.take();
+  const auto together = static_cast<double>((chunks.size() + kMostChunks - 1) / kMostChunks);
+  std::vector<AimPoint> of; // of neighbours that are taken together the one with the most in use
+  for (const AimPoint &chunk : chunks)
+    if (!of.empty() && of.back().at.bucket == chunk.at.bucket && of.back().weight < together) {
       of.back().at.context = chunk.at.context;
       of.back().weight += chunk.weight;
     } else {

@@ -75,6 +75,26 @@ TEST(Aim, OfStatedLengthsIsABatchOfSuchRequests) {
   EXPECT_EQ(aim.what, "a batch of 2 requests of 3000 + 500 tokens, up to 2048 of prompts at a time");
 }
 
+// 4,000 tokens: two chunks of 2,048 rows. In chunks of 32 they are 125, in pairs that the second of each stands for; the
+// last is alone.
+TEST(PromptPoints, AreChunksEachAtItsContext) {
+  const CompileRequest r = longRequest();
+  Choice choice = askedChoice(r);
+  const std::vector<AimPoint> two = promptPoints(4000, *resolve(r, choice));
+  ASSERT_EQ(two.size(), 2u);
+  EXPECT_EQ(two[0].at.context, 2048);
+  EXPECT_EQ(two[1].at.context, 4000);
+  choice.largestChunk = 32;
+  const std::vector<AimPoint> pairs = promptPoints(4000, *resolve(r, choice));
+  double chunks = 0;
+  for (const AimPoint &point : pairs) {
+    EXPECT_LE(point.weight, 2);
+    chunks += point.weight;
+    EXPECT_EQ(point.at.context, 32 * chunks);
+  }
+  EXPECT_EQ(chunks, 125);
+}
+
 // 64 prompts of 512 tokens: four an iteration of 2,048 rows, sixteen one of 8,192.
 TEST(Aim, ShortPromptsShareAnIteration) {
   CompileRequest r = longRequest();
