@@ -2,20 +2,21 @@
 #include "compiler/CompileInOrder.h"
 
 #include <algorithm>
-#include <map>
+#include <memory>
 #include <numeric>
 #include <optional>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "compiler/CompileStated.h"
+#include "compiler/Drafting.h"
 #include "compiler/choice/CheckStated.h"
 #include "compiler/choice/Resolve.h"
-#include "compiler/choose/Explain.h"
+#include "compiler/choose/Compilation.h"
 #include "compiler/evaluate/LayOutHost.h"
+#include "compiler/search/BucketChoices.h"
+#include "compiler/search/Explain.h"
 #include "compiler/search/generators/InOrder.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/cost/CostModel.h"
@@ -25,23 +26,6 @@ namespace headrace::compiler {
 namespace {
 
 constexpr size_t kMostCompared = 32; // placements with caches that are split, of those that an objective chooses from
-
-// What the iterations of a class take with all of KV in use, by bucket: as predicted; of a cycle the slowest.
-std::vector<uint64_t> iterationTimes(const plan::Plan &plan, plan::IterationClass iterationClass) {
-  std::map<std::tuple<int64_t, int64_t, int64_t>, uint64_t> slowest;
-  for (const plan::Variant &variant : plan.variants) {
-    const plan::Schedule &schedule = plan.schedules[variant.schedule];
-    if (variant.placement != 0 || schedule.kvBlocks != 0 || schedule.iterationClass != iterationClass)
-      continue;
-    uint64_t &ns = slowest[{variant.newTokens, variant.sequences, variant.context}];
-    ns = std::max(ns, variant.predictedNs);
-  }
-  std::vector<uint64_t> times;
-  times.reserve(slowest.size());
-  for (const auto &[bucket, ns] : slowest)
-    times.push_back(ns);
-  return times;
-}
 
 // Of so many ways, each with a time for every bucket, the one with the least worst ratio to the best of them, then with
 // the least sum; the first among equals.
@@ -78,23 +62,31 @@ public:
 private:
   bool stated() { return space_.target(space_.origin()).kvResident.has_value(); }
 
-  std::optional<FoundInOrder> search() {
+  // What placements with these coordinates are laid out and priced with.
+  absl::StatusOr<std::unique_ptr<Drafting>> draftingOf(const Coordinates &at) {
+    return Drafting::of(request_, policy_, space_.commonOf(at));
+  }
+
+  absl::StatusOr<std::optional<FoundInOrder>> search() {
     std::optional<FoundInOrder> found = searchInOrder(space_);
     if (found)
-      writeBack(found->best);
+      RETURN_IF_ERROR(writeBack(found->best));
     return found;
   }
 
   // How rows get home, where tails are away and it is left open: by what every bucket takes one way and the other. Rows
   // that are mirrored cross the link while the step that appends them runs, a tail that is written back does so beside
   // other steps, but whole. Nothing is better by writing back all that is in use but what stays over iterations.
-  void writeBack(Scored &best) {
+  absl::Status writeBack(Scored &best) {
     const std::optional<int64_t> resident = best.candidate.residency.firstKvBlockAway();
     if (!resident || !space_.free().writeBack)
-      return;
+      return absl::OkStatus();
+    ASSIGN_OR_RETURN(drafting, draftingOf(best.at));
+    const std::vector<PlayPoint> points = wholePoints(drafting->target());
+    const size_t decodes = drafting->target().decode.size();
     struct Way {
       Scored scored;
-      std::vector<uint64_t> decode, mixed;
+      std::vector<uint64_t> ns; // by bucket, decode, then mixed
     };
     std::vector<Way> ways;
     const auto attempt = [&](bool decode, bool mixed, bool all) {
@@ -105,33 +97,78 @@ private:
       space_.setTails(tried.at, *resident, tried.candidate);
       if (!space_.deviceHolds(tried.at, tried.candidate, /*exactly=*/true))
         return;
-      if (const absl::StatusOr<Draft> draft =
-              compileStated(request_, space_.commonOf(tried.at), {.found = {tried.candidate}});
-          draft.ok())
-        ways.push_back({tried, iterationTimes(*draft, plan::IterationClass::Decode),
-                        iterationTimes(*draft, plan::IterationClass::Mixed)});
+      const absl::StatusOr<std::vector<Played>> played = drafting->player().play(tried.candidate, points);
+      if (!played.ok())
+        return;
+      ways.push_back({tried, {}});
+      for (const Played &of : *played)
+        ways.back().ns.push_back(of.slowestNs);
+    };
+    const auto secondIsFaster = [&](size_t begin, size_t end) {
+      const auto part = [&](const Way &way) {
+        return std::vector(way.ns.begin() + static_cast<std::ptrdiff_t>(begin),
+                           way.ns.begin() + static_cast<std::ptrdiff_t>(end));
+      };
+      return fastestOf({part(ways[0]), part(ways[1])}) == 1;
     };
     attempt(false, false, false);
     attempt(true, true, false);
-    if (ways.size() == 2) {
-      const bool decode = fastestOf({ways[0].decode, ways[1].decode}) == 1,
-                 mixed = fastestOf({ways[0].mixed, ways[1].mixed}) == 1;
-      if (decode != mixed && !ways[0].mixed.empty())
+    if (ways.size() == 2 && decodes < points.size()) {
+      const bool decode = secondIsFaster(0, decodes), mixed = secondIsFaster(decodes, points.size());
+      if (decode != mixed)
         attempt(decode, mixed, false);
     }
     if (request_.policy.kvPlaces)
       attempt(false, false, true);
     std::vector<std::vector<uint64_t>> times;
-    for (const Way &way : ways) {
-      times.push_back(way.decode);
-      times.back().insert(times.back().end(), way.mixed.begin(), way.mixed.end());
-    }
+    times.reserve(ways.size());
+    for (const Way &way : ways)
+      times.push_back(way.ns);
     if (!ways.empty())
       best = ways[fastestOf(times)].scored;
+    return absl::OkStatus();
+  }
+
+  // Of placements that a plan has all of the first that memory holds; none: there is nothing of that kind.
+  absl::StatusOr<std::optional<Draft>> together() {
+    if (policy_.together == nullptr)
+      return std::nullopt;
+    ASSIGN_OR_RETURN(drafting, draftingOf(space_.origin()));
+    absl::Status refused;
+    for (size_t nth = 0;; ++nth) {
+      ASSIGN_OR_RETURN(placements, policy_.together(drafting->inputs(), nth));
+      if (placements.empty() && nth == 0)
+        return std::nullopt;
+      if (placements.empty())
+        return refused;
+      absl::StatusOr<Draft> draft = drafting->draft(placements);
+      if (draft.ok()) {
+        drafting->explain(*draft, draft->candidates.size() - 1, fixedBy(request_, policy_), nullptr);
+        explainMore(*drafting, placements, *draft);
+        return std::optional(*std::move(draft));
+      }
+      if (!lacksDeviceMemory(draft.status()))
+        return draft.status();
+      refused = draft.status(); // with more weights away
+    }
+  }
+
+  // Behind why: what the policy adds, and of what rotates.
+  void explainMore(const Drafting &drafting, const std::vector<Candidate> &placements, Draft &draft) {
+    const auto add = [&](const std::string &text) { absl::StrAppend(&draft.reason, text.empty() ? "" : ". ", text); };
+    add(policy_.why == nullptr ? "" : policy_.why(drafting.inputs(), placements));
+    add(explainCycle(draft));
   }
 
   absl::StatusOr<Draft> one() {
-    const std::optional<FoundInOrder> found = search();
+    ASSIGN_OR_RETURN(several, together());
+    if (several)
+      return *std::move(several);
+    if (policy_.check != nullptr) {
+      ASSIGN_OR_RETURN(drafting, draftingOf(space_.origin()));
+      RETURN_IF_ERROR(policy_.check(drafting->inputs()));
+    }
+    ASSIGN_OR_RETURN(found, search());
     if (!found)
       return nothing();
     const Scored &best = found->best;
@@ -142,22 +179,34 @@ private:
           absl::StrCat("policy.kv_places = ", *request_.policy.kvPlaces,
                        ": expected fewer KV blocks on the device than there are (", target.kvBlocks,
                        " a layer): all of them fit, and nothing rotates; goal.kv_device_memory states how many stay"));
-    ToChooseFrom of;
-    const bool split = away && !target.kvResident;
-    if (best.nth > 0 && !split) { // what offloads less
-      of.found.push_back(space_.candidates(best.at)[best.nth - 1]);
-      if (target.kvResident)
-        space_.setTails(best.at, *target.residentBeside(best.at.kvSlots, request_.model->layers), of.found.back());
+    ASSIGN_OR_RETURN(drafting, draftingOf(best.at));
+    ASSIGN_OR_RETURN(draft, drafting->draft({best.candidate}));
+    const bool split = away && !target.kvResident && !policy_.swapsLayers;
+    if (!policy_.statesPlacement || request_.goal.hasSlo() || request_.policy.placements) {
+      RETURN_IF_ERROR(drafting->explainByBucket(draft));
+    } else {
+      std::optional<Candidate> before; // it offloads less
+      if (best.nth > 0 && !split && !(away && policy_.swapsLayers)) {
+        before = space_.candidates(best.at)[best.nth - 1];
+        if (target.kvResident)
+          space_.setTails(best.at, *target.residentBeside(best.at.kvSlots, request_.model->layers), *before);
+      }
+      drafting->explain(draft, 0, fixedBy(request_, policy_), before ? &*before : nullptr);
     }
-    of.found.push_back(best.candidate);
-    ASSIGN_OR_RETURN(draft, compileStated(request_, space_.commonOf(best.at), of));
+    explainMore(*drafting, {best.candidate}, draft);
     if (target.kvResident && request_.goal.expansion)
       absl::StrAppend(&draft.reason, ". ", explainExpansion(request_.goal, target, request_.model->layers));
     if (split)
       absl::StrAppend(&draft.reason, ". ", explainSplit(draft));
-    absl::StrAppend(&draft.reason, explainWriteBack(space_, best.at, best.candidate),
-                    explainFound(space_, policy_, *found));
+    if (!policy_.swapsLayers)
+      absl::StrAppend(&draft.reason, explainWriteBack(space_, best.at, best.candidate));
+    absl::StrAppend(&draft.reason, explainFound(space_, policy_, *found));
     return draft;
+  }
+
+  absl::StatusOr<Draft> chooseFrom(const Coordinates &at, const ToChooseFrom &of) {
+    ASSIGN_OR_RETURN(drafting, draftingOf(at));
+    return Compilation(request_, policy_, drafting->target(), drafting->layout(), drafting->costs()).run(of);
   }
 
   // What all placements have alike is found in order, then these.
@@ -167,27 +216,28 @@ private:
     const bool acts = askedChoice(request_).actRatio.any();
     std::optional<FoundInOrder> found;
     if (free.act || free.miniBatches || (free.actAway && acts) || (space_.exists(origin) && stated())) {
-      found = search();
+      ASSIGN_OR_RETURN(searched, search());
+      found = std::move(searched);
       if (!found)
         return nothing();
     }
     const Coordinates at = found ? found->best.at : origin;
     if (space_.exists(at) && stated())
-      return explained(compileStated(request_, space_.commonOf(at), {.candidates = withTails(at)}), *found);
+      return explained(chooseFrom(at, {.candidates = withTails(at)}), *found);
     if (found && found->best.candidate.residency.firstKvBlockAway())
       return split(*found, absl::OkStatus());
     ToChooseFrom of;
     if (space_.free().kv && space_.exists(at) && space_.target(at).kvBlocks > 1)
       of.smallest = [&] { return least(at); };
-    absl::StatusOr<Draft> whole = compileStated(request_, space_.commonOf(at), of);
+    absl::StatusOr<Draft> whole = chooseFrom(at, of);
     if (whole.ok() && found)
       return explained(std::move(whole), *found);
     if (!lacksDeviceMemory(whole.status()) || !policy_.splitsCaches || request_.goal.kvDeviceMemory)
       return whole;
     if (!space_.free().kv)
       return refusalWith(whole.status(), ", KV blocks at home on the host (kv_device_memory)");
-    found = search();
-    return found ? split(*found, whole.status()) : nothing();
+    ASSIGN_OR_RETURN(searched, search());
+    return searched ? split(*searched, whole.status()) : nothing();
   }
 
   absl::StatusOr<Draft> explained(absl::StatusOr<Draft> draft, const FoundInOrder &found) {
@@ -217,8 +267,7 @@ private:
       std::vector<Candidate> candidates = filled(at, count);
       if (candidates.empty())
         continue;
-      absl::StatusOr<Draft> draft =
-          compileStated(request_, space_.commonOf(at), {.candidates = std::move(candidates), .inOrder = true});
+      absl::StatusOr<Draft> draft = chooseFrom(at, {.candidates = std::move(candidates), .inOrder = true});
       if (draft.ok())
         absl::StrAppend(&draft->reason, ". ", explainSplit(*draft));
       if (draft.ok())
@@ -313,7 +362,7 @@ private:
     for (const Coordinates &at : ends()) {
       if (!space_.exists(at)) {
         if (unresolved.ok())
-          unresolved = resolve(request_, space_.commonOf(at)).status();
+          unresolved = resolve(request_, space_.commonOf(at), policy_.swapsLayers).status();
         continue;
       }
       const Target &target = space_.target(at);
@@ -348,7 +397,8 @@ private:
     const absl::Status refused =
         deviceMemoryExhausted(spec, space_.target(device.at), request_.policy, device.candidate, need);
     std::string more;
-    if (!space_.free().kv && policy_.splitsCaches && !request_.goal.kvDeviceMemory && !request_.goal.expansion)
+    if (!space_.free().kv && policy_.splitsCaches && !policy_.swapsLayers && !request_.goal.kvDeviceMemory &&
+        !request_.goal.expansion)
       more = ", KV blocks at home on the host (kv_device_memory)";
     if (host && host->bytes > hardware.hostLimit())
       absl::StrAppend(&more, ", ", hostMemoryThatWouldDo(hardware, host->bytes));
@@ -399,13 +449,11 @@ absl::StatusOr<Draft> compileInOrder(const CompileRequest &asked, const Generato
   }
   const Choice choice = askedChoice(request);
   RETURN_IF_ERROR(checkStated(request, choice, !policy.swapsLayers));
-  if (policy.swapsLayers) {
+  if (policy.swapsLayers)
     request.goal.autoMiniBatches = false; // it has one
-    return compileStated(request, choice);
-  }
   std::optional<cost::Roofline> roofline;
   if (request.costs == nullptr) {
-    absl::StatusOr<Target> target = resolve(request, choice);
+    absl::StatusOr<Target> target = resolve(request, choice, policy.swapsLayers);
     for (int64_t count = 2; !target.ok() && request.goal.autoMiniBatches && count <= *request.goal.batch; ++count) {
       Choice other = choice; // what is stated may rule one out
       other.miniBatches = count;

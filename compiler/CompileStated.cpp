@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/CompileStated.h"
 
-#include <optional>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "compiler/choice/CheckStated.h"
+#include "compiler/Drafting.h"
 #include "compiler/choice/Resolve.h"
-#include "compiler/choose/Compilation.h"
+#include "compiler/search/Explain.h"
 #include "compiler/search/generators/Generators.h"
 #include "runtime/base/StatusMacros.h"
-#include "runtime/cost/CostModel.h"
 #include "runtime/model/ModelSpec.h"
 
 namespace headrace::compiler {
@@ -39,23 +37,26 @@ absl::StatusOr<Choice> commonOf(const std::vector<Candidate> &stated, Choice cho
 
 } // namespace
 
-absl::StatusOr<Draft> compileStated(const CompileRequest &asked, const Choice &chosen, const ToChooseFrom &of) {
+absl::StatusOr<Draft> compileStated(const CompileRequest &asked, const Choice &chosen) {
   ASSIGN_OR_RETURN(choice, commonOf(asked.placements, chosen));
   CompileRequest request = asked;
   for (Candidate &candidate : request.placements)
     candidate = alike(std::move(candidate), choice);
   ASSIGN_OR_RETURN(policy, policyFor(request.policy, request.goal));
-  RETURN_IF_ERROR(checkStated(request, choice, !policy->swapsLayers));
-  model::WeightLayout layout = model::layoutWeights(request.model);
+  const model::WeightLayout layout = model::layoutWeights(request.model);
   for (const Candidate &candidate : request.placements)
     RETURN_IF_ERROR(checkCandidate(candidate, request.model, layout));
-  ASSIGN_OR_RETURN(target, resolve(request, choice, policy->swapsLayers));
-  RETURN_IF_ERROR(checkBlocks(request.placements, target));
-  std::optional<cost::Roofline> roofline;
-  const cost::CostModel &costs =
-      request.costs ? *request.costs : roofline.emplace(request.model, request.hardware, target.activation, target.kv);
-  ASSIGN_OR_RETURN(plan, Compilation(request, *policy, std::move(target), std::move(layout), costs).run(of));
-  return plan;
+  ASSIGN_OR_RETURN(drafting, Drafting::of(request, *policy, choice));
+  RETURN_IF_ERROR(checkBlocks(request.placements, drafting->target()));
+  ASSIGN_OR_RETURN(draft, drafting->draft(request.placements));
+  if (policy->order == Order::LeastAim && request.placements.size() == 1 && request.goal.hasSlo()) {
+    RETURN_IF_ERROR(drafting->explainByBucket(draft));
+  } else {
+    drafting->explain(draft, 0, fixedBy(request, *policy), nullptr);
+  }
+  if (const std::string cycle = explainCycle(draft); !cycle.empty())
+    absl::StrAppend(&draft.reason, ". ", cycle);
+  return draft;
 }
 
 } // namespace headrace::compiler

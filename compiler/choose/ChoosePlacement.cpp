@@ -151,14 +151,6 @@ void Chooser::reduce(std::vector<size_t> &of, size_t most) {
   }
 }
 
-uint64_t objectiveNs(const model::Goal &goal, bool decode, uint64_t residentNs) {
-  if (goal.sloFactor)
-    // A little more than the product, so that a factor that was written in decimals is not missed by its rounding.
-    return static_cast<uint64_t>(std::floor(*goal.sloFactor * static_cast<double>(residentNs) + 1e-3));
-  const auto &time = decode ? goal.tpot : goal.ttft;
-  return time ? static_cast<uint64_t>(time->count()) : 0;
-}
-
 int64_t freedBytes(const PlacementFamily &family, const Candidate &candidate) {
   Candidate none;
   const MemoryNeed all = family.held(none), need = family.held(candidate);

@@ -16,8 +16,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "compiler/choose/ExplainObjective.h"
 #include "compiler/evaluate/Placements.h"
+#include "compiler/search/BucketChoices.h"
+#include "compiler/search/ExplainObjective.h"
 #include "compiler/search/Objective.h"
 
 namespace headrace::compiler {
@@ -85,9 +86,6 @@ struct ChosenPlacements {
 // ResourceExhausted with the minima that would do where some bucket's objective cannot be met. Policies that do not
 // choose by latency give their placement whatever it takes.
 absl::StatusOr<ChosenPlacements> choosePlacements(const ChoiceProblem &problem);
-
-// The objective of a bucket in ns: the goal's time for its class, or its factor of the resident time; 0: none.
-uint64_t objectiveNs(const model::Goal &goal, bool decode, uint64_t residentNs);
 
 // Bytes that a candidate gives back (see above).
 int64_t freedBytes(const PlacementFamily &family, const Candidate &candidate);

@@ -18,7 +18,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "compiler/choose/ChoosePlacement.h"
-#include "compiler/choose/ExplainObjective.h"
+#include "compiler/search/ExplainObjective.h"
 
 namespace headrace::compiler {
 

@@ -3,7 +3,7 @@
 #include <cstdlib>
 
 #include "compiler/choose/Chooser.h"
-#include "compiler/choose/Explain.h"
+#include "compiler/search/Explain.h"
 #include "runtime/model/ModelSpec.h"
 
 namespace headrace::compiler {

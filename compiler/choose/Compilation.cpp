@@ -8,10 +8,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "compiler/choose/CheckDurations.h"
-#include "compiler/choose/Explain.h"
-#include "compiler/choose/ExplainSwap.h"
+#include "compiler/evaluate/CheckDurations.h"
 #include "compiler/evaluate/PlanTransitions.h"
+#include "compiler/search/Explain.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/model/ModelSpec.h"
 #include "runtime/sim/TokenGaps.h"
@@ -23,7 +22,7 @@ Compilation::Compilation(const CompileRequest &request, const Generator &policy,
       iterations_(request_, target_, layout_, prices_),
       family_(request.model, layout_, target_, iterations_.memoryUses(),
               [this](const Candidate &candidate) { return packedBytes(candidate); }),
-      inputs_{request_, target_, layout_, family_, steps_} {
+      inputs_{request_, target_, layout_, family_, steps_, prices_} {
   if (LatencyChoice::applies(request_, policy_))
     steps_ = iterations_.pricedSteps();
 }
@@ -32,14 +31,14 @@ absl::StatusOr<Draft> Compilation::run(const ToChooseFrom &of) {
   of_ = of;
   if (!of.candidates.empty())
     split_ = of.candidates;
-  return policy_.swapsLayers && request_.placements.empty() ? swapCaches() : choose();
+  return choose();
 }
 
 absl::StatusOr<Draft> Compilation::choose() {
   std::vector<Attempt> choices;
   if (!of_.found.empty())
     choices.push_back({of_.found, of_.found.size() - 1});
-  for (const Candidate &candidate : together_.empty() ? request_.placements : together_)
+  for (const Candidate &candidate : request_.placements)
     choices.push_back({{candidate}, 0});
   const bool searched = policy_.order == Order::LeastAim && choices.size() == 1 && request_.goal.hasSlo();
   std::vector<Candidate> one;
@@ -197,12 +196,7 @@ absl::StatusOr<Draft> Compilation::tryPlan(const std::vector<Attempt> &choices) 
   if (latency_)
     latency_->record(plan);
   else
-    explain(together_.empty() ? choices.front() : choices.back(), // of several expansions the largest
-            together_.empty() ? 0 : static_cast<uint32_t>(choices.size() - 1), plan);
-  if (swap_)
-    absl::StrAppend(
-        &plan.reason, ". ",
-        explainSwap(*request_.model, chosen.front()->residency, *swap_, placeBytes(target_, target_.kvBlocks)));
+    explain(choices.front(), 0, plan);
   if (const std::string cycle = explainCycle(plan); !cycle.empty())
     absl::StrAppend(&plan.reason, ". ", cycle);
   return plan;

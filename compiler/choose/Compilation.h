@@ -12,7 +12,6 @@
 #include "absl/status/statusor.h"
 #include "compiler/choice/CompileRequest.h"
 #include "compiler/choose/LatencyChoice.h"
-#include "compiler/choose/SwapCaches.h"
 #include "compiler/evaluate/Evaluate.h"
 #include "compiler/evaluate/LayOutHost.h"
 #include "compiler/evaluate/Placements.h"
@@ -55,10 +54,6 @@ private:
     uint64_t bytes;
   };
 
-  // As many layers' caches on the device as there is room for, which take turns.
-  absl::StatusOr<Draft> swapCaches();
-  absl::StatusOr<Draft> swapByExpansion();
-
   absl::StatusOr<Draft> choose();
   absl::Status chooseByLatency(std::vector<Attempt> &choices, size_t most = SIZE_MAX);
   // Others, where what was chosen fits each alone and not together.
@@ -96,12 +91,10 @@ private:
   std::vector<PricedStep> steps_; // where something is chosen by latency
   GeneratorInputs inputs_;
   ToChooseFrom of_;
-  std::optional<std::vector<Candidate>> split_; // what there is to choose from once caches are split or swapped
-  std::vector<Candidate> together_;             // placements of the plan, whatever it is chosen by; empty: chosen
+  std::optional<std::vector<Candidate>> split_; // what there is to choose from once caches are split
   bool nested_ = false;                         // the range was asked for nested
   int roomier_ = 0;                             // times that it was asked for with more to spare
   uint64_t rangeSpare_ = 0;                     // bytes
-  std::optional<SwapTimes> swap_;               // where layers' caches are swapped
   std::optional<LatencyChoice> latency_;        // where placements are chosen by latency, or several
   std::optional<OverBudget> overBudget_;
 };

@@ -7,8 +7,8 @@
 #include <cmath>
 #include <tuple>
 
-#include "compiler/choose/Explain.h"
-#include "compiler/choose/ExplainObjective.h"
+#include "compiler/search/Explain.h"
+#include "compiler/search/ExplainObjective.h"
 #include "compiler/search/GeneratorInputs.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/model/ModelSpec.h"
@@ -53,7 +53,7 @@ absl::StatusOr<std::vector<Candidate>> LatencyChoice::choose(size_t most, uint64
   problem.rangeSpare = rangeSpare;
   problem.gaps = gapsCount();
   problem.apart = apart_;
-  const GeneratorInputs inputs{*in_.request, *in_.target, *in_.layout, *in_.family, in_.steps};
+  const GeneratorInputs inputs{*in_.request, *in_.target, *in_.layout, *in_.family, in_.steps, *in_.prices};
   problem.candidates = in_.candidates != nullptr ? *in_.candidates : candidatesOf(*in_.policy, inputs);
   problem.inOrder = in_.inOrder;
   problem.splitCaches = in_.candidates != nullptr;
@@ -327,7 +327,8 @@ void LatencyChoice::record(plan::Plan &plan) const {
     link = linkUse(searchRequest({{&objective, plan::predictedWithin(objective.sloNs, slowest_)}}, true),
                    chosen_.placements.front().residency.weightsAway(), *in_.prices);
   plan.reason =
-      explainObjective(*in_.policy, chosen_, objective, *decisive, plan, apart_, link.ok() ? &*link : nullptr);
+      explainObjective(*in_.policy, chosen_.placements.front(), {chosen_.compared, chosen_.evaluated, chosen_.inOrder},
+                       objective, *decisive, plan, apart_, link.ok() ? &*link : nullptr);
   plan.limitingResource = decisive->linkAloneNs > decisive->computeAloneNs ? "link h2d" : "compute";
 }
 

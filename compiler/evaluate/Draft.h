@@ -4,6 +4,9 @@
 // edges, the time of every bucket and transition), and what it was made of. What compute steps use is not in it.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,11 +17,19 @@
 
 namespace headrace::compiler {
 
+// More device memory than there is.
+struct OverMemory {
+  size_t placement = 0; // that takes so much alone; the first where only all of them together do
+  uint64_t bytes = 0;
+};
+
 struct Draft : plan::Plan {
   CompileRequest request;
   Target target;                     // caches grown
   std::vector<Candidate> candidates; // by placement; caches grown
   bool grown = false;                // they lie block by block
+  uint64_t hostKvBytes = 0;          // of hostBytes, what caches take
+  std::optional<OverMemory> over;    // set: there is no schedule in it
 };
 
 // Adds transitions and brings variants into their order: what is done to a plan once all placements are in it.

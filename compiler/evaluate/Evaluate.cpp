@@ -83,26 +83,44 @@ absl::Status fillDraft(Iterations &iterations, const HostLayout &host, std::vect
   return absl::OkStatus();
 }
 
-absl::StatusOr<Draft> evaluate(Iterations &iterations, const std::vector<Candidate> &placements) {
-  Draft draft = emptyDraft(iterations.request(), iterations.target(), iterations.request().policy.name);
+absl::StatusOr<Draft> evaluate(Iterations &iterations, const std::vector<Candidate> &placements,
+                               std::string_view policy, uint64_t deviceMemory) {
+  Draft draft = emptyDraft(iterations.request(), iterations.target(), policy);
   std::vector<const Candidate *> candidates;
-  candidates.reserve(placements.size());
-  for (const Candidate &candidate : placements)
-    candidates.push_back(&candidate);
+  std::vector<size_t> numbers; // among the placements
+  for (size_t p = 0; p < placements.size(); ++p)
+    if (std::none_of(candidates.begin(), candidates.end(),
+                     [&](const Candidate *of) { return of->samePlacement(placements[p]); })) {
+      candidates.push_back(&placements[p]);
+      numbers.push_back(p);
+    }
   const HostLayout host = layOutHost(candidates, iterations.layout(), iterations.target(), iterations.request().model);
   draft.hostBytes = host.bytes;
+  draft.hostKvBytes = host.kvBytes;
   std::vector<PlacedCandidate> placed;
   for (const Candidate *candidate : candidates) {
     ASSIGN_OR_RETURN(next, placeCandidate(iterations, *candidate, host));
     placed.push_back(std::move(next));
+    if (const uint64_t bytes = placed.back().arenaBytes(); bytes > deviceMemory) {
+      draft.over = {numbers[placed.size() - 1], bytes};
+      return draft;
+    }
   }
   std::vector<PlacedCandidate *> together;
   together.reserve(placed.size());
   for (PlacedCandidate &each : placed)
     together.push_back(&each);
   draft.arenaBytes = placeHomesTogether(together);
+  if (draft.arenaBytes > deviceMemory) { // where homes are the same in all of them they may take more
+    draft.over = {0, draft.arenaBytes};
+    return draft;
+  }
   RETURN_IF_ERROR(fillDraft(iterations, host, std::move(placed), draft));
   return draft;
+}
+
+absl::StatusOr<Draft> evaluate(Iterations &iterations, const std::vector<Candidate> &placements) {
+  return evaluate(iterations, placements, iterations.request().policy.name, UINT64_MAX);
 }
 
 } // namespace headrace::compiler

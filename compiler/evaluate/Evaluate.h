@@ -8,6 +8,7 @@
 //   draft.arenaBytes, draft.hostBytes, draft.variants[0].predictedNs ...
 #pragma once
 
+#include <cstdint>
 #include <string_view>
 #include <vector>
 
@@ -25,7 +26,12 @@ Draft emptyDraft(const CompileRequest &request, const Target &target, std::strin
 absl::Status fillDraft(Iterations &iterations, const HostLayout &host, std::vector<PlacedCandidate> placed,
                        Draft &draft);
 
-// Whatever memory there is. None of the placements is the same as another, and there is one at least.
+// Side by side, what several have at home at one address. Where they take more of the device than `deviceMemory` the
+// draft says by how much (Draft::over) and has no schedules. One that is the same as another counts once; there is one
+// at least.
+absl::StatusOr<Draft> evaluate(Iterations &iterations, const std::vector<Candidate> &placements,
+                               std::string_view policy, uint64_t deviceMemory);
+// Whatever memory there is.
 absl::StatusOr<Draft> evaluate(Iterations &iterations, const std::vector<Candidate> &placements);
 
 } // namespace headrace::compiler

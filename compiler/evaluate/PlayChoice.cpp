@@ -46,7 +46,7 @@ absl::StatusOr<std::vector<Played>> Player::play(const Candidate &candidate, con
   for (const plan::IterationClass iterationClass : iterations_.classes()) {
     const auto playedIn = [&](const PlayPoint &point, bool bringsTails) {
       // With no block of a tail in use, one runs that brings none, where there is one.
-      const bool noTails = candidate.residency.firstKvBlockAway().value_or(0) >= inUse(point).kvBlocks;
+      const bool noTails = !point.whole && candidate.residency.firstKvBlockAway().value_or(0) >= inUse(point).kvBlocks;
       return point.iterationClass == iterationClass && noTails != bringsTails;
     };
     const auto asked = [&](const IterationOf &of) {
@@ -75,7 +75,11 @@ absl::StatusOr<std::vector<Played>> Player::play(const Candidate &candidate, con
           rows.sequences = point.sequences;
         }
         std::vector<uint64_t> ns = prices.durations(plan_, schedule, made.sites, rows);
-        ASSIGN_OR_RETURN(sized, sim::sizedTimes(plan_, schedule, ns, point.bucket.tokens, link));
+        std::vector<sim::SizedTime> sized;
+        if (!point.whole) {
+          ASSIGN_OR_RETURN(times, sim::sizedTimes(plan_, schedule, ns, point.bucket.tokens, link));
+          sized = std::move(times);
+        }
         Played &of = played[p];
         Played now;
         const core::LaunchInUse launch(used);
@@ -93,17 +97,20 @@ absl::StatusOr<std::vector<Played>> Player::play(const Candidate &candidate, con
         uint64_t h2d = 0, d2h = 0;
         for (size_t step = 0; step < schedule.steps.size(); ++step) {
           const plan::Lane lane = schedule.steps[step].lane;
-          if (lane == plan::Lane::Compute)
+          if (lane == plan::Lane::Compute) {
             now.computeNs += ns[step];
-          else if (plan::toDevice(lane))
+            now.layersNs += schedule.steps[step].layer >= 0 ? ns[step] : 0;
+          } else if (plan::toDevice(lane))
             h2d += ns[step], now.h2dBytes += bytes[step];
           else
             d2h += ns[step], now.d2hBytes += bytes[step];
         }
         now.linkNs = std::max(h2d, d2h);
         of.ns += now.ns;
+        of.slowestNs = std::max(of.slowestNs, now.ns);
         of.headNs += timeline_.publishNs;
         of.computeNs += now.computeNs;
+        of.layersNs += now.layersNs;
         of.linkNs += now.linkNs;
         of.h2dBytes += now.h2dBytes;
         of.d2hBytes += now.d2hBytes;
@@ -112,8 +119,8 @@ absl::StatusOr<std::vector<Played>> Player::play(const Candidate &candidate, con
     }
     for (size_t p = 0; p < points.size(); ++p)
       if (const size_t n = phases[p]; n > 1)
-        for (uint64_t *sum : {&played[p].ns, &played[p].headNs, &played[p].computeNs, &played[p].linkNs,
-                              &played[p].h2dBytes, &played[p].d2hBytes})
+        for (uint64_t *sum : {&played[p].ns, &played[p].headNs, &played[p].computeNs, &played[p].layersNs,
+                              &played[p].linkNs, &played[p].h2dBytes, &played[p].d2hBytes})
           *sum /= n;
   }
   return played;

@@ -26,13 +26,16 @@ struct PlayPoint {
   // Blocks of a cache that the whole batch has, the scratch block left out, and how many of them, the last, this writes
   // to; 0: those of the bucket's sequences at that context.
   int64_t blocks = 0, written = 0;
+  bool whole = false; // copies bring all that they may, whatever is in use
   bool operator==(const PlayPoint &) const = default;
 };
 
 struct Played {
   uint64_t ns = 0;        // of a cycle of iterations the mean
+  uint64_t slowestNs = 0; // of a cycle
   uint64_t headNs = 0;    // until its tokens are visible; behind them it may copy for the next
   uint64_t computeNs = 0; // the lane alone
+  uint64_t layersNs = 0;  // of that what layers compute
   uint64_t linkNs = 0;    // the longer of both directions alone
   uint64_t h2dBytes = 0, d2hBytes = 0;
 };

@@ -73,7 +73,7 @@ Alike::Alike(const CompileRequest &request, Target target, const Choice &common,
   player_.emplace(*iterations_);
   if (inOrder != nullptr) {
     steps_ = iterations_->pricedSteps();
-    order_ = candidatesOf(*inOrder, {request_, target_, layout_, *family_, steps_});
+    order_ = candidatesOf(*inOrder, {request_, target_, layout_, *family_, steps_, prices_});
     for (Candidate &candidate : order_)
       candidate = alike(std::move(candidate), common);
   }

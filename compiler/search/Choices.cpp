@@ -38,7 +38,9 @@ Choices::Choices(const CompileRequest &request, const model::WeightLayout &layou
   if (inOrder == nullptr)
     return;
   free_.layers = free_.embedding = free_.head = free_.slots = false;
-  free_.kv &= inOrder->splitsCaches && !policy.statesPlacement();
+  free_.kv &= inOrder->splitsCaches && !policy.statesPlacement() && !inOrder->swapsLayers;
+  free_.kvSlots &= !inOrder->swapsLayers; // layers have places, and go home whole
+  free_.writeBack &= !inOrder->swapsLayers;
   free_.act = policy.actRatio && policy.actRatio->isAuto();
   free_.chunk &= inOrder->seeksChunk;
   free_.actStep = 1;

@@ -12,8 +12,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <string_view>
 #include <vector>
+
+#include "absl/status/statusor.h"
 
 namespace headrace::compiler {
 
@@ -57,10 +60,17 @@ struct Generator {
   bool printsFormula = false; // Select-N's closed form stands beside its choices
   size_t colour = 5;          // its own in every chart (tools/timeline/BarChart.h)
 
+  // What of the request its placements leave no room for: InvalidArgument. Null: nothing.
+  absl::Status (*check)(const GeneratorInputs &) = nullptr;
   // What the user stated (embedding, head, slots) is in the request's policy. Null: a part of Order::LeastAim alone.
   std::vector<Candidate> (*candidates)(const GeneratorInputs &) = nullptr;
   Opinion (*opinion)(const GeneratorInputs &) = nullptr;
   std::string_view opinionText; // what the reason says of how it chose
+  // Placements that a plan has all of, where the request asks for such: the nth set of them, of which the first is
+  // taken that memory holds. Empty: there is none, or none more. Null: there is none.
+  absl::StatusOr<std::vector<Candidate>> (*together)(const GeneratorInputs &, size_t nth) = nullptr;
+  // What the reason says of what was chosen beside what it says of any policy's; empty: nothing. Null: nothing.
+  std::string (*why)(const GeneratorInputs &, const std::vector<Candidate> &placements) = nullptr;
 
   // Of a search over all mechanisms. Null: it has no part in it. No seeds: the space has nothing of it.
   std::vector<Coordinates> (*seeds)(Space &of) = nullptr;

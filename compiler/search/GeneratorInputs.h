@@ -20,6 +20,7 @@ struct GeneratorInputs {
   const model::WeightLayout &layout;
   const PlacementFamily &family;
   const std::vector<PricedStep> &steps; // of an iteration with nothing offloaded
+  Prices &prices;
 };
 
 // With what all placements have alike.

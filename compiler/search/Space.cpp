@@ -44,7 +44,7 @@ const Space::Known *Space::knownOf(const Coordinates &at) {
   if (!fresh)
     return it->second ? &*it->second : nullptr;
   const Choice common = commonOf(at);
-  absl::StatusOr<Target> target = resolve(request_, common);
+  absl::StatusOr<Target> target = resolve(request_, common, inOrder_ != nullptr && inOrder_->swapsLayers);
   if (!target.ok())
     return nullptr;
   if (at.chunk > kLargestChunk && // with half of it nothing would be cut

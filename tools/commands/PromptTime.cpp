@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "compiler/choose/ExplainObjective.h"
+#include "compiler/search/ExplainObjective.h"
 #include "compiler/search/generators/Generators.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"

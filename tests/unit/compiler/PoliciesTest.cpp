@@ -111,8 +111,10 @@ std::vector<std::string> candidatesOf(const Generator &policy, const CompileRequ
   const Target target = *resolve(r);
   const model::WeightLayout layout = model::layoutWeights(r.model);
   const PlacementFamily family(r.model, layout, target, {}, nullptr);
+  const cost::Roofline costs(r.model, r.hardware, target.activation, target.kv);
+  Prices prices(costs);
   std::vector<std::string> texts;
-  for (const Candidate &candidate : policy.candidates({r, target, layout, family, {}}))
+  for (const Candidate &candidate : policy.candidates({r, target, layout, family, {}, prices}))
     texts.push_back(candidate.name + ": " + algorithms::toText(candidate.residency));
   return texts;
 }

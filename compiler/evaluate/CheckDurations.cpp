@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/choose/CheckDurations.h"
+#include "compiler/evaluate/CheckDurations.h"
 
 #include <algorithm>
 #include <string>

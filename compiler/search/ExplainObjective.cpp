@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/choose/ExplainObjective.h"
+#include "compiler/search/ExplainObjective.h"
 
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "compiler/choose/ChoosePlacement.h"
-#include "compiler/choose/Explain.h"
+#include "compiler/search/Explain.h"
 #include "compiler/search/Generator.h"
+#include "compiler/search/Objective.h"
 #include "compiler/search/SearchPlacement.h"
 #include "runtime/base/Units.h"
 #include "runtime/cost/Record.h"
@@ -178,19 +178,19 @@ absl::Status refuseMissed(const plan::Plan &plan, const Generator &policy, const
       " with this policy; policy headrace chooses by it, and --allow-missed takes what misses it"));
 }
 
-std::string explainObjective(const Generator &policy, const ChosenPlacements &chosen, const Objective &bucket,
-                             const plan::Variant &variant, const plan::Plan &plan,
+std::string explainObjective(const Generator &policy, const Candidate &chosen, const Compared &of,
+                             const Objective &bucket, const plan::Variant &variant, const plan::Plan &plan,
                              const std::optional<BrokenGap> &apart, const LinkUse *link) {
-  std::string text = absl::StrCat(describe(chosen.placements.front(), *plan.model), " of ", plan.model->name, "'s ",
-                                  plan.model->layers, " layers, by policy ", std::string(policy.name));
+  std::string text = absl::StrCat(describe(chosen, *plan.model), " of ", plan.model->name, "'s ", plan.model->layers,
+                                  " layers, by policy ", std::string(policy.name));
   if (const std::string_view opinion = policy.opinionText; !opinion.empty())
     absl::StrAppend(&text, ": ", std::string(opinion));
-  else if (policy.order == Order::MostFreed && chosen.inOrder)
+  else if (policy.order == Order::MostFreed && of.inOrder)
     absl::StrAppend(&text,
                     ": the fewest weights away that fit beside as many KV blocks as there is room for and meet the "
                     "objective");
   else if (policy.order == Order::MostFreed)
-    absl::StrAppend(&text, ": frees the most device memory of ", chosen.compared, " placements (", chosen.evaluated,
+    absl::StrAppend(&text, ": frees the most device memory of ", of.placements, " placements (", of.played,
                     " evaluated) that fit and meet the objective");
   const auto freed = plan::freedBytes(plan, variant.placement);
   absl::StrAppend(&text, "; frees ", freed, " bytes, takes ", plan.arenaBytes, " of ", plan.deviceMemory, " bytes (",

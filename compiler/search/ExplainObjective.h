@@ -16,7 +16,6 @@
 namespace headrace::compiler {
 
 struct Objective;
-struct ChosenPlacements;
 struct LinkUse;
 
 // A gap between tokens that a change of placements, or of what the ring holds, makes longer than its objective.
@@ -64,10 +63,15 @@ std::optional<std::chrono::nanoseconds> leastTtft(const absl::Status &status); /
 std::string explainMissed(const model::ModelSpec &spec, const Target &target, const model::Goal &goal,
                           const std::string &policy, const ObjectiveMinima &minima);
 
-// `plan` has its placements; `bucket` is the one that decided, `variant` its own in the chosen placement. `apart`: why
-// one placement serves all buckets. `link`: of the bucket's time, where a search filled it; null: nothing to say of it.
-std::string explainObjective(const Generator &policy, const ChosenPlacements &chosen, const Objective &bucket,
-                             const plan::Variant &variant, const plan::Plan &plan,
+// What there was to choose from.
+struct Compared {
+  size_t placements = 0, played = 0;
+  bool inOrder = false; // each was better than those behind it
+};
+// `plan` has its placements; `chosen` is that of `bucket`, which decided, `variant` its own in it. `apart`: why one
+// placement serves all buckets. `link`: of the bucket's time, where a search filled it; null: nothing to say of it.
+std::string explainObjective(const Generator &policy, const Candidate &chosen, const Compared &of,
+                             const Objective &bucket, const plan::Variant &variant, const plan::Plan &plan,
                              const std::optional<BrokenGap> &apart, const LinkUse *link);
 
 // Of a finished plan, by class of iterations that miss their objective, as with policies that do not choose by it:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compiler/choose/Explain.h"
+#include "compiler/search/Explain.h"
 
 #include <algorithm>
 #include <vector>
