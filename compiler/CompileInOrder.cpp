@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "compiler/CompileMostFreed.h"
 #include "compiler/Drafting.h"
 #include "compiler/choice/CheckStated.h"
 #include "compiler/choice/Resolve.h"
-#include "compiler/choose/Compilation.h"
 #include "compiler/evaluate/LayOutHost.h"
 #include "compiler/search/BucketChoices.h"
 #include "compiler/search/Explain.h"
@@ -206,7 +206,7 @@ private:
 
   absl::StatusOr<Draft> chooseFrom(const Coordinates &at, const ToChooseFrom &of) {
     ASSIGN_OR_RETURN(drafting, draftingOf(at));
-    return Compilation(request_, policy_, drafting->target(), drafting->layout(), drafting->costs()).run(of);
+    return compileMostFreed(*drafting, of);
   }
 
   // What all placements have alike is found in order, then these.

@@ -23,9 +23,9 @@ absl::StatusOr<std::unique_ptr<Drafting>> Drafting::of(const CompileRequest &req
 
 Drafting::Drafting(const CompileRequest &request, const Generator &policy, Target target)
     : request_(request), policy_(policy), target_(std::move(target)), layout_(model::layoutWeights(request.model)),
-      costs_(request.costs ? *request.costs
-                           : roofline_.emplace(request.model, request.hardware, target_.activation, target_.kv)),
-      prices_(costs_), iterations_(request_, target_, layout_, prices_),
+      prices_(request.costs ? *request.costs
+                            : roofline_.emplace(request.model, request.hardware, target_.activation, target_.kv)),
+      iterations_(request_, target_, layout_, prices_),
       family_(request.model, layout_, target_, iterations_.memoryUses(),
               [this](const Candidate &candidate) { return packedBytes(candidate); }),
       player_(iterations_),
@@ -73,7 +73,7 @@ absl::StatusOr<Draft> Drafting::draft(const std::vector<Candidate> &placements) 
   return draft;
 }
 
-void Drafting::explain(Draft &draft, size_t placement, const std::string &fixedBy, const Candidate *before) const {
+void Drafting::explain(Draft &draft, size_t placement, const std::string &fixed, const Candidate *before) const {
   // The numbers of the largest decode bucket, of a cycle the slowest.
   const plan::Variant *decisive = nullptr;
   for (const plan::Variant &variant : draft.variants) {
@@ -84,7 +84,7 @@ void Drafting::explain(Draft &draft, size_t placement, const std::string &fixedB
   }
   if (!decisive)
     return; // no target is without a decode bucket
-  draft.reason = explainChoice(request_.model, target_, fixedBy, draft.candidates[placement], draft.arenaBytes, before,
+  draft.reason = explainChoice(request_.model, target_, fixed, draft.candidates[placement], draft.arenaBytes, before,
                                before != nullptr ? family_.need(*before).bytes : 0, *decisive);
   draft.limitingResource = decisive->linkAloneNs > decisive->computeAloneNs ? "link h2d" : "compute";
 }

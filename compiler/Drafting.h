@@ -32,7 +32,6 @@ public:
   const Generator &policy() const { return policy_; }
   const Target &target() const { return target_; }
   const model::WeightLayout &layout() const { return layout_; }
-  const cost::CostModel &costs() const { return costs_; }
   Prices &prices() { return prices_; }
   Iterations &iterations() { return iterations_; }
   const PlacementFamily &family() const { return family_; }
@@ -45,9 +44,9 @@ public:
   absl::Status check(const Draft &draft, const std::vector<Candidate> &placements) const;
   absl::StatusOr<Draft> draft(const std::vector<Candidate> &placements);
 
-  // Says in the draft why it has that placement: `fixedBy` left nothing to choose, or it is the first that fits;
-  // `before` offloads less and did not fit, or is null.
-  void explain(Draft &draft, size_t placement, const std::string &fixedBy, const Candidate *before) const;
+  // Says in the draft why it has that placement: `fixed` (fixedBy) left nothing to choose, or it is the first that
+  // fits; `before` offloads less and did not fit, or is null.
+  void explain(Draft &draft, size_t placement, const std::string &fixed, const Candidate *before) const;
   // The same by which placement serves which bucket, where there is one.
   absl::Status explainByBucket(Draft &draft);
 
@@ -59,7 +58,6 @@ private:
   const Target target_;
   const model::WeightLayout layout_;
   std::optional<cost::Roofline> roofline_;
-  const cost::CostModel &costs_;
   Prices prices_;
   Iterations iterations_;
   PlacementFamily family_;

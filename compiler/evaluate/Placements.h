@@ -38,6 +38,7 @@ public:
   MemoryNeed held(const Candidate &candidate) const;
   // Whether its arena takes no more: it is evaluated where sums do not tell.
   bool fits(const Candidate &candidate, uint64_t budget) const;
+  uint64_t packed(const Candidate &candidate) const { return packed_(candidate); }
   uint64_t hostBytes(const Candidate &candidate) const; // of what is away: what is pinned
 
 private:

@@ -211,6 +211,21 @@ SearchedPlacement described(const SearchRequest &request, const PlacementProblem
 
 } // namespace
 
+SearchRequest searchRequestOf(const CompileRequest &request, const model::WeightLayout &layout, const Target &target,
+                              bool embedding) {
+  const uint64_t host = request.hardware.hostLimit();
+  const uint64_t table = layout.units[static_cast<size_t>(layout.embeddingUnit())].bytes;
+  SearchRequest asked;
+  asked.model = &*request.model;
+  asked.layout = &layout;
+  asked.target = &target;
+  asked.deviceKind = request.hardware.kind;
+  asked.embedding = embedding && request.policy.offloadEmbedding != model::AutoOnOff::Off && table <= host;
+  asked.head = request.policy.offloadHead != model::AutoOnOff::Off;
+  asked.mostBytes = host - (asked.embedding && !request.model->tiedEmbeddings ? table : 0);
+  return asked;
+}
+
 absl::StatusOr<PlacementProblem> placementProblem(const SearchRequest &request, Prices &prices) {
   if (request.decode.empty() && request.mixed.empty())
     return absl::InvalidArgumentError("a placement is searched for at least one bucket");

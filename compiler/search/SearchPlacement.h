@@ -12,6 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "compiler/choice/Candidate.h"
+#include "compiler/choice/CompileRequest.h"
 #include "compiler/choice/Resolve.h"
 #include "compiler/evaluate/Prices.h"
 #include "passes/algorithms/SearchChain.h"
@@ -40,6 +41,10 @@ struct SearchRequest {
   std::vector<int32_t> only;                                 // units; if not empty, no others may be
   uint64_t mostBytes = std::numeric_limits<uint64_t>::max(); // offloaded units' at most, the embedding's not counted
 };
+
+// Without buckets: of what a request leaves to choose, and the host holds. `embedding`: may it be away.
+SearchRequest searchRequestOf(const CompileRequest &request, const model::WeightLayout &layout, const Target &target,
+                              bool embedding);
 
 // What keeps a placement from moving more.
 enum class SearchBound : uint8_t {

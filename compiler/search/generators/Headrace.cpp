@@ -48,19 +48,7 @@ bool searchesUnits(const Space &space) {
 }
 
 SearchRequest searchRequest(Space &space, const Coordinates &at, bool embedding) {
-  const CompileRequest &request = space.request();
-  const model::WeightLayout &layout = space.layout();
-  const uint64_t host = request.hardware.hostLimit();
-  const uint64_t table = layout.units[static_cast<size_t>(layout.embeddingUnit())].bytes;
-  SearchRequest asked;
-  asked.model = &*request.model;
-  asked.layout = &layout;
-  asked.target = &space.target(at);
-  asked.deviceKind = request.hardware.kind;
-  asked.embedding = embedding && request.policy.offloadEmbedding != model::AutoOnOff::Off && table <= host;
-  asked.head = request.policy.offloadHead != model::AutoOnOff::Off;
-  asked.mostBytes = host - (asked.embedding && !request.model->tiedEmbeddings ? table : 0);
-  return asked;
+  return searchRequestOf(space.request(), space.layout(), space.target(at), embedding);
 }
 
 // The largest of a class that the aim has.

@@ -2,7 +2,7 @@
 //
 // The choice by latency through the whole compiler: what is chosen is the best there is, it holds, and where nothing
 // holds the minima that the refusal names are exact.
-#include "compiler/choose/ChoosePlacement.h"
+#include "compiler/Compile.h"
 
 #include <algorithm>
 #include <cmath>
@@ -73,7 +73,7 @@ uint64_t timeAfter(const absl::Status &status, const std::string &text) {
 
 // Rows of an embedding that are read over the link take time that nothing hides. Where the objective has none, copies
 // that hide behind compute still free what they can: two layers behind a slot of one of them.
-TEST(ChoosePlacement, AnObjectiveWithoutTimeForTheEmbeddingsReadKeepsItOnTheDevice) {
+TEST(MostFreedPlans, AnObjectiveWithoutTimeForTheEmbeddingsReadKeepsItOnTheDevice) {
   CompileRequest r = oneBucket(request(tinyQwen(2, false)), "headrace", 16);
   r.hardware.h2dBandwidth = r.hardware.d2hBandwidth = 3e9;
   r.hardware.duplexBandwidth = 6e9;
@@ -91,7 +91,7 @@ TEST(ChoosePlacement, AnObjectiveWithoutTimeForTheEmbeddingsReadKeepsItOnTheDevi
 
 // Against every placement that the family has, compiled one by one: whole layers and intervals, both rules, slots, the
 // embedding and the head.
-RC_GTEST_PROP(ChoosePlacement, FreesAsMuchAsTheBestOfAllPlacementsThatHold, ()) {
+RC_GTEST_PROP(MostFreedPlans, FreesAsMuchAsTheBestOfAllPlacementsThatHold, ()) {
   const auto layers = *rc::gen::inRange<int64_t>(2, 7);
   CompileRequest r = oneBucket(request(*rc::gen::element(tinyLlama(layers), tinyOpt(layers), tinyQwen(layers, false))),
                                *rc::gen::element<std::string>("select-n", "headrace"), 16);
@@ -144,7 +144,7 @@ RC_GTEST_PROP(ChoosePlacement, FreesAsMuchAsTheBestOfAllPlacementsThatHold, ()) 
   }
 }
 
-TEST(ChoosePlacement, OffloadsNothingWhereTheObjectiveLeavesNoRoom) {
+TEST(MostFreedPlans, OffloadsNothingWhereTheObjectiveLeavesNoRoom) {
   for (const char *policy : {"select-n", "headrace"}) {
     CompileRequest r = oneBucket(request(tinyOpt(4)), policy, 16);
     r.hardware.duplexBandwidth = 1e9;
@@ -160,7 +160,7 @@ TEST(ChoosePlacement, OffloadsNothingWhereTheObjectiveLeavesNoRoom) {
   }
 }
 
-TEST(ChoosePlacement, PrefillAndDecodeAreChosenApart) {
+TEST(MostFreedPlans, PrefillAndDecodeAreChosenApart) {
   CompileRequest r = oneBucket(shipped("opt-6.7b", "a10", 16, 64), "select-n", 1024);
   r.goal.tpot = std::chrono::nanoseconds(60'000'000);
   r.goal.ttft = std::chrono::nanoseconds(400'000'000);
@@ -174,7 +174,7 @@ TEST(ChoosePlacement, PrefillAndDecodeAreChosenApart) {
   EXPECT_EQ(chosenOf(*plan, true).placement, plan->placements.data()); // first: what decides
 }
 
-TEST(ChoosePlacement, AClassWithoutAnObjectiveTakesWhatTheOtherHas) {
+TEST(MostFreedPlans, AClassWithoutAnObjectiveTakesWhatTheOtherHas) {
   CompileRequest r = oneBucket(shipped("opt-6.7b", "a10", 16, 64), "select-n", 1024);
   r.goal.tpot = std::chrono::nanoseconds(60'000'000);
   const auto plan = compile(r);
@@ -183,7 +183,7 @@ TEST(ChoosePlacement, AClassWithoutAnObjectiveTakesWhatTheOtherHas) {
   EXPECT_EQ(chosenOf(*plan, false).sloNs, 0u);
 }
 
-TEST(ChoosePlacement, AnObjectiveAloneIsOneOfTheSearch) {
+TEST(MostFreedPlans, AnObjectiveAloneIsOneOfTheSearch) {
   CompileRequest r = oneBucket(request(tinyLlama(3)), "auto");
   r.goal.tpot = std::chrono::nanoseconds(1'000'000'000);
   EXPECT_EQ(compile(r)->policy.name, "joint");
@@ -195,7 +195,7 @@ TEST(ChoosePlacement, AnObjectiveAloneIsOneOfTheSearch) {
 
 // --- Over a sweep: who holds, and by how much the baselines miss ---
 
-TEST(ChoosePlacement, SelectNAndHeadraceHoldEverywhereAndDeepspeedMissesSeveralTimesOver) {
+TEST(MostFreedPlans, SelectNAndHeadraceHoldEverywhereAndDeepspeedMissesSeveralTimesOver) {
   double worstDeepspeed = 0;
   for (const char *model : {"opt-6.7b", "qwen1.5-7b"})
     for (const int64_t batch : {1, 128})
@@ -230,7 +230,7 @@ TEST(ChoosePlacement, SelectNAndHeadraceHoldEverywhereAndDeepspeedMissesSeveralT
 
 // Alone on its bus, at batch 8, single units hold what whole layers cannot: 100 ms x 24 GB/s is 2.4 GB, about as much
 // as must be away.
-TEST(ChoosePlacement, SingleUnitsHold13BModelsAtBatch8WhereIntervalsDoNot) {
+TEST(MostFreedPlans, SingleUnitsHold13BModelsAtBatch8WhereIntervalsDoNot) {
   for (const char *model : {"opt-13b", "llama-13b"}) {
     CompileRequest r = oneBucket(shipped(model, "a10", 8, 64), "select-n", 8);
     r.goal.tpot = std::chrono::nanoseconds(100'000'000);
@@ -306,7 +306,7 @@ TEST_P(Impossible, AFactorIsRefusedWithTheLeastThatHolds) {
   EXPECT_EQ(compile(r).status().code(), absl::StatusCode::kResourceExhausted);
 }
 
-TEST(ChoosePlacement, AnObjectiveThatNoMemoryMeetsSaysSo) {
+TEST(MostFreedPlans, AnObjectiveThatNoMemoryMeetsSaysSo) {
   CompileRequest r = oneBucket(shipped("opt-13b", "a10", 8, 64), "headrace");
   r.goal.deviceMemory = 100'000'000'000;
   r.goal.tpot = std::chrono::nanoseconds(1'000'000); // 80 ms of compute
@@ -319,7 +319,7 @@ TEST(ChoosePlacement, AnObjectiveThatNoMemoryMeetsSaysSo) {
   EXPECT_FALSE(compile(r).ok());
 }
 
-TEST(ChoosePlacement, TooLittleMemoryForAnythingIsSaidAsWithoutAnObjective) {
+TEST(MostFreedPlans, TooLittleMemoryForAnythingIsSaidAsWithoutAnObjective) {
   CompileRequest r = oneBucket(request(tinyLlama(3)), "headrace");
   r.goal.deviceMemory = 4096;
   r.goal.sloFactor = 2;
@@ -332,7 +332,7 @@ TEST(ChoosePlacement, TooLittleMemoryForAnythingIsSaidAsWithoutAnObjective) {
 
 // --- Several placements ---
 
-TEST(ChoosePlacement, APlanCarriesARangeOfPlacements) {
+TEST(MostFreedPlans, APlanCarriesARangeOfPlacements) {
   CompileRequest r = shipped("opt-6.7b", "a10", 16, 64);
   r.policy.name = "select-n";
   r.policy.placements = 6;
@@ -357,7 +357,7 @@ TEST(ChoosePlacement, APlanCarriesARangeOfPlacements) {
   }
 }
 
-TEST(ChoosePlacement, TheRangeOfHeadraceReachesFromTheLeastThatFitsToTheMostThatHolds) {
+TEST(MostFreedPlans, TheRangeOfHeadraceReachesFromTheLeastThatFitsToTheMostThatHolds) {
   CompileRequest r = oneBucket(shipped("opt-6.7b", "a10", 32, 128), "headrace", 32);
   r.policy.placements = 8;
   r.goal.sloFactor = 2;
@@ -376,7 +376,7 @@ TEST(ChoosePlacement, TheRangeOfHeadraceReachesFromTheLeastThatFitsToTheMostThat
     EXPECT_LT(freed[p] - freed[p - 1], freed.back() * 3 / 8);
 }
 
-TEST(ChoosePlacement, ARangeNeedsNoObjective) {
+TEST(MostFreedPlans, ARangeNeedsNoObjective) {
   CompileRequest r = oneBucket(request(tinyLlama(6)), "auto", 16);
   r.policy.placements = 4;
   const auto plan = compile(r);
@@ -386,7 +386,7 @@ TEST(ChoosePlacement, ARangeNeedsNoObjective) {
   EXPECT_EQ(plan->placements[0].name, "none");
 }
 
-TEST(ChoosePlacement, MoreBucketsThanPlacementsShareThemAndStillHold) {
+TEST(MostFreedPlans, MoreBucketsThanPlacementsShareThemAndStillHold) {
   CompileRequest r = shipped("opt-6.7b", "a10", 64, 256);
   r.goal.sloFactor = 1.5;
   for (const int64_t most : {1, 2, 4}) {
@@ -399,7 +399,7 @@ TEST(ChoosePlacement, MoreBucketsThanPlacementsShareThemAndStillHold) {
   }
 }
 
-TEST(ChoosePlacement, TheSameRequestGivesTheSameChoice) {
+TEST(MostFreedPlans, TheSameRequestGivesTheSameChoice) {
   CompileRequest r = oneBucket(shipped("opt-6.7b", "a10", 16, 64), "headrace", 256);
   r.goal.sloFactor = 1.3;
   const auto first = compile(r), second = compile(r);
@@ -410,7 +410,7 @@ TEST(ChoosePlacement, TheSameRequestGivesTheSameChoice) {
     EXPECT_EQ(first->variants[v].durationsNs, second->variants[v].durationsNs);
 }
 
-TEST(ChoosePlacement, WhatTheUserKeepsOnTheDeviceStays) {
+TEST(MostFreedPlans, WhatTheUserKeepsOnTheDeviceStays) {
   CompileRequest r = oneBucket(request(tinyLlama(4)), "headrace", 16);
   r.policy.offloadEmbedding = r.policy.offloadHead = model::AutoOnOff::Off;
   r.goal.sloFactor = 100;
@@ -422,7 +422,7 @@ TEST(ChoosePlacement, WhatTheUserKeepsOnTheDeviceStays) {
   }
 }
 
-TEST(ChoosePlacement, BadGoalsAndPoliciesAreRefusedByName) {
+TEST(MostFreedPlans, BadGoalsAndPoliciesAreRefusedByName) {
   const auto refusal = [](auto change) {
     CompileRequest r = request(tinyLlama(3));
     change(r);
