@@ -217,6 +217,16 @@ const std::vector<uint64_t> *Alike::waits(const Candidate &candidate, const mode
   return &*known;
 }
 
+const absl::StatusOr<SearchedPlacement> &Alike::searchUnits(const SearchRequest &request) {
+  std::vector<int64_t> key = {request.embedding, static_cast<int64_t>(request.decode.size())};
+  for (const std::vector<BucketGoal> *goals : {&request.decode, &request.mixed})
+    for (const auto &[bucket, sloNs] : *goals)
+      key.insert(key.end(), {bucket.tokens, bucket.sequences, bucket.context, static_cast<int64_t>(sloNs)});
+  const auto known = searched_.find(key);
+  return known != searched_.end() ? known->second
+                                  : searched_.emplace(std::move(key), searchPlacement(request, prices_)).first->second;
+}
+
 uint64_t Alike::packed(const Candidate &candidate) {
   const auto [it, fresh] = packed_.try_emplace(toText(candidate), UINT64_MAX);
   if (!fresh)

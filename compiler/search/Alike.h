@@ -16,6 +16,7 @@
 #include "compiler/search/Generator.h"
 #include "compiler/search/Limits.h"
 #include "compiler/search/Scored.h"
+#include "compiler/search/SearchPlacement.h"
 
 namespace headrace::compiler {
 
@@ -50,6 +51,8 @@ public:
   AtLeast atLeast(const Candidate &candidate) const;
   // By limit how long a sequence waits in the plan of a choice, with all transitions; null: it cannot be laid out.
   const std::vector<uint64_t> *waits(const Candidate &candidate, const model::Goal &objectives);
+  // What searchPlacement() finds; of the same goals once.
+  const absl::StatusOr<SearchedPlacement> &searchUnits(const SearchRequest &request);
   uint64_t packed(const Candidate &candidate); // bytes of the device; the largest number of one that cannot be
   // What bringing takes, alone, of all that an iteration uses at a point and the device has no room for.
   uint64_t leastLinkNs(const PlayPoint &point, uint64_t deviceMemory) const;
@@ -73,8 +76,9 @@ private:
   std::vector<PricedStep> steps_;
   std::vector<Candidate> order_;
   std::map<std::string, std::optional<Scored>> played_; // by a candidate's text; none: it cannot be played
-  std::map<std::string, std::optional<std::vector<uint64_t>>> waits_; // by objectives, and the same
-  std::map<std::string, uint64_t> packed_;                            // the same
+  std::map<std::string, std::optional<std::vector<uint64_t>>> waits_;          // by objectives, and the same
+  std::map<std::string, uint64_t> packed_;                                     // the same
+  std::map<std::vector<int64_t>, absl::StatusOr<SearchedPlacement>> searched_; // by goals
 };
 
 // Of one request, beside whatever memory, what its choices have alike.

@@ -432,6 +432,9 @@ MemoryNeed Space::held(const Coordinates &at, const Candidate &candidate) {
 MemoryNeed Space::need(const Coordinates &at, const Candidate &candidate) {
   return alikeOf(at)->family().need(candidate);
 }
+const absl::StatusOr<SearchedPlacement> &Space::searchUnits(const Coordinates &at, const SearchRequest &request) {
+  return alikeOf(at)->searchUnits(request);
+}
 uint64_t Space::packed(const Coordinates &at, const Candidate &candidate) { return alikeOf(at)->packed(candidate); }
 uint64_t Space::hostBytes(const Coordinates &at, const Candidate &candidate) {
   return alikeOf(at)->family().hostBytes(candidate);

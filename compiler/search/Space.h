@@ -110,6 +110,8 @@ public:
   Candidate candidate(const Coordinates &at, int64_t resident);
   MemoryNeed held(const Coordinates &at, const Candidate &candidate); // by sums, transients left out
   MemoryNeed need(const Coordinates &at, const Candidate &candidate); // by sums, transients apart from all else
+  // Single units of weights within goals (Alike.h).
+  const absl::StatusOr<SearchedPlacement> &searchUnits(const Coordinates &at, const SearchRequest &request);
   uint64_t packed(const Coordinates &at, const Candidate &candidate); // of the device; the largest number: of none
   uint64_t hostBytes(const Coordinates &at, const Candidate &candidate);
   bool deviceHolds(const Coordinates &at, const Candidate &candidate, bool exactly); // packed where sums do not tell

@@ -89,14 +89,17 @@ RingAssignment leastRing(const std::vector<uint64_t> &sums, size_t laps, uint64_
   const uint64_t largest = largestUnit(sums);
   uint64_t low = std::max(largest, (sums.back() / laps + kRingAlign - 1) / kRingAlign * kRingAlign);
   uint64_t high = std::max(low, std::min({within, sums.back(), sums.back() / laps + largest}));
+  size_t runs = 0; // with a capacity of `high`; 0: not known
   for (uint64_t middle = low; low < high; middle = low + (high - low) / 2 / kRingAlign * kRingAlign) {
     const Filled filled = fillRuns(sums, middle, laps);
-    if (filled.runs <= laps)
-      high = filled.largest;
-    else
+    if (filled.runs <= laps) {
+      high = filled.largest; // which fills the same runs
+      runs = filled.runs;
+    } else {
       low = std::min(filled.next, high);
+    }
   }
-  return evenLaps(sums, high, fillRuns(sums, high, laps).runs);
+  return evenLaps(sums, high, runs > 0 ? runs : fillRuns(sums, high, laps).runs);
 }
 
 } // namespace

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "passes/algorithms/FillLink.h"
+#include "passes/algorithms/LapsOfChanges.h"
 #include "passes/algorithms/PickLayers.h"
 #include "passes/algorithms/SpreadUnits.h"
 #include "passes/algorithms/UnitKinds.h"
@@ -16,6 +17,8 @@ using UnitSet = std::vector<uint32_t>;
 class Search {
 public:
   Search(const UnitProblem &problem, const SearchLimits &limits) : problem_(problem), limits_(limits), times_(problem) {
+    for (size_t unit = 0; unit < problem.units.size(); ++unit)
+      ringBytes_.push_back(times_.ringBytes(unit));
     may_.assign(problem.units.size(), limits.only.empty());
     for (const uint32_t unit : limits.only)
       may_[unit] = true;
@@ -218,9 +221,11 @@ private:
         return;
       for (const size_t shift : {0, 2, 5}) {
         UnitSet units = spreadUnits(kinds, counts, shift);
-        units.insert(units.end(), limits_.kept.begin(), limits_.kept.end());
-        std::sort(units.begin(), units.end());
-        units.erase(std::unique(units.begin(), units.end()), units.end());
+        if (!limits_.kept.empty()) {
+          units.insert(units.end(), limits_.kept.begin(), limits_.kept.end());
+          std::sort(units.begin(), units.end());
+          units.erase(std::unique(units.begin(), units.end()), units.end());
+        }
         const uint64_t freed = sum(units);
         if (freed <= worstLeader() || times_.evaluations() >= budget_)
           continue;
@@ -319,97 +324,88 @@ private:
     UnitSet units;
     size_t laps = 1;
     uint64_t bytes = 0, linkNs = 0;
+    std::vector<bool> has; // by unit
+    LapsOfChanges lapsOf;
   };
   Origin originOf(const Leader &leader) const {
     const UnitPlacement &placed = *leader.placed;
-    return {placed.units, assignRingWithin(bytesOf(placed.units), placed.ringBytes)->lapBegin.size(),
-            placed.offloadedBytes, linkNs(placed.units)};
+    const size_t laps = assignRingWithin(bytesOf(placed.units), placed.ringBytes)->lapBegin.size();
+    Origin origin{placed.units, laps, placed.offloadedBytes, linkNs(placed.units), {}, LapsOfChanges({}, {})};
+    origin.lapsOf = LapsOfChanges(origin.units, ringBytes_);
+    origin.has.assign(problem_.units.size(), false);
+    for (const uint32_t unit : placed.units)
+      origin.has[unit] = true;
+    return origin;
   }
-  static constexpr uint32_t kNoUnit = std::numeric_limits<uint32_t>::max();
-  // Without `out` and with `in`, with as many laps as there are, one less or one more; either may be kNoUnit.
-  bool attempt(const Origin &from, uint32_t out, uint32_t in, Leader &leader) {
+  // Without `out` and with `in`, with as many laps as there are, one less or one more; either may be
+  // LapsOfChanges::kNone.
+  bool attempt(Origin &from, uint32_t out, uint32_t in, Leader &leader) {
     uint64_t bytes = from.bytes, link = from.linkNs;
-    if (out != kNoUnit) {
+    if (out != LapsOfChanges::kNone) {
       bytes -= problem_.units[out].bytes;
       link -= times_.copyNs(out);
     }
-    if (in != kNoUnit) {
+    if (in != LapsOfChanges::kNone) {
       bytes += problem_.units[in].bytes;
       link += times_.copyNs(in);
     }
     const uint64_t before = leader.freed();
     if (bytes <= before || bytes < leader.leastBytes || bytes > limits_.mostBytes || link > shortestSlo_)
       return false;
-    changed_.clear();
-    for (const uint32_t unit : from.units) {
-      if (in < unit && (changed_.empty() || changed_.back() < in))
-        changed_.push_back(in);
-      if (unit != out)
-        changed_.push_back(unit);
-    }
-    if (in != kNoUnit && (changed_.empty() || changed_.back() < in))
-      changed_.push_back(in);
-    // Before a ring is laid out: whether one that is small enough would do at all.
+    // Before a ring is laid out: in how many laps one that is small enough would do.
     const uint64_t mostRing = bytes - before - 1;
-    const size_t most = std::min(from.laps + 1, changed_.size());
-    for (size_t n = std::max<size_t>(1, from.laps - 1); n <= most; ++n) {
-      if (!fitsRing(most, mostRing))
-        break;
-      if (fitsRing(n, mostRing))
-        keep(changed_, assignRing(bytesOf(changed_), n, mostRing), &leader);
-    }
+    const size_t most =
+        std::min(from.laps + 1, from.units.size() + (in != LapsOfChanges::kNone) - (out != LapsOfChanges::kNone));
+    const size_t least = std::max(std::max<size_t>(1, from.laps - 1), from.lapsOf.least(out, in, mostRing));
+    if (least > most)
+      return false;
+    change(from.units, out, in);
+    for (size_t n = least; n <= most; ++n)
+      keep(changed_, assignRing(bytesOf(changed_), n, mostRing), &leader);
     return leader.freed() > before;
   }
-  // Whether a ring of so many bytes takes changed_ in so many laps.
-  bool fitsRing(size_t laps, uint64_t ringBytes) const {
-    uint64_t lap = 0;
-    size_t used = 1;
-    for (const uint32_t unit : changed_) {
-      const uint64_t size = times_.ringBytes(unit);
-      lap += size;
-      if (lap > ringBytes) {
-        if (size > ringBytes || ++used > laps)
-          return false;
-        lap = size;
-      }
-    }
-    return true;
+  // changed_ without `out` and with `in`.
+  void change(const UnitSet &units, uint32_t out, uint32_t in) {
+    changed_.assign(units.begin(), units.end());
+    if (out != LapsOfChanges::kNone)
+      changed_.erase(std::lower_bound(changed_.begin(), changed_.end(), out));
+    if (in != LapsOfChanges::kNone)
+      changed_.insert(std::lower_bound(changed_.begin(), changed_.end(), in), in);
   }
   bool add(Leader &leader) {
-    const Origin from = originOf(leader);
+    Origin from = originOf(leader);
     for (uint32_t unit = 0; unit < problem_.units.size() && times_.evaluations() < budget_; ++unit)
-      if (may_[unit] && !isIn(from, unit) && attempt(from, kNoUnit, unit, leader))
+      if (may_[unit] && !from.has[unit] && attempt(from, LapsOfChanges::kNone, unit, leader))
         return true;
     return false;
   }
   bool exchange(Leader &leader) {
-    const Origin from = originOf(leader);
+    Origin from = originOf(leader);
     for (const uint32_t out : from.units) {
       if (kept_[out])
         continue;
       for (uint32_t in = out > 12 ? out - 12 : 0; in < std::min<size_t>(out + 13, problem_.units.size()); ++in) {
         if (times_.evaluations() >= budget_)
           return false;
-        if (may_[in] && !isIn(from, in) && attempt(from, out, in, leader))
+        if (may_[in] && !from.has[in] && attempt(from, out, in, leader))
           return true;
       }
     }
     return false;
   }
   bool drop(Leader &leader) {
-    const Origin from = originOf(leader);
+    Origin from = originOf(leader);
     for (const uint32_t out : from.units)
-      if (!kept_[out] && from.units.size() > 1 && times_.evaluations() < budget_ && attempt(from, out, kNoUnit, leader))
+      if (!kept_[out] && from.units.size() > 1 && times_.evaluations() < budget_ &&
+          attempt(from, out, LapsOfChanges::kNone, leader))
         return true;
     return false;
-  }
-  static bool isIn(const Origin &from, uint32_t unit) {
-    return std::binary_search(from.units.begin(), from.units.end(), unit);
   }
 
   const UnitProblem &problem_;
   const SearchLimits &limits_;
   UnitTimes times_;
+  std::vector<uint64_t> ringBytes_; // by unit
   std::vector<bool> may_, kept_;
   UnitKinds kinds_;
   std::vector<std::pair<size_t, size_t>> binding_; // schedule, bucket

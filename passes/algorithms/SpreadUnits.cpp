@@ -39,16 +39,29 @@ void forEachCounts(const std::vector<UnitKind> &kinds, size_t steps, uint64_t li
 }
 
 std::vector<uint32_t> spreadUnits(const std::vector<UnitKind> &kinds, const KindCounts &counts, size_t shift) {
-  std::vector<uint32_t> units;
+  size_t most = 0; // units have smaller numbers
+  for (const UnitKind &kind : kinds)
+    for (const uint32_t unit : kind.units)
+      most = std::max<size_t>(most, unit + 1);
+  std::vector<char> taken(most, 0);
+  size_t count = 0;
   for (size_t kind = 0; kind < kinds.size(); ++kind) {
-    const size_t all = kinds[kind].units.size(), phase = kind * shift % 8;
-    // How many of the first n are taken: a line of slope count / all, shifted up by phase / 8.
-    const auto upTo = [&](size_t n) { return (8 * n * counts[kind] + phase * all) / (8 * all); };
-    for (size_t i = 0; i < all; ++i)
-      if (upTo(i + 1) > upTo(i))
-        units.push_back(kinds[kind].units[i]);
+    const size_t all = kinds[kind].units.size();
+    // Of the first n as many are taken as a line of slope count / all says, shifted up by phase / 8: in eighths of a
+    // unit and parts of `all`, how far it is above the last whole number.
+    size_t above = kind * shift % 8 * all;
+    for (const uint32_t unit : kinds[kind].units)
+      if (above += 8 * counts[kind]; above >= 8 * all) {
+        above -= 8 * all;
+        taken[unit] = 1;
+        ++count;
+      }
   }
-  std::sort(units.begin(), units.end());
+  std::vector<uint32_t> units;
+  units.reserve(count);
+  for (uint32_t unit = 0; unit < most; ++unit)
+    if (taken[unit])
+      units.push_back(unit);
   return units;
 }
 

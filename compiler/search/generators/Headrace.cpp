@@ -127,11 +127,11 @@ void listMostFreed(Space &space, const Coordinates &at, bool embedding, double p
   addLimits(space, at, part, request);
   if (request.decode.empty() && request.mixed.empty())
     return;
-  absl::StatusOr<SearchedPlacement> found = searchPlacement(request, space.prices());
+  const absl::StatusOr<SearchedPlacement> &found = space.searchUnits(at, request);
   if (!found.ok() || found->candidate.offloadsNothing())
     return;
   seeds.push_back(at);
-  seeds.back().listed = space.list(std::move(found->candidate));
+  seeds.back().listed = space.list(found->candidate);
 }
 
 // The table of an embedding that is not tied costs next to nothing on the host, but what an objective as short as the
