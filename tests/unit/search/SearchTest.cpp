@@ -143,10 +143,13 @@ TEST_F(Search, MinimaAreMinimal) {
     ASSERT_GT(bytes, 0u) << refused;
     const auto with = [&](uint64_t memory) {
       (ofHost ? r.hardware.hostMemoryBytes : r.goal.deviceMemory.emplace()) = memory;
-      return compile(r).status();
+      return compile(r);
     };
-    EXPECT_TRUE(with(bytes).ok()) << with(bytes);
-    EXPECT_EQ(with(bytes - 1).code(), absl::StatusCode::kResourceExhausted) << bytes;
+    EXPECT_TRUE(with(bytes).ok()) << with(bytes).status();
+    const absl::StatusOr<plan::Plan> less = with(bytes - 1);
+    EXPECT_EQ(less.status().code(), absl::StatusCode::kResourceExhausted) << bytes << "\n"
+                                                                          << (less.ok() ? less->reason : "") << "\n"
+                                                                          << refused;
   }
 }
 
