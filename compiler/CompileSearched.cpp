@@ -85,7 +85,16 @@ public:
     ASSIGN_OR_RETURN(attempt, within(request_.goal));
     if (attempt.draft)
       return *std::move(attempt.draft);
-    return attempt.searched ? refusal(*attempt.searched) : nothingFits(space_, leastOfAll(), costs_);
+    if (!attempt.searched)
+      return nothingFits(space_, leastOfAll(), costs_);
+    std::optional<model::Goal> shorter;
+    absl::Status refused = refusal(*attempt.searched, shorter);
+    if (!shorter)
+      return refused;
+    ASSIGN_OR_RETURN(held, within(*shorter)); // a search that is asked for less may find what it did not
+    if (held.draft)
+      return *std::move(held.draft);
+    return refused;
   }
 
 private:
@@ -153,6 +162,7 @@ private:
     return least;
   }
 
+  // By objectives none of which is longer than the request's, whose the plan is.
   absl::StatusOr<Attempt> within(const model::Goal &goal) {
     for (int tries = 0;;) {
       Attempt attempt{.searched = find(goal), .draft = std::nullopt};
@@ -160,8 +170,6 @@ private:
         return attempt;
       const Searched &searched = *attempt.searched;
       CompileRequest chosen = request_;
-      chosen.goal = goal;
-      chosen.goal.deviceMemory = request_.goal.deviceMemory;
       chosen.placements = {searched.best.candidate};
       if (!searched.atEnd) {
         ASSIGN_OR_RETURN(filled, space_.filled(searched.best));
@@ -213,7 +221,8 @@ private:
   }
 
   // The least of each objective that is missed, alone, and memory that would do.
-  absl::Status refusal(const Searched &searched) {
+  // `shorter`: objectives that are held, none longer than the goal's, where the search for the least comes to such.
+  absl::Status refusal(const Searched &searched, std::optional<model::Goal> &shorter) {
     const model::Goal &goal = request_.goal;
     const Target target = space_.target(searched.best.at);
     ObjectiveMinima minima;
@@ -230,9 +239,16 @@ private:
       of.candidate = least.best.candidate;
     };
     const auto consider = [&](const model::Goal &asked) {
-      if (asked.hasSlo())
-        if (const std::optional<Least> least = leastHeld(asked))
-          minimum(*least);
+      const std::optional<Least> least = asked.hasSlo() ? leastHeld(asked) : std::nullopt;
+      if (!least)
+        return;
+      const model::Goal with = withLeast(asked, *least);
+      if (with.sloFactor <= asked.sloFactor && with.tpot <= asked.tpot && with.ttft <= asked.ttft) {
+        if (asked.tpot == goal.tpot && asked.ttft == goal.ttft)
+          shorter = with;
+        return;
+      }
+      minimum(*least);
     };
     if (goal.tpot && goal.ttft) {
       for (const auto other : {&model::Goal::ttft, &model::Goal::tpot}) {
@@ -251,6 +267,14 @@ private:
     const bool prompts = goal.ttft && minima.mixed.missed && !minima.decode.missed;
     return missed(explainMissed(request_.model, target, goal, "joint", minima),
                   std::chrono::nanoseconds(prompts ? minima.mixed.ns : 0));
+  }
+
+  static model::Goal withLeast(model::Goal goal, const Least &least) {
+    if (goal.sloFactor)
+      goal.sloFactor = least.factor;
+    else
+      (least.decode ? goal.tpot : goal.ttft) = std::chrono::nanoseconds(static_cast<int64_t>(least.ns));
+    return goal;
   }
 
   // The limit of a choice that takes the most of what a goal allows.
