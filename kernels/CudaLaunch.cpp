@@ -44,6 +44,7 @@ CudaLaunch refuse(const char **why, const char *reason) {
   return {};
 }
 
+constexpr const char *kPackedKv = "its KV cache is packed: CUDA devices take caches of F32, F16 and BF16";
 constexpr const char *kElems = "element types are F32, F16 and BF16";
 
 CudaLaunch rows(const char *kernel, int64_t count, int64_t threads, int64_t sharedBytes) {
@@ -71,6 +72,8 @@ CudaLaunch ropeAppend(const RopeAppendArgs &args, const CudaShape &shape, const 
       {"rope_append_f32_f32", "rope_append_f32_f16", "rope_append_f32_bf16"},
       {"rope_append_f16_f32", "rope_append_f16_f16", "rope_append_f16_bf16"},
       {"rope_append_bf16_f32", "rope_append_bf16_f16", "rope_append_bf16_bf16"}};
+  if (args.kvPacking.codeBits != 0)
+    return refuse(why, kPackedKv);
   if (!valid(args.activation) || !valid(args.kvElem))
     return refuse(why, kElems);
   if (args.headDim < 1)
@@ -113,6 +116,8 @@ constexpr const char *kFarSpan =
     "attention with tensor cores takes a KV cache whose first and last byte are at most 128 GiB apart";
 
 CudaLaunch attention(const AttentionArgs &args, const CudaShape &shape, const char **why) {
+  if (args.kvPacking.codeBits != 0)
+    return refuse(why, kPackedKv);
   if (!valid(args.activation) || !valid(args.kvElem))
     return refuse(why, kElems);
   if (args.kvHeads < 1 || args.heads < 1 || args.heads % args.kvHeads != 0)
@@ -269,28 +274,30 @@ RecomputeCalls recomputeCalls(const RecomputeKvArgs &args, int64_t firstRow) {
                    .result = args.activation,
                    .biasElem = args.biasElem,
                    .packing = args.packing};
-  calls.append = {.rope = {.meta = args.meta,
-                           .qkv = product,
-                           .inverseFrequencies = args.inverseFrequencies,
-                           .headNorms = args.headNorms,
-                           .kv = args.kv,
-                           .segments = {.act = 0,
-                                        .actStride = kvBlockElements(args.kvHeads, args.blockTokens, args.headDim),
-                                        .firstAct = 0},
-                           .home = nullptr,
-                           .homeFirst = 0,
-                           .homeEnd = 0,
-                           .homeStride = 0,
-                           .heads = 0,
-                           .kvHeads = args.kvHeads,
-                           .headDim = args.headDim,
-                           .blockTokens = args.blockTokens,
-                           .eps = args.eps,
-                           .kvElem = args.kvElem,
-                           .activation = args.activation},
-                  .lead = args.lead,
-                  .firstRow = firstRow,
-                  .rows = rowsHere};
+  calls.append = {
+      .rope = {.meta = args.meta,
+               .qkv = product,
+               .inverseFrequencies = args.inverseFrequencies,
+               .headNorms = args.headNorms,
+               .kv = args.kv,
+               .segments = {.act = 0,
+                            .actStride = kvBlockUnits(args.kvPacking, args.kvHeads, args.blockTokens, args.headDim),
+                            .firstAct = 0},
+               .home = nullptr,
+               .homeFirst = 0,
+               .homeEnd = 0,
+               .homeStride = 0,
+               .heads = 0,
+               .kvHeads = args.kvHeads,
+               .headDim = args.headDim,
+               .blockTokens = args.blockTokens,
+               .eps = args.eps,
+               .kvElem = args.kvElem,
+               .activation = args.activation,
+               .kvPacking = args.kvPacking},
+      .lead = args.lead,
+      .firstRow = firstRow,
+      .rows = rowsHere};
   return calls;
 }
 

@@ -119,6 +119,19 @@ struct NormArgs {
   template <typename F> void results(F f) const { eachRow(y, *count, hidden, activation, f); }
 };
 
+// A head of k or of v of row `row` as a cache has it, in the block that begins at `start`: its elements, or where it is
+// packed each group's minimum, which is NaN where a value had no code.
+template <typename F>
+void keptRow(const void *kv, int64_t start, int64_t kvHeads, int64_t blockTokens, int64_t headDim, int64_t plane,
+             int64_t line, Elem elem, const Packing &packing, int64_t row, int64_t column, F f) {
+  const int64_t at = plane * blockTokens + line;
+  if (packing.codeBits == 0)
+    return f(kv, start + at * headDim, headDim, elem, row, column);
+  const int64_t scales = start + PackedKvBlock(packing, kvHeads, blockTokens, headDim).scales(at);
+  for (int64_t group = 0; group < headDim / packing.group; ++group)
+    f(kv, (scales + group * kPackedKvHeader) / 2 + 1, int64_t{1}, Elem::F16, row, column + group * packing.group);
+}
+
 enum class Epilogue : uint8_t { None = 0, Relu = 1, Gelu = 2, GeluTanh = 3 };
 
 // y[t, n] = epilogue(sum over k of x[t, k] * w[n, k] + bias[n]) + residual[t, n], k ascending in blocks of fixed
@@ -169,6 +182,7 @@ struct RopeAppendArgs {
   float eps; // of the norms
   Elem kvElem;
   Elem activation;
+  Packing kvPacking = {}; // of the cache; where it is packed `kvElem` says nothing
 
   template <typename F> void pointers(F f) const {
     f("meta", meta);
@@ -185,13 +199,14 @@ struct RopeAppendArgs {
     for (int64_t row = 0; row < meta->numTokens; ++row)
       for (int64_t plane = 0; plane < 2 * kvHeads; ++plane) {
         const int64_t block = slots[row] / blockTokens, at = slots[row] % blockTokens;
-        f(kv, segments.of(block) + (plane * blockTokens + at) * headDim, headDim, kvElem, row,
-          (heads + plane) * headDim);
+        keptRow(kv, segments.of(block), kvHeads, blockTokens, headDim, plane, at, kvElem, kvPacking, row,
+                (heads + plane) * headDim, f);
       }
   }
 };
 
-// One layer's KV cache: blocks of [k = 0, v = 1][kvHead][token in block][headDim], kvElem, each where `segments` says.
+// One layer's KV cache: blocks of [k = 0, v = 1][kvHead][token in block][headDim], kvElem, or packed (PackedKvBlock),
+// each where `segments` says.
 // Token t of a sequence is in block blockTable[sequence][t / blockTokens], row t % blockTokens. Block 0 is the scratch
 // block: padded rows write there, nothing reads it. Activation blocks are there as RecomputeKv has made them.
 struct AttentionArgs {
@@ -208,6 +223,7 @@ struct AttentionArgs {
   float scale; // 1 / sqrt(headDim)
   Elem kvElem;
   Elem activation;
+  Packing kvPacking = {}; // as RopeAppendArgs has it
 
   template <typename F> void pointers(F f) const {
     f("meta", meta);
@@ -255,7 +271,7 @@ struct RecomputeKvArgs {
   const void *bias;                // [n rounded up to 16], biasElem, or null
   const float *inverseFrequencies; // as RopeAppendArgs has them
   const float *headNorms;          // likewise: k's are the second
-  void *kv;                        // [activation blocks] of [k, v][kvHeads][blockTokens][headDim], kvElem
+  void *kv;                        // [activation blocks], each as AttentionArgs has it
   void *workspace;                 // recomputeWorkspaceBytes(...)
   int64_t hidden, lead, kvHeads, headDim, blockTokens;
   int64_t capacity; // rows: blocks that are listed x blockTokens
@@ -265,7 +281,8 @@ struct RecomputeKvArgs {
   Elem biasElem;
   Elem kvElem;
   Elem activation;
-  Packing packing = {}; // of w
+  Packing packing = {};   // of w
+  Packing kvPacking = {}; // as RopeAppendArgs has it
 
   int64_t n() const { return lead + 2 * kvHeads * headDim; }
   template <typename F> void pointers(F f) const {
@@ -283,8 +300,8 @@ struct RecomputeKvArgs {
     for (int64_t i = 0; i < meta->numActBlocks; ++i)
       for (int64_t plane = 0; plane < 2 * kvHeads; ++plane)
         for (int64_t line = 0; line < tokens[i]; ++line)
-          f(kv, ((blocks[i] * 2 * kvHeads + plane) * blockTokens + line) * headDim, headDim, kvElem,
-            i * blockTokens + line, plane * headDim);
+          keptRow(kv, blocks[i] * kvBlockUnits(kvPacking, kvHeads, blockTokens, headDim), kvHeads, blockTokens, headDim,
+                  plane, line, kvElem, kvPacking, i * blockTokens + line, plane * headDim, f);
   }
 };
 

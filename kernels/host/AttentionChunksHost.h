@@ -17,6 +17,7 @@
 #include "kernels/host/AttentionDirectHost.h"
 #include "kernels/host/ChunkSoftmax.h"
 #include "kernels/host/HostUnits.h"
+#include "kernels/host/PackKvHost.h"
 
 namespace headrace::kernels {
 
@@ -104,18 +105,19 @@ public:
     return (at(first + count - 1).item - at(first).item + 1) * group;
   }
 
-  void run(int64_t phase, int64_t unit) {
+  // scratch: room for a chunk's rows.
+  void run(int64_t phase, int64_t unit, float *scratch) {
     const int64_t first = phase / 3 * window, end = least(first + window, all);
     if (phase % 3 == 2)
       return sums(phase / 3, first, end, unit);
     const int64_t from = first + unit * perUnit, to = least(from + perUnit, end);
-    switch (args.kvElem) {
+    switch (packed() ? Elem::F32 : args.kvElem) {
     case Elem::F32:
-      return chunks<Elem::F32>(phase, first, from, to);
+      return chunks<Elem::F32>(phase, first, from, to, scratch);
     case Elem::F16:
-      return chunks<Elem::F16>(phase, first, from, to);
+      return chunks<Elem::F16>(phase, first, from, to, scratch);
     case Elem::BF16:
-      return chunks<Elem::BF16>(phase, first, from, to);
+      return chunks<Elem::BF16>(phase, first, from, to, scratch);
     }
   }
 
@@ -139,7 +141,8 @@ private:
 
   // Sixteenths of a ns a token and key head: keys and values are read, and multiplied for each query of the group.
   static int64_t tokenNs16(const AttentionArgs &args, int64_t rows) {
-    return 2 * args.headDim * (elemBytes(args.kvElem) + rows * (args.heads / args.kvHeads)) * 16 / 20;
+    const int64_t reading = args.kvPacking.codeBits != 0 ? 4 : elemBytes(args.kvElem); // unpacking, as an F32
+    return 2 * args.headDim * (reading + rows * (args.heads / args.kvHeads)) * 16 / 20;
   }
   static int64_t contextOf(const AttentionArgs &args, int64_t sequence) {
     const IterationMeta &meta = *args.meta;
@@ -171,31 +174,44 @@ private:
   int64_t tokensOf(const Place &place) const {
     return least(kChunk, contextOf(args, place.sequence) - place.chunk * kChunk);
   }
-  // Element indices of a chunk's rows of keys.
-  void fillRows(const Place &place, int64_t *rows) const {
+  bool packed() const { return args.kvPacking.codeBits != 0; }
+  const int32_t *blocksOf(const Place &place) const {
     const IterationMeta &meta = *args.meta;
-    const int32_t *blocks = meta.array<int32_t>(meta.blockTable) + place.sequence * meta.tableStride;
+    return meta.array<int32_t>(meta.blockTable) + place.sequence * meta.tableStride;
+  }
+  // A chunk's rows of a plane of a packed cache, one behind the other.
+  void unpack(const Place &place, int64_t plane, float *out) const {
+    PackedRows<V>(args).unpack(blocksOf(place), plane, place.chunk * kChunk, tokensOf(place), out, headDim);
+  }
+  // Element indices of a chunk's rows of keys; of a packed cache, once they are unpacked.
+  void fillRows(const Place &place, int64_t *rows) const {
+    const int32_t *blocks = blocksOf(place);
     const int64_t start = place.chunk * kChunk, tokens = tokensOf(place);
     for (int64_t i = 0; i < tokens; ++i) {
       const int64_t t = start + i;
-      rows[i] = args.segments.of(blocks[t / args.blockTokens]) +
-                (place.head * args.blockTokens + t % args.blockTokens) * headDim;
+      rows[i] = packed() ? i * headDim
+                         : args.segments.of(blocks[t / args.blockTokens]) +
+                               (place.head * args.blockTokens + t % args.blockTokens) * headDim;
     }
   }
 
   // Scores, or weights, of the chunks [from, to) of the window that begins at `first`.
-  template <Elem kElem> void chunks(int64_t phase, int64_t first, int64_t from, int64_t to) {
+  template <Elem kElem> void chunks(int64_t phase, int64_t first, int64_t from, int64_t to, float *scratch) {
     const bool scores = phase % 3 == 0;
     int64_t both[2][kChunk] = {}, *rows = both[0], *next = both[1];
     Place place = at(from);
     fillRows(place, rows);
+    const void *const kv = packed() ? scratch : args.kv;
+    const int64_t toValues = packed() ? 0 : args.kvHeads * args.blockTokens * headDim;
     for (int64_t slot = from; slot < to; ++slot) {
       Place after = place;
       if (slot + 1 < to)
         after = at(slot + 1);
       fillRows(after, next);
-      scores ? scoreChunk<kElem>(place, rows, next, keptOf(slot - first))
-             : weighChunk<kElem>(phase / 3, place, rows, next, slot - first, slot > from);
+      if (packed())
+        unpack(place, scores ? place.head : args.kvHeads + place.head, scratch);
+      scores ? scoreChunk<kElem>(kv, place, rows, next, keptOf(slot - first))
+             : weighChunk<kElem>(kv, toValues, phase / 3, place, rows, next, slot - first, slot > from);
       place = after;
       int64_t *const was = rows;
       rows = next, next = was;
@@ -203,14 +219,14 @@ private:
   }
 
   template <Elem kElem>
-  void scoreChunk(const Place &place, const int64_t *rows, const int64_t *next, const Kept &out) const {
+  void scoreChunk(const void *kv, const Place &place, const int64_t *rows, const int64_t *next, const Kept &out) const {
     using Direct = AttentionDirect<V, kElem>;
     const int64_t tokens = tokensOf(place), row = args.meta->array<int32_t>(args.meta->queryStart)[place.sequence];
     const float *q =
         static_cast<const float *>(args.qkv) + (row * (args.heads + 2 * args.kvHeads) + place.head * group) * headDim;
     Direct::forTiles(group, [&](int64_t i, auto height) {
-      Direct::template scores<decltype(height)::value>(args.kv, rows, {next, 0}, tokens, q + i * headDim, headDim,
-                                                       headDim, out.scores + i * kChunk, kChunk);
+      Direct::template scores<decltype(height)::value>(kv, rows, {next, 0}, tokens, q + i * headDim, headDim, headDim,
+                                                       out.scores + i * kChunk, kChunk);
     });
     for (int64_t i = 0; i < group; ++i)
       out.largest[i] = Softmax::scale(out.scores + i * kChunk, tokens, args.scale);
@@ -218,10 +234,10 @@ private:
 
   // `follows`: this unit has done the chunk before.
   template <Elem kElem>
-  void weighChunk(int64_t windowIndex, const Place &place, const int64_t *rows, const int64_t *next, int64_t inWindow,
-                  bool follows) const {
+  void weighChunk(const void *kv, int64_t toValues, int64_t windowIndex, const Place &place, const int64_t *rows,
+                  const int64_t *next, int64_t inWindow, bool follows) const {
     using Direct = AttentionDirect<V, kElem>;
-    const int64_t tokens = tokensOf(place), toValues = args.kvHeads * args.blockTokens * headDim;
+    const int64_t tokens = tokensOf(place);
     const Kept out = keptOf(inWindow);
     const bool carried = inWindow < place.chunk; // its first chunks were in windows before
     const int64_t begin = carried ? 0 : inWindow - place.chunk;
@@ -239,7 +255,7 @@ private:
       out.correction[i] = Softmax::correction(before, out.now[i]);
     }
     Direct::forTiles(group, [&](int64_t i, auto height) {
-      Direct::template outputs<decltype(height)::value, false>(args.kv, rows, {next, toValues}, toValues, tokens,
+      Direct::template outputs<decltype(height)::value, false>(kv, rows, {next, toValues}, toValues, tokens,
                                                                out.scores + i * kChunk, kChunk, headDim, nullptr,
                                                                out.products + i * headDim, headDim);
     });

@@ -15,7 +15,8 @@
 //
 // Work is shared where queries share a cache: up to kQueries of them (rows of one sequence x heads of one group) go
 // through a chunk together, whose keys are transposed once into panels of 16 tokens. A few that reach the same tokens
-// read the cache where it lies (AttentionDirectHost.h).
+// read the cache where it lies (AttentionDirectHost.h). A chunk of a packed cache is unpacked first, and then is as one
+// of an F32 cache: the same bits as of a cache that holds the unpacked values.
 //
 // Units: sequence x key head x so many queries. Where a team has more threads than these keep busy, queries are fewer;
 // in decoding, where that cannot be, chunks are units (AttentionChunksHost.h).
@@ -27,6 +28,7 @@
 #include "kernels/host/HostEntry.h"
 #include "kernels/host/KeyBlock.h"
 #include "kernels/host/MicroKernel.h"
+#include "kernels/host/PackKvHost.h"
 
 namespace headrace::kernels {
 
@@ -57,9 +59,10 @@ public:
   }
   static void run(const void *opaque, const HostWork &work, int64_t phase, int64_t unit, float *scratch) {
     const auto &args = *static_cast<const AttentionArgs *>(opaque);
+    float *const workspace = scratch != nullptr ? scratch : static_cast<float *>(args.workspace);
     if (byChunks(work))
-      return Chunks(args, work).run(phase, unit);
-    Attention(args, scratch != nullptr ? scratch : static_cast<float *>(args.workspace)).run(work, unit);
+      return Chunks(args, work).run(phase, unit, workspace);
+    Attention(args, workspace).run(work, unit);
   }
 
 private:
@@ -176,7 +179,7 @@ private:
 
   // Queries that all reach `end`.
   void attendDirect(const int32_t *blocks, int64_t kvHead, int64_t count, int64_t end) {
-    switch (args.kvElem) {
+    switch (packed() ? Elem::F32 : args.kvElem) {
     case Elem::F32:
       return attendDirect<Elem::F32>(blocks, kvHead, count, end);
     case Elem::F16:
@@ -187,7 +190,8 @@ private:
   }
   template <Elem kElem> void attendDirect(const int32_t *blocks, int64_t kvHead, int64_t count, int64_t end) {
     using Direct = AttentionDirect<V, kElem>;
-    const int64_t toValues = args.kvHeads * args.blockTokens * headDim;
+    const void *const kv = packed() ? keys : args.kv;
+    const int64_t toValues = packed() ? values - keys : args.kvHeads * args.blockTokens * headDim;
     int64_t both[2][kChunk] = {}, *rows = both[0], *next = both[1]; // of this chunk and of the next one
     fillRows(blocks, kvHead, 0, least(kChunk, end), rows);
     for (int64_t start = 0; start < end; start += kChunk, swap(rows, next)) {
@@ -196,23 +200,31 @@ private:
         fillRows(blocks, kvHead, after, least(kChunk, end - after), next);
       else // what follows the last chunk: the first one of the next head
         fillRows(blocks, (kvHead + 1) % args.kvHeads, 0, least(kChunk, end), next);
+      if (packed()) {
+        unpack(blocks, kvHead, start, tokens, keys);
+        unpack(blocks, args.kvHeads + kvHead, start, tokens, values);
+      }
       Direct::forTiles(count, [&](int64_t i, auto height) {
-        Direct::template scores<decltype(height)::value>(args.kv, rows, {rows, toValues}, tokens, queries + i * dim,
-                                                         dim, headDim, scores + i * kChunk, kChunk);
+        Direct::template scores<decltype(height)::value>(kv, rows, {rows, toValues}, tokens, queries + i * dim, dim,
+                                                         headDim, scores + i * kChunk, kChunk);
       });
       for (int64_t i = 0; i < count; ++i)
         softmax(i, tokens);
       Direct::forTiles(count, [&](int64_t i, auto height) {
-        Direct::template outputs<decltype(height)::value>(args.kv, rows, {next, 0}, toValues, tokens,
-                                                          scores + i * kChunk, kChunk, headDim, correction + i,
-                                                          outputs + i * dim, dim);
+        Direct::template outputs<decltype(height)::value>(kv, rows, {next, 0}, toValues, tokens, scores + i * kChunk,
+                                                          kChunk, headDim, correction + i, outputs + i * dim, dim);
       });
     }
   }
 
   void fillRows(const int32_t *blocks, int64_t kvHead, int64_t start, int64_t count, int64_t *rows) const {
     for (int64_t t = 0; t < count; ++t)
-      rows[t] = keyRow(blocks, kvHead, start + t);
+      rows[t] = packed() ? t * dim : keyRow(blocks, kvHead, start + t);
+  }
+  bool packed() const { return args.kvPacking.codeBits != 0; }
+  // Rows of a plane, one behind the other: a head of whole groups is one of whole vectors.
+  void unpack(const int32_t *blocks, int64_t plane, int64_t start, int64_t count, float *out) const {
+    PackedRows<V>(args).unpack(blocks, plane, start, count, out, dim);
   }
   // Not std::swap, whose code would be compiled for AVX2 here (HostAvx2.cpp).
   static void swap(int64_t *&a, int64_t *&b) {
@@ -230,7 +242,7 @@ private:
 
   // Fills `keys` and `values`. In panels of keys the last token stands in for those that follow it in a block.
   void loadChunk(const int32_t *blocks, int64_t kvHead, int64_t start, int64_t tokens) {
-    switch (args.kvElem) {
+    switch (packed() ? Elem::F32 : args.kvElem) {
     case Elem::F32:
       return loadChunk<Elem::F32>(blocks, kvHead, start, tokens);
     case Elem::F16:
@@ -243,12 +255,12 @@ private:
     using Wide = typename Line<V>::Wide;
     int64_t rows[kChunk];
     fillRows(blocks, kvHead, start, tokens, rows);
-    for (int64_t t = tokens; t % kPanelColumns != 0; ++t)
-      rows[t] = rows[tokens - 1];
-    if (headDim % KeyBlock<V, kElem>::kDims == 0)
-      transposeKeys<KeyBlock<V, kElem>, kElem>(rows, tokens);
-    else
-      transposeKeys<NarrowKeyBlock<V, kElem>, kElem>(rows, tokens);
+    if (packed()) {
+      unpack(blocks, kvHead, start, tokens, values); // until they are panels
+      transposeKeys<kElem>(values, rows, tokens);
+      return unpack(blocks, args.kvHeads + kvHead, start, tokens, values);
+    }
+    transposeKeys<kElem>(args.kv, rows, tokens);
     const int64_t toValues = args.kvHeads * args.blockTokens * headDim;
     for (int64_t t = 0; t < tokens; ++t) {
       const int64_t row = rows[t] + toValues;
@@ -263,20 +275,28 @@ private:
     }
   }
 
-  template <typename Block, Elem kElem> void transposeKeys(const int64_t *rows, int64_t tokens) {
+  template <Elem kElem> void transposeKeys(const void *kv, int64_t (&rows)[kChunk], int64_t tokens) {
+    for (int64_t t = tokens; t % kPanelColumns != 0; ++t)
+      rows[t] = rows[tokens - 1];
+    if (headDim % KeyBlock<V, kElem>::kDims == 0)
+      transposeKeys<KeyBlock<V, kElem>, kElem>(kv, rows, tokens);
+    else
+      transposeKeys<NarrowKeyBlock<V, kElem>, kElem>(kv, rows, tokens);
+  }
+  template <typename Block, Elem kElem> void transposeKeys(const void *kv, const int64_t *rows, int64_t tokens) {
     for (int64_t t = 0; t < tokens; t += Block::kTokens) {
       float *panel = keys + t / kPanelColumns * headDim * kPanelColumns + t % kPanelColumns;
       int64_t d = 0;
       for (; d + Block::kDims <= headDim; d += Block::kDims) {
         typename Block::Lanes lines[Block::kDims];
-        Block::load(args.kv, rows + t, d, lines);
+        Block::load(kv, rows + t, d, lines);
         HEADRACE_UNROLL
         for (int j = 0; j < Block::kDims; ++j)
           lines[j].store(panel + (d + j) * kPanelColumns);
       }
       for (; d < headDim; ++d)
         for (int64_t j = 0; j < Block::kTokens; ++j)
-          panel[d * kPanelColumns + j] = loadElem(args.kv, rows[t + j] + d, kElem);
+          panel[d * kPanelColumns + j] = loadElem(kv, rows[t + j] + d, kElem);
     }
   }
 

@@ -108,10 +108,8 @@ private:
       rotateHeads<V>(keys, args.kvHeads, args.headDim,
                      args.headNorms == nullptr ? nullptr : args.headNorms + args.headDim, args.eps,
                      args.inverseFrequencies, position);
-      const int64_t plane = args.blockTokens * args.headDim;
-      const int64_t start = block * 2 * args.kvHeads * plane + line * args.headDim;
-      for (int64_t p = 0; p < 2 * args.kvHeads; ++p)
-        appendRow<V>(keys + p * args.headDim, args.kv, start + p * plane, args.headDim, args.kvElem);
+      KvRows<V>{2 * args.kvHeads, args.headDim, args.blockTokens, args.kvElem, args.kvPacking}.append(
+          keys, args.kv, block * kvBlockUnits(args.kvPacking, args.kvHeads, args.blockTokens, args.headDim), line);
     });
   }
 };

@@ -8,6 +8,7 @@
 
 #include "kernels/host/HostEntry.h"
 #include "kernels/host/NormHost.h"
+#include "kernels/host/PackKvHost.h"
 #include "kernels/host/VecMath.h"
 
 namespace headrace::kernels {
@@ -31,6 +32,44 @@ inline void copyElems(void *to, int64_t toIndex, const void *from, int64_t fromI
   std::memcpy(static_cast<char *>(to) + toIndex * bytes, static_cast<const char *>(from) + fromIndex * bytes,
               static_cast<size_t>(n * bytes));
 }
+
+// A token's k and v in blocks of a cache: 2 kvHeads planes of headDim, each in row `line` of its plane.
+template <typename V> struct KvRows {
+  int64_t planes, headDim, blockTokens;
+  Elem elem;
+  Packing packing;
+
+  // From x on, to the block that begins at `start`.
+  HEADRACE_INLINE void append(const float *x, void *kv, int64_t start, int64_t line) const {
+    for (int64_t plane = 0; plane < planes; ++plane, x += headDim) {
+      const int64_t row = plane * blockTokens + line;
+      if (packing.codeBits == 0) {
+        appendRow<V>(x, kv, start + row * headDim, headDim, elem);
+        continue;
+      }
+      auto *block = static_cast<uint8_t *>(kv) + start;
+      PackKv<V>::pack(packing, x, headDim, block + packed().codes(row), block + packed().scales(row));
+    }
+  }
+  // From one block to another, as they are.
+  void copy(void *to, int64_t toStart, const void *from, int64_t fromStart, int64_t line) const {
+    for (int64_t plane = 0; plane < planes; ++plane) {
+      const int64_t row = plane * blockTokens + line;
+      if (packing.codeBits == 0) {
+        copyElems(to, toStart + row * headDim, from, fromStart + row * headDim, headDim, elem);
+        continue;
+      }
+      auto *out = static_cast<uint8_t *>(to) + toStart;
+      const auto *in = static_cast<const uint8_t *>(from) + fromStart;
+      const PackedKvBlock of = packed();
+      std::memcpy(out + of.codes(row), in + of.codes(row), static_cast<size_t>(of.codeBytes()));
+      std::memcpy(out + of.scales(row), in + of.scales(row), static_cast<size_t>(of.scaleBytes()));
+    }
+  }
+
+private:
+  HEADRACE_INLINE PackedKvBlock packed() const { return {packing, planes / 2, blockTokens, headDim}; }
+};
 
 // Rotates pairs (j, j + half) of the `vectors` vectors of 2 * half elements from x on.
 template <typename V>
@@ -93,7 +132,7 @@ template <typename V> struct RopeAppend {
     const int32_t *slots = args.meta->array<int32_t>(args.meta->kvSlot);
     const int64_t headDim = args.headDim, rotated = args.heads + args.kvHeads;
     const int64_t rowLength = (args.heads + 2 * args.kvHeads) * headDim;
-    const int64_t planeLength = args.blockTokens * headDim; // one head of k or v in one block
+    const KvRows<V> kept = {2 * args.kvHeads, headDim, args.blockTokens, args.kvElem, args.kvPacking};
     const HostUnits::Run rows = HostUnits::run(work, unit, args.meta->numTokens);
     for (int64_t t = rows.first; t < rows.end; ++t) {
       float *row = static_cast<float *>(args.qkv) + t * rowLength;
@@ -104,14 +143,9 @@ template <typename V> struct RopeAppend {
       if (args.inverseFrequencies != nullptr)
         rotate<V>(row, rotated, headDim / 2, args.inverseFrequencies, static_cast<float>(positions[t]));
       const int64_t block = slots[t] / args.blockTokens, line = slots[t] % args.blockTokens;
-      const int64_t start = args.segments.of(block) + line * headDim;
-      for (int64_t plane = 0; plane < 2 * args.kvHeads; ++plane)
-        appendRow<V>(row + (args.heads + plane) * headDim, args.kv, start + plane * planeLength, headDim, args.kvElem);
-      if (args.home == nullptr || block < args.homeFirst || block >= args.homeEnd)
-        continue;
-      const int64_t home = (block - args.homeFirst) * args.homeStride + line * headDim;
-      for (int64_t plane = 0; plane < 2 * args.kvHeads; ++plane)
-        copyElems(args.home, home + plane * planeLength, args.kv, start + plane * planeLength, headDim, args.kvElem);
+      kept.append(row + args.heads * headDim, args.kv, args.segments.of(block), line);
+      if (args.home != nullptr && block >= args.homeFirst && block < args.homeEnd)
+        kept.copy(args.home, (block - args.homeFirst) * args.homeStride, args.kv, args.segments.of(block), line);
     }
   }
 };

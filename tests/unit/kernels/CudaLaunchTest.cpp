@@ -204,5 +204,27 @@ TEST(CudaLaunch, ProductsWithPackedWeightsAreRefused) {
   EXPECT_NE(productRefusal(recomputeCalls(recompute, 0).product), "");
 }
 
+TEST(CudaLaunch, PackedCachesAreRefused) {
+  constexpr const char *kWhy = "its KV cache is packed: CUDA devices take caches of F32, F16 and BF16";
+  const CudaShape shape{.tokens = 4, .sequences = 4, .context = 64};
+  const char *why = nullptr;
+  RopeAppendArgs rope{};
+  rope.heads = 4, rope.kvHeads = 2, rope.headDim = 64, rope.blockTokens = 16;
+  EXPECT_NE(cudaLaunch(Op::RopeAppend, &rope, shape, &why).kernel, nullptr);
+  rope.kvPacking = {4, 64};
+  EXPECT_EQ(cudaLaunch(Op::RopeAppend, &rope, shape, &why).kernel, nullptr);
+  EXPECT_STREQ(why, kWhy);
+  AttentionArgs attention{};
+  attention.heads = 4, attention.kvHeads = 2, attention.headDim = 64, attention.blockTokens = 16;
+  attention.maxContext = 64, attention.kvPacking = {8, 64};
+  EXPECT_EQ(cudaLaunch(Op::Attention, &attention, shape, &why).kernel, nullptr);
+  EXPECT_STREQ(why, kWhy);
+  RecomputeKvArgs recompute{};
+  recompute.capacity = 8, recompute.hidden = recompute.headDim = 64, recompute.kvHeads = 1, recompute.blockTokens = 16;
+  recompute.kvPacking = {8, 64};
+  EXPECT_EQ(cudaLaunch(recomputeCalls(recompute, 0).append, &why).kernel, nullptr);
+  EXPECT_STREQ(why, kWhy);
+}
+
 } // namespace
 } // namespace headrace::kernels

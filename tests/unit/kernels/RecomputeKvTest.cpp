@@ -14,10 +14,15 @@ struct HybridModel {
   Elem elem = Elem::F32, kvElem = Elem::F32;
   Order order = Order::Panel16;
   bool bias = true, rotates = true, norms = false;
-  Packing packing = {}; // of the weights
+  Packing packing = {};   // of the weights
+  Packing kvPacking = {}; // of the cache
   int64_t qRows() const { return heads * headDim; }
   int64_t qkvRows() const { return (heads + 2 * kvHeads) * headDim; }
-  int64_t blockElements() const { return kvBlockElements(kvHeads, blockTokens, headDim); }
+  // Of a packed cache: elements of F32 that are as many bytes.
+  int64_t blockElements() const {
+    return kvPacking.codeBits != 0 ? kvBlockUnits(kvPacking, kvHeads, blockTokens, headDim) / 4
+                                   : kvBlockElements(kvHeads, blockTokens, headDim);
+  }
 };
 
 Floats hybridFrequencies(int64_t headDim) {
@@ -54,7 +59,8 @@ public:
     Stored kv(m_.kvElem, Floats(blocks * m_.blockElements(), 99.0f));
     RopeAppendArgs rope{};
     rope.meta = meta.get(), rope.qkv = qkv.data(), rope.kv = kv.data();
-    rope.segments = oneRun(blocks, m_.blockElements());
+    rope.segments = oneRun(blocks, kvBlockUnits(m_.kvPacking, m_.kvHeads, m_.blockTokens, m_.headDim));
+    rope.kvPacking = m_.kvPacking;
     rope.inverseFrequencies = m_.rotates ? frequencies_.data() : nullptr;
     rope.headNorms = m_.norms ? norms_.data() : nullptr;
     rope.heads = m_.heads, rope.kvHeads = m_.kvHeads, rope.headDim = m_.headDim, rope.blockTokens = m_.blockTokens;
@@ -82,7 +88,7 @@ public:
     args.headNorms = m_.norms ? norms_.data() : nullptr;
     args.hidden = m_.hidden, args.lead = lead, args.kvHeads = m_.kvHeads, args.headDim = m_.headDim;
     args.blockTokens = m_.blockTokens, args.capacity = capacity, args.eps = 1e-5f;
-    args.elem = m_.elem, args.order = m_.order, args.kvElem = m_.kvElem;
+    args.elem = m_.elem, args.order = m_.order, args.kvElem = m_.kvElem, args.kvPacking = m_.kvPacking;
     if (packed_) {
       args.packing = m_.packing;
       args.w =
@@ -147,6 +153,26 @@ TEST_P(RecomputeKvTest, MakesTheSameBitsAsWhenTheTokensWereNew) {
                   << "hidden " << m.hidden << " block " << block << " plane " << plane << " line " << line;
           }
         }
+  }
+}
+
+// In caches that are packed, too: whole blocks of them, so that all that is compared was written.
+TEST_P(RecomputeKvTest, PacksWhatItMakesAsRopeAppendPacksIt) {
+  constexpr int64_t kKv = 3, kAct = 4;
+  const std::vector<std::vector<int32_t>> blocks = {{6, 1, 4}, {5, 2, 3}};
+  for (const Packing &packing : {Packing{4, 64}, Packing{8, 32}}) {
+    const HybridModel m{.hidden = 64, .headDim = packing.group, .kvPacking = packing};
+    HybridLayer layer(GetParam(), m);
+    TestMeta first({{0, 12, blocks[0]}, {0, 12, blocks[1]}}, m.blockTokens);
+    const Floats x = randomFloats(first->numTokens * m.hidden, 8);
+    EXPECT_TRUE(sameInTeams([&] {
+      const Stored fresh = layer.append(first, x, kKv + kAct);
+      const Floats act = layer.keep(first, x, kKv, kAct);
+      TestMeta next({{12, 1, blocks[0]}, {12, 1, blocks[1]}}, m.blockTokens, 64, {kKv, kAct});
+      const Stored again = layer.recompute(next, act, kAct);
+      return std::equal(again.bytes.begin(), again.bytes.end(), fresh.bytes.begin() + kKv * m.blockElements() * 4,
+                        fresh.bytes.end());
+    }));
   }
 }
 
