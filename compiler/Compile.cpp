@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/Compile.h"
 
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "compiler/CompileInOrder.h"
 #include "compiler/CompileSearched.h"
 #include "compiler/CompileStated.h"
@@ -15,6 +17,7 @@
 #include "compiler/search/generators/Generators.h"
 #include "compiler/search/generators/MechanismsInUse.h"
 #include "runtime/base/StatusMacros.h"
+#include "runtime/model/KvEncoding.h"
 #include "runtime/model/ModelSpec.h"
 
 namespace headrace::compiler {
@@ -29,10 +32,20 @@ absl::StatusOr<Draft> choose(const CompileRequest &request, const Generator &pol
   return request.policy.prefer == model::Prefer::Throughput ? compileMostTokens(request) : compileSearched(request);
 }
 
-// With what KV takes of the device, where that is not said yet.
+// "Keys and values are in q4: 72 bytes of a head of 128, 0.281 of 16 bits".
+std::string explainPackedKv(const plan::Plan &plan) {
+  const uint64_t head = plan.kvEncoding.bytes(1, plan.model->headDim);
+  return absl::StrFormat("Keys and values are in %s: %d bytes of a head of %d, %.3f of 16 bits",
+                         model::kvEncodingText(plan.kvEncoding), head, plan.model->headDim,
+                         static_cast<double>(head) / static_cast<double>(2 * plan.model->headDim));
+}
+
+// With what KV takes of the device, where that is not said yet, and how it is packed.
 absl::StatusOr<plan::Plan> compileExplained(Draft draft, const Generator &policy) {
   if (!draft.goal.expansion && !policy.swapsLayers && plan::kvBytesByHome(draft, 0).host > 0)
     absl::StrAppend(&draft.reason, ". ", explainKvOnDevice(draft));
+  if (draft.kvEncoding.packed())
+    absl::StrAppend(&draft.reason, ". ", explainPackedKv(draft));
   return compileDraft(draft);
 }
 

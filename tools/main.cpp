@@ -40,8 +40,9 @@ using namespace headrace::tools;
 
 // llama.cpp's flags of several letters behind one dash, which would otherwise be read letter by letter.
 std::string spelledOut(const std::string &word) {
-  static const std::map<std::string, std::string> kLongNames = {
-      {"-ngl", "--n-gpu-layers"}, {"-np", "--parallel"}, {"-c", "--ctx-size"}, {"-n", "--max-new-tokens"}};
+  static const std::map<std::string, std::string> kLongNames = {{"-ngl", "--n-gpu-layers"}, {"-np", "--parallel"},
+                                                                {"-c", "--ctx-size"},       {"-n", "--max-new-tokens"},
+                                                                {"-ctk", "--cache-type-k"}, {"-ctv", "--cache-type-v"}};
   const auto found = kLongNames.find(word);
   return found == kLongNames.end() ? word : found->second;
 }

@@ -85,7 +85,7 @@ Session::Session(plan::Plan plan, const model::WeightSource &weights, const Opti
   const double at = nowSeconds();
   runtime_ =
       take(core::Runtime::load(*plan_, *device_, {.trace = options.trace}, &weights, {.placement = options.placement}));
-  fillCaches(plan::BufferKind::Kv, plan_->kvDtype);
+  fillCaches(plan::BufferKind::Kv, plan_->kvEncoding.element);
   fillCaches(plan::BufferKind::Act, plan_->activationDtype);
   loadSeconds_ = nowSeconds() - at;
 }

@@ -60,7 +60,7 @@ plan::Plan compile(model::Hardware hardware, double arithmetic, std::optional<mo
   request.goal.deviceMemory = uint64_t{1} << 30;
   request.goal.batch = load.sequences;
   request.goal.context = load.context;
-  request.goal.kvDtype = model::DType::F32;
+  request.goal.kvEncoding = model::DType::F32;
   request.policy.name = "hybridserve";
   request.policy.actRatio = share;
   request.policy.actHome = model::ActHome::Host;

@@ -47,7 +47,7 @@ struct Target {
   int64_t leastResident = 1, kvPlaces = 0; // of these blocks; of the places, 0: none are stated
   uint64_t deviceMemory = 0;               // bytes that the plan may use
   model::DType activation = model::DType::F32;
-  model::DType kv = model::DType::F32;
+  model::Encoding kv; // of the caches' rows
   kernels::MetaLayout meta;
   // Ascending by (tokens, sequences, context); no bucket is in both, decode is not empty.
   std::vector<cost::Bucket> decode, mixed;
@@ -78,6 +78,10 @@ struct Target {
 // What a request says itself of what a search may vary; what it leaves open is as by default: one mini-batch, no
 // activation blocks, or these on the device.
 Choice askedChoice(const CompileRequest &request);
+
+// How activations and rows of caches are held: as asked, or by the device. Whether a head can have it, resolve() says.
+model::DType activationOf(const CompileRequest &request);
+model::Encoding kvEncodingOf(const CompileRequest &request);
 
 // `swapsLayers`: KV is not split by blocks, whatever it may take of the device.
 absl::StatusOr<Target> resolve(const CompileRequest &request, const Choice &choice, bool swapsLayers = false);

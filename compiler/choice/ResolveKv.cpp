@@ -11,6 +11,7 @@
 #include "passes/algorithms/MovableKinds.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/job/Expansion.h"
+#include "runtime/model/KvEncoding.h"
 #include "runtime/model/ModelSpec.h"
 #include "runtime/model/WeightLayout.h"
 
@@ -26,8 +27,7 @@ absl::Status refuse(absl::string_view key, const absl::AlphaNum &value, const st
 
 // A block of a cache; may be more than 64 bits hold.
 __int128 kvBlockBytes(const CompileRequest &request, const Target &target) {
-  return __int128{2} * request.model->kvRows() * target.blockTokens *
-         static_cast<int64_t>(model::dtypeBytes(target.kv));
+  return __int128{target.blockTokens} * target.kv.bytes(2 * request.model->kvHeads, request.model->headDim);
 }
 
 // The fewest ranges that all caches go through where no block stays: slots of tails, or places of layers' caches.
@@ -128,6 +128,15 @@ absl::Status resolveAct(const CompileRequest &request, Target &target) {
 
 } // namespace
 
+model::DType activationOf(const CompileRequest &request) {
+  return request.hardware.kind == model::DeviceKind::Host ? model::DType::F32 : request.model->dtype;
+}
+
+model::Encoding kvEncodingOf(const CompileRequest &request) {
+  const model::Encoding asked = request.goal.kvEncoding.value_or(activationOf(request));
+  return model::kvEncodingFor(asked, request.model->headDim).value_or(asked);
+}
+
 absl::Status resolveKv(const CompileRequest &request, bool swapsLayers, Target &target) {
   const model::ModelSpec &spec = request.model;
   const model::Goal &goal = request.goal;
@@ -155,9 +164,10 @@ absl::Status resolveKv(const CompileRequest &request, bool swapsLayers, Target &
   target.meta.maxBlocksPerSequence = blocksPerSequence;
   target.kvTokens = static_cast<int64_t>(blocks) * goal.blockTokens;
 
-  const bool host = request.hardware.kind == model::DeviceKind::Host;
-  target.activation = host ? model::DType::F32 : spec.dtype;
-  target.kv = goal.kvDtype.value_or(host ? model::DType::F32 : spec.dtype);
+  target.activation = activationOf(request);
+  target.kv = kvEncodingOf(request);
+  if (const std::string expected = model::kvEncodingRefusal(target.kv, spec.headDim); !expected.empty())
+    return refuse("goal.kv_dtype", model::kvEncodingText(target.kv), expected);
   if (target.choice.actRatio.any())
     RETURN_IF_ERROR(resolveAct(request, target));
   if (goal.expansion && goal.kvDeviceMemory) {

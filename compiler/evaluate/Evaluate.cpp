@@ -34,13 +34,13 @@ Draft emptyDraft(const CompileRequest &request, const Target &target, std::strin
   plan.goal.autoMiniBatches = false;
   plan.goal.kvTokens = target.kvTokens * target.choice.miniBatches;
   plan.miniBatches = static_cast<uint32_t>(target.choice.miniBatches);
-  plan.goal.kvDtype = target.kv;
+  plan.goal.kvEncoding = target.kv;
   plan.policy = request.policy;
   plan.policy.name = std::string(policy);
   if (plan.policy.actRatio) // what was found, where it was to be
     plan.policy.actRatio = target.choice.actRatio;
   plan.activationDtype = target.activation;
-  plan.kvDtype = target.kv;
+  plan.kvEncoding = target.kv;
   plan.blockTokens = target.blockTokens;
   plan.kvBlocks = target.kvBlocks;
   plan.actBlocks = target.actBlocks;

@@ -14,7 +14,9 @@ using model::UnitRole;
 using plan::Part;
 using Kind = StepBuffer::Kind;
 
-constexpr plan::Encoding encodingOf(model::DType dtype) { return static_cast<plan::Encoding>(dtype); }
+constexpr plan::Encoding encodingOf(const model::Encoding &of) {
+  return of.packed() ? plan::Encoding::Packed : static_cast<plan::Encoding>(of.element);
+}
 static_assert(encodingOf(model::DType::F32) == plan::Encoding::F32 &&
               encodingOf(model::DType::F16) == plan::Encoding::F16 &&
               encodingOf(model::DType::BF16) == plan::Encoding::BF16);
@@ -282,14 +284,14 @@ std::vector<StepBuffer> movableBuffers(const model::ModelSpec &spec, const model
   std::vector<StepBuffer> buffers;
   for (const model::Unit &of : layout.units) {
     const auto unit = static_cast<int32_t>(buffers.size());
-    const plan::Encoding encoding = spec.encodings[of.role] ? plan::Encoding::Packed : encodingOf(spec.dtype);
-    buffers.push_back(movable({MovableKind::Weight, unit}, 0, of.layer, of.bytes, encoding));
+    buffers.push_back(movable({MovableKind::Weight, unit}, 0, of.layer, of.bytes,
+                              encodingOf(spec.encodings[of.role].value_or(spec.dtype))));
     buffers.back().unit = unit;
   }
-  const auto ofLayers = [&](MovableKind kind, uint64_t bytes, model::DType dtype) {
+  const auto ofLayers = [&](MovableKind kind, uint64_t bytes, const model::Encoding &encoding) {
     for (int32_t layer = 0; layer < spec.layers; ++layer)
       for (int32_t i = 0; i < target.choice.miniBatches; ++i)
-        buffers.push_back(movable({kind, layer}, i, layer, bytes, encodingOf(dtype)));
+        buffers.push_back(movable({kind, layer}, i, layer, bytes, encodingOf(encoding)));
   };
   ofLayers(MovableKind::Kv, target.kvBytes, target.kv);
   if (target.actBlocks > 0)

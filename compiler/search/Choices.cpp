@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "compiler/choice/Resolve.h"
 #include "compiler/search/Aim.h"
 #include "passes/algorithms/PickLayers.h"
 #include "runtime/model/ModelSpec.h"
@@ -31,7 +32,8 @@ Choices::Choices(const CompileRequest &request, const model::WeightLayout &layou
   // Where they may stand beside what is stated (Capabilities.h), and are smaller than keys and values.
   const bool actsMay = !goal.expansion && !policy.kvPlaces && goal.elasticKv != model::AutoOnOff::On &&
                        goal.instances == model::Instances::Together &&
-                       request.model->hidden < 2 * request.model->kvRows();
+                       model::Encoding(activationOf(request)).bytes(1, request.model->hidden) <
+                           kvEncodingOf(request).bytes(2 * request.model->kvHeads, request.model->headDim);
   free_.act = policy.actRatio ? policy.actRatio->isAuto() : actsMay;
   free_.actAway = policy.actHome == model::ActHome::Auto;
   free_.chunk = hasPrompts(goal) && request.buckets.newTokens.empty();

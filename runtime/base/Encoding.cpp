@@ -26,7 +26,7 @@ std::string encodingText(const Encoding &encoding) {
 
 std::optional<Encoding> encodingFromText(std::string_view text) {
   if (const std::optional<DType> dtype = dtypeFromName(text))
-    return Encoding::of(*dtype);
+    return Encoding(*dtype);
   const size_t colon = text.find(':');
   const std::string_view bits = text.substr(0, colon);
   Encoding encoding = Encoding::groups(bits == "q8" ? 8 : 4);
@@ -43,7 +43,7 @@ std::optional<Encoding> encodingFromText(std::string_view text) {
 
 bool isEncoding(const Encoding &encoding) {
   if (!encoding.packed())
-    return encoding == Encoding::of(encoding.element);
+    return encoding == Encoding(encoding.element);
   return (encoding.codeBits == 8 || encoding.codeBits == 4) &&
          std::find(std::begin(kGroups), std::end(kGroups), encoding.group) != std::end(kGroups) &&
          encoding == Encoding::groups(encoding.codeBits, encoding.group);

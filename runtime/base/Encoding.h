@@ -36,12 +36,14 @@ struct Encoding {
   ZeroKind zero = ZeroKind::None;
   DType element = DType::F32; // where each stands for itself
 
-  static constexpr Encoding of(DType dtype) {
-    return {static_cast<uint8_t>(8 * dtypeBytes(dtype)), 0, ScaleKind::None, ZeroKind::None, dtype};
-  }
-  // q8 and q4.
-  static constexpr Encoding groups(int bits, int32_t group = kDefaultGroup) {
-    return {static_cast<uint8_t>(bits), group, ScaleKind::F16, ZeroKind::MinF16};
+  constexpr Encoding() = default;
+  constexpr Encoding(DType dtype) : codeBits(static_cast<uint8_t>(8 * dtypeBytes(dtype))), element(dtype) {}
+  // Codes of `bits` with what is at the head of a group; q8 and q4 by default.
+  static constexpr Encoding groups(int bits, int32_t group = kDefaultGroup, ScaleKind scale = ScaleKind::F16,
+                                   ZeroKind zero = ZeroKind::MinF16) {
+    Encoding out;
+    out.codeBits = static_cast<uint8_t>(bits), out.group = group, out.scale = scale, out.zero = zero;
+    return out;
   }
   constexpr bool packed() const { return group > 0; }
   constexpr uint32_t largestCode() const { return (1u << codeBits) - 1; }

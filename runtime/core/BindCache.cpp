@@ -81,7 +81,9 @@ bool scratchHasHome(const plan::Plan &plan) {
 
 absl::StatusOr<BoundCache> bindCache(const plan::Plan &plan, const plan::Schedule &schedule,
                                      const CacheOperands &operands) {
-  const uint64_t blockBytes = plan.kvBlockBytes(), elementBytes = model::dtypeBytes(plan.kvDtype);
+  // What segments count: elements, or of packed caches bytes.
+  const uint64_t elementBytes = plan.kvEncoding.packed() ? 1 : model::dtypeBytes(plan.kvEncoding.element);
+  const uint64_t blockBytes = plan.kvBlockBytes();
   const uint64_t inUse = blocksInUse(plan, schedule);
   const Operand *const kv = operands.kv;
   ASSIGN_OR_RETURN(resident, residentBlocks(plan, operands));

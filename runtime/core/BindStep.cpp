@@ -312,10 +312,7 @@ private:
   }
 
   uint64_t qkvBytes() const { return product({variant_.newTokens, spec_.qkvRows(), activationBytes()}); }
-  uint64_t kvBytes() const {
-    return product({plan_.kvBlocks, 2, spec_.kvHeads, plan_.blockTokens, spec_.headDim,
-                    static_cast<int64_t>(model::dtypeBytes(plan_.kvDtype))});
-  }
+  uint64_t kvBytes() const { return product({plan_.kvBlocks, static_cast<int64_t>(plan_.kvBlockBytes())}); }
 
   struct Cache {
     std::byte *kv = nullptr, *home = nullptr;
@@ -358,8 +355,9 @@ private:
                                    .headDim = spec_.headDim,
                                    .blockTokens = plan_.blockTokens,
                                    .eps = static_cast<float>(spec_.normEps),
-                                   .kvElem = elemOf(plan_.kvDtype),
-                                   .activation = activation()};
+                                   .kvElem = elemOf(plan_.kvEncoding.element),
+                                   .activation = activation(),
+                                   .kvPacking = packingOf(plan_.kvEncoding)};
   }
 
   absl::StatusOr<KernelArgs> attention() const {
@@ -382,8 +380,9 @@ private:
                                   .blockTokens = plan_.blockTokens,
                                   .maxContext = variant_.context,
                                   .scale = 1.0f / std::sqrt(static_cast<float>(spec_.headDim)),
-                                  .kvElem = elemOf(plan_.kvDtype),
-                                  .activation = activation()};
+                                  .kvElem = elemOf(plan_.kvEncoding.element),
+                                  .activation = activation(),
+                                  .kvPacking = packingOf(plan_.kvEncoding)};
   }
 
   absl::StatusOr<const float *> headNorms() const {
@@ -453,9 +452,10 @@ private:
                                   .elem = elemOf(matrix->dtype),
                                   .order = orderOf(*matrix),
                                   .biasElem = bias == nullptr ? kernels::Elem::F32 : elemOf(bias->dtype),
-                                  .kvElem = elemOf(plan_.kvDtype),
+                                  .kvElem = elemOf(plan_.kvEncoding.element),
                                   .activation = activation(),
-                                  .packing = packingOf(matrix->encoding)};
+                                  .packing = packingOf(matrix->encoding),
+                                  .kvPacking = packingOf(plan_.kvEncoding)};
     ASSIGN_OR_RETURN(workspace, operands_.workspace(kernels::recomputeWorkspaceBytes(backend(), args.capacity, args.n(),
                                                                                      spec_.hidden, activationBytes())));
     args.workspace = workspace;

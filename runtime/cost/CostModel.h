@@ -12,7 +12,7 @@
 
 #include "kernels/Types.h"
 #include "runtime/base/Boxed.h"
-#include "runtime/base/DType.h"
+#include "runtime/base/Encoding.h"
 #include "runtime/job/Hardware.h"
 #include "runtime/model/WeightLayout.h"
 
@@ -64,9 +64,9 @@ struct OpSite {
 // `direct`: of Embed and Linear, the table's rows, or the matrix and its bias, are linkBytes and not device bytes; of
 // RopeAppend, the home rows are written to the host as well as to the device; of ActAppend, all rows there alone.
 Work workOf(const model::ModelSpec &spec, const OpSite &site, const Rows &rows, model::DType activation,
-            model::DType kv, bool direct);
+            const model::Encoding &kv, bool direct);
 inline Work workOf(const model::ModelSpec &spec, const OpSite &site, const Bucket &bucket, model::DType activation,
-                   model::DType kv, bool direct) {
+                   const model::Encoding &kv, bool direct) {
   return workOf(spec, site, rowsOf(bucket), activation, kv, direct);
 }
 
@@ -109,7 +109,8 @@ uint64_t wholeNs(double ns);
 //   rows        all others
 class Roofline final : public CostModel {
 public:
-  Roofline(const model::ModelSpec &spec, const model::Hardware &hardware, model::DType activation, model::DType kv);
+  Roofline(const model::ModelSpec &spec, const model::Hardware &hardware, model::DType activation,
+           const model::Encoding &kv);
   uint64_t computeNs(const OpSite &site, const Bucket &bucket, bool direct) const override;
   uint64_t copyNs(uint64_t bytes, bool hostToDevice) const override;
   double duplexShare() const override;
@@ -127,7 +128,8 @@ private:
 
   model::Boxed<model::ModelSpec> spec_;
   model::Hardware hardware_;
-  model::DType activation_, kv_;
+  model::DType activation_;
+  model::Encoding kv_;
 };
 
 } // namespace headrace::cost

@@ -14,7 +14,6 @@ namespace {
 
 constexpr double kUnbounded = std::numeric_limits<double>::infinity();
 constexpr int64_t kMostBlockTokens = int64_t{1} << 16;
-constexpr int64_t kMostBlockBytes = int64_t{1} << 62;
 
 absl::Status unfit(std::string_view what, const std::string &message) {
   return absl::InvalidArgumentError(model::cat(what, ": ", message));
@@ -26,13 +25,6 @@ double forwardNs(const Line &forward, int64_t tokens) {
 
 Line startedTimes(const Line &line, int64_t times) {
   return {line.interceptNs * static_cast<double>(times), line.slopeNsPerToken, line.r2};
-}
-
-// a x b x c, all at least 1, or 0 where it is more than kMostBlockBytes.
-int64_t productOrZero(int64_t a, int64_t b, int64_t c) {
-  if (a > kMostBlockBytes / b || a * b > kMostBlockBytes / c)
-    return 0;
-  return a * b * c;
 }
 
 } // namespace
@@ -162,30 +154,6 @@ double correctedBalance(const HybridTimes &times, const HybridBlocks &blocks) {
 
 double imbalance(double balance) {
   return std::isnan(balance) ? balance : std::max(balance, balance == 0 ? kUnbounded : 1 / balance);
-}
-
-absl::StatusOr<BlockBytes> blockBytes(const BlockShape &shape, int64_t tokens) {
-  for (const auto &[name, value] : {std::pair<const char *, int64_t>{"hidden", shape.hidden},
-                                    {"kvRows", shape.kvRows},
-                                    {"actElementBytes", shape.actElementBytes},
-                                    {"kvElementBytes", shape.kvElementBytes},
-                                    {"tokens of a block", tokens}}) {
-    if (value < 1)
-      return unfit(name, model::cat(value, ": expected at least 1"));
-  }
-  const int64_t half = productOrZero(shape.kvRows, shape.kvElementBytes, tokens);
-  const BlockBytes bytes{half > kMostBlockBytes / 2 ? 0 : 2 * half,
-                         productOrZero(shape.hidden, shape.actElementBytes, tokens)};
-  if (bytes.kv == 0 || bytes.act == 0)
-    return unfit("a block", model::cat(tokens, " tokens of ", shape.kvRows, " rows of K and V of ",
-                                       shape.kvElementBytes, " bytes, or of ", shape.hidden, " activations of ",
-                                       shape.actElementBytes, " bytes: expected at most ", kMostBlockBytes, " bytes"));
-  return bytes;
-}
-
-bool actPays(const BlockShape &shape) {
-  return static_cast<long double>(shape.hidden) * static_cast<long double>(shape.actElementBytes) <
-         2 * static_cast<long double>(shape.kvRows) * static_cast<long double>(shape.kvElementBytes);
 }
 
 std::string_view bindingName(Binding binding) {

@@ -127,19 +127,6 @@ struct BlockBytes {
   int64_t kv = 0, act = 0;
 };
 
-// What a layer's blocks are made of. `kvRows` = key/value heads x head size, the width of K (and of V).
-struct BlockShape {
-  int64_t hidden = 0, kvRows = 0; // elements
-  int64_t actElementBytes = 2, kvElementBytes = 2;
-};
-
-// kv = 2 x kvRows x kvElementBytes x tokens, act = hidden x actElementBytes x tokens. kInvalidArgument for a field or
-// tokens below 1, or either above 2^62 bytes.
-absl::StatusOr<BlockBytes> blockBytes(const BlockShape &shape, int64_t tokens);
-// Whether an ACT block is smaller than a KV block: hidden x actElementBytes < 2 x kvRows x kvElementBytes. With
-// grouped-query attention mostly not: half the heads for K and V is break-even.
-bool actPays(const BlockShape &shape);
-
 // ---- Why a split is what it is ----
 
 // What keeps both lanes from being equally long.

@@ -157,7 +157,8 @@ struct Identity {
   std::string modelHash; // as in plans: of the spec and the checkpoint's headers
   std::string device;    // which device it was, for people and for the check
   model::DeviceKind kind = model::DeviceKind::Host;
-  model::DType activation = model::DType::F32, kv = model::DType::F32;
+  model::DType activation = model::DType::F32;
+  model::Encoding kv;
   int64_t layers = 0;
   uint64_t layerBytes = 0; // weights of a layer: what an offloaded one copies
 };

@@ -215,7 +215,7 @@ absl::Status checkIdentity(const Record &record, const Identity &expected, std::
   if (id.activation != expected.activation)
     return differs("activation", cat(model::dtypeName(id.activation)), cat(model::dtypeName(expected.activation)));
   if (id.kv != expected.kv)
-    return differs("kv", cat(model::dtypeName(id.kv)), cat(model::dtypeName(expected.kv)));
+    return differs("kv", model::encodingText(id.kv), model::encodingText(expected.kv));
   if (id.kind != expected.kind)
     return differs("device_kind", cat(model::deviceKindName(id.kind)), cat(model::deviceKindName(expected.kind)));
   if (id.device != expected.device)

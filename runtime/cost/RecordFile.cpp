@@ -108,7 +108,8 @@ Identity readIdentity(TomlReader &table) {
   id.kind = need(table, "device_kind", table.oneOf("device_kind", model::deviceKindFromName, "\"cuda\" or \"host\""),
                  "\"cuda\" or \"host\"");
   id.activation = need(table, "activation", table.oneOf("activation", model::dtypeFromName, kTypes), kTypes);
-  id.kv = need(table, "kv", table.oneOf("kv", model::dtypeFromName, kTypes), kTypes);
+  constexpr std::string_view kEncodings = "\"f32\", \"f16\", \"bf16\", \"q8\", \"q8:32\", \"q4\" or \"q4:32\"";
+  id.kv = need(table, "kv", table.oneOf("kv", model::encodingFromText, kEncodings), kEncodings);
   id.layers = needInteger(table, "layers", 1, model::kMaxLayers);
   id.layerBytes =
       static_cast<uint64_t>(needInteger(table, "layer_bytes", 1, static_cast<int64_t>(model::kMaxWeightBytes)));
@@ -205,7 +206,7 @@ std::string recordText(const Record &record) {
       kFormat, "\"\nversion = ", kRecordVersion, "\n\n[identity]\nmodel = ", model::tomlText(id.model),
       "\nmodel_hash = ", model::tomlText(id.modelHash), "\ndevice = ", model::tomlText(id.device), "\ndevice_kind = \"",
       model::deviceKindName(id.kind), "\"\nactivation = \"", model::dtypeName(id.activation), "\"\nkv = \"",
-      model::dtypeName(id.kv), "\"\nlayers = ", id.layers, "\nlayer_bytes = ", id.layerBytes, "\n", "\n[model]\n",
+      model::encodingText(id.kv), "\"\nlayers = ", id.layers, "\nlayer_bytes = ", id.layerBytes, "\n", "\n[model]\n",
       model::toToml(model::shapeEntries(record.model)), "\n[hardware]\n",
       model::toToml(model::hardwareEntries(record.hardware)), "\n[grid]\nbatch = ", listOf(record.batches),
       "\nsequence = ", listOf(record.sequences), "\n");

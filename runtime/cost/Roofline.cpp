@@ -27,7 +27,7 @@ uint64_t wholeNs(double ns) {
 }
 
 Roofline::Roofline(const model::ModelSpec &spec, const model::Hardware &hardware, model::DType activation,
-                   model::DType kv)
+                   const model::Encoding &kv)
     : spec_(spec), hardware_(hardware), activation_(activation), kv_(kv) {}
 
 double Roofline::seconds(const OpSite &site, const Rows &rows, bool direct) const {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The amounts of one op, exactly (saturating at 2^64 - 1), and none where it has no rows. T tokens, S sampled rows, h
-// hidden; rows = T, and S behind GatherRows (the head's Norm and Linear). a, w, c: bytes of an activation, a checkpoint
-// and a KV cache element.
+// hidden; rows = T, and S behind GatherRows (the head's Norm and Linear). a, w: bytes of an activation and a checkpoint
+// element; C: of a token's keys and values in a layer's cache.
 //
 //   op          flops                            device bytes
 //   Embed       T h with learned positions       T h (w, once more with learned positions) + 4 T h
@@ -10,19 +10,24 @@
 //   Linear      2 n k rows                       W (+ n b bias) + rows k a + rows n a (residual: 8 rows n)
 //               packed: + 2 n16 k
 //   RopeAppend  3 T (q + kv) where rotated,      T (2 (q + kv) + kv) a, neither rotated nor normalised T 2 kv a;
-//               + 4 T (q + kv) where normalised  + T 2 kv c; normalised + 8 headDim
-//   Attention   4 headDim heads pairs            contexts 2 kv c + 2 T q a
+//               + 4 T (q + kv) where normalised  + T C; normalised + 8 headDim
+//               cache packed: + 6 T 2 kv
+//   Attention   4 headDim heads pairs            contexts C + 2 T q a
+//               cache packed: + 2 contexts 2 kv
 //   Activate    5 T intermediate                 3 T intermediate a
 //   ActAppend   0                                2 kept h a
-//   RecomputeKv act (4 h kv + (3 where rotated   act (3 h a + 4 kv a + 2 kv c), W of 2 kv rows (+ 2 kv bias)
+//   RecomputeKv act (4 h kv + (3 where rotated   act (3 h a + 4 kv a + C), W of 2 kv rows (+ 2 kv bias)
 //               + 4 where normalised) kv)
-//               packed: + 4 kv h
+//               packed: + 4 kv h; cache packed: + 6 act 2 kv
 //   GatherRows  0                                8 S h
 //   Sample      S vocab                          4 S vocab + 8 S
 //
+// C is 2 kv elements, or what their encoding takes; a value that is packed is compared twice, and takes a difference, a
+// quotient, a rounding and a bound. What is unpacked is unpacked in each pass, a product and a sum a value.
+//
 // W: the matrix' bytes, n16 k w or its encoding's; a packed one is unpacked in each pass, a product and a sum a weight.
 // kept, act: rows of activation blocks, new ones and those of earlier iterations; without any, RecomputeKv does
-// nothing. A direct RopeAppend writes 2 kv c of each home row over the link beside what it does on the device; a direct
+// nothing. A direct RopeAppend writes C of each home row over the link beside what it does on the device; a direct
 // ActAppend its rows, kept h a, and no more than reads them on the device.
 //
 // n and k are a linear's out and in features, n16 is n rounded up to the stored rows (model::kPanelRows); q and kv are
@@ -88,7 +93,7 @@ LinearShape linearShape(const model::ModelSpec &spec, model::UnitRole unit) {
 }
 
 model::Encoding encodingOf(const model::ModelSpec &spec, model::UnitRole unit) {
-  return spec.encodings[unit].value_or(model::Encoding::of(spec.dtype));
+  return spec.encodings[unit].value_or(model::Encoding(spec.dtype));
 }
 
 Amount unpacking(const model::ModelSpec &spec, model::UnitRole unit, int64_t rows, int64_t cols) {
@@ -124,9 +129,9 @@ Rows rowsOf(const Bucket &bucket) {
 }
 
 Work workOf(const model::ModelSpec &spec, const OpSite &site, const Rows &running, model::DType activation,
-            model::DType kv, bool direct) {
+            const model::Encoding &kv, bool direct) {
   using kernels::Op;
-  const Amount a(model::dtypeBytes(activation)), w(model::dtypeBytes(spec.dtype)), c(model::dtypeBytes(kv));
+  const Amount a(model::dtypeBytes(activation)), w(model::dtypeBytes(spec.dtype));
   const Amount stream(sizeof(float)); // an element of the residual stream
   const Amount tokens(running.tokens), sampled(running.sampled), hidden(spec.hidden);
   const bool head = site.unit == model::UnitRole::Head;
@@ -134,6 +139,8 @@ Work workOf(const model::ModelSpec &spec, const OpSite &site, const Rows &runnin
   if (rows.get() == 0)
     return {};
   const Amount q(spec.qRows()), kvRows(spec.kvRows());
+  const Amount cached(kv.bytes(2 * spec.kvHeads, spec.headDim)); // a token's in a layer
+  const Amount packing(kv.packed() ? 6 : 0), unpackingKv(kv.packed() ? 2 : 0);
 
   Amount flops(0), device(0), weights(0), appended(0);
   switch (site.op) {
@@ -164,8 +171,9 @@ Work workOf(const model::ModelSpec &spec, const OpSite &site, const Rows &runnin
     flops = Amount((spec.rope.enabled ? 3 : 0) + (spec.qkNorm ? 4 : 0)) * tokens * (q + kvRows);
     device = spec.rope.enabled || spec.qkNorm ? tokens * (Amount(2) * (q + kvRows) + kvRows) * a
                                               : tokens * Amount(2) * kvRows * a;
-    appended = Amount(running.homeRows) * Amount(2) * kvRows * c;
-    device = device + tokens * Amount(2) * kvRows * c + Amount(spec.qkNorm ? 8 : 0) * Amount(spec.headDim);
+    flops = flops + packing * tokens * Amount(2) * kvRows;
+    appended = Amount(running.homeRows) * cached;
+    device = device + tokens * cached + Amount(spec.qkNorm ? 8 : 0) * Amount(spec.headDim);
     break;
   case Op::ActAppend:
     appended = Amount(running.keptRows) * hidden * a;
@@ -177,15 +185,15 @@ Work workOf(const model::ModelSpec &spec, const OpSite &site, const Rows &runnin
       break;
     flops = recomputed *
             (Amount(2) * hidden * columns + Amount((spec.rope.enabled ? 3 : 0) + (spec.qkNorm ? 4 : 0)) * kvRows);
-    flops = flops + unpacking(spec, site.unit, 2 * spec.kvRows(), spec.hidden);
+    flops = flops + unpacking(spec, site.unit, 2 * spec.kvRows(), spec.hidden) + packing * recomputed * columns;
     weights = Amount(encodingOf(spec, site.unit).bytes(2 * spec.kvRows(), spec.hidden)) +
               (spec.qkvBias ? columns * Amount(model::dtypeBytes(model::biasType(site.unit, spec.dtype))) : Amount(0));
-    device = recomputed * (Amount(3) * hidden * a + Amount(2) * columns * a + columns * c);
+    device = recomputed * (Amount(3) * hidden * a + Amount(2) * columns * a + cached);
     break;
   }
   case Op::Attention:
-    flops = Amount(4) * q * Amount(running.pairs);
-    device = Amount(running.contexts) * Amount(2) * kvRows * c + Amount(2) * tokens * q * a;
+    flops = Amount(4) * q * Amount(running.pairs) + unpackingKv * Amount(running.contexts) * Amount(2) * kvRows;
+    device = Amount(running.contexts) * cached + Amount(2) * tokens * q * a;
     break;
   case Op::Activate:
     flops = Amount(5) * tokens * Amount(spec.intermediate);

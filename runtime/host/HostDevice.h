@@ -40,6 +40,8 @@ struct HostOptions {
   // Urgent lanes and an urgent caller, and idle cores that do not halt (LowLatency.h); open() fails where the system
   // does not grant it.
   bool lowLatency = false;
+  // For tests: whose kernel an op has.
+  kernels::HostKernel (*kernelOf)(kernels::Op) = kernels::hostKernel;
   // For tests and benchmarks of the machinery itself: what every compute step runs instead of its kernel, with null;
   // its operands are then not looked at. And kernels::HostTeam::unitNs.
   kernels::HostKernel replaceKernels;

@@ -54,7 +54,7 @@ private:
     }
     ASSIGN_OR_RETURN(bound, request_.binding.bind(schedule_, index, *source_.variant, request_.bases));
     graph_->bound.push_back(bound);
-    out.kernel = kernels::hostKernel(step.op);
+    out.kernel = request_.options.kernelOf(step.op);
     out.args = graph_->bound.back().argsPointer();
     if (out.kernel.run == nullptr)
       return core::refuseStep(schedule_, index, absl::StrCat("no host kernel for ", kernels::opName(step.op)));

@@ -34,7 +34,7 @@
 
 #include "absl/status/statusor.h"
 #include "runtime/base/Boxed.h"
-#include "runtime/base/DType.h"
+#include "runtime/base/Encoding.h"
 #include "runtime/base/Units.h"
 #include "runtime/job/ActRatio.h"
 #include "runtime/job/Hardware.h"
@@ -92,8 +92,10 @@ struct Goal {
   // says how much KV there is, else how much of it the device has. kAutoExpansion: the engine finds it as it runs
   // (serve/engine/Expansion.h).
   std::optional<double> expansion;
-  std::optional<DType> kvDtype; // unset ("auto"): F32 on host, else the checkpoint's
-  int64_t blockTokens = 16;     // tokens per KV block
+  // `kv_dtype`: unset ("auto"): F32 on host, else the checkpoint's. Of a packed one the group is the plan's to say,
+  // from the head size (KvEncoding.h).
+  std::optional<Encoding> kvEncoding;
+  int64_t blockTokens = 16; // tokens per KV block
   // Whether placements may have more KV blocks than kvTokens asks for, in memory that others have weights in. Auto: on.
   AutoOnOff elasticKv = AutoOnOff::Auto;
   // Latency objectives, above zero: ttft of a request's first token, which ends the last chunk of its prompt; tpot of

@@ -8,6 +8,7 @@
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
 #include "runtime/job/Expansion.h"
+#include "runtime/model/KvEncoding.h"
 #include "runtime/model/ModelSpec.h"
 
 namespace headrace::model {
@@ -120,9 +121,9 @@ absl::Status readGoal(TomlReader &table, const std::string &folder, Goal &goal) 
   lay(parseChoice(table, "elastic_kv"), goal.elasticKv);
   lay(table.integer("block_tokens", 1, kMaxBlockTokens), goal.blockTokens);
   if (const std::optional<std::string> kvDtype = table.text("kv_dtype")) {
-    goal.kvDtype = dtypeFromName(*kvDtype);
-    if (!goal.kvDtype && *kvDtype != "auto")
-      table.refuse("kv_dtype", "\"auto\", \"f32\", \"f16\" or \"bf16\"");
+    goal.kvEncoding = kvEncodingFromText(*kvDtype);
+    if (!goal.kvEncoding && *kvDtype != "auto")
+      table.refuse("kv_dtype", std::string(kKvEncodings));
   }
   lay(parseSlo(table, "ttft"), goal.ttft);
   lay(parseSlo(table, "tpot"), goal.tpot);

@@ -181,7 +181,7 @@ private:
   // Panels of rows; of packed tensors in either order.
   static absl::StatusOr<bool> fillPanels(Each each, const Tensor &tensor, MatrixOrder order,
                                          const std::vector<FoundTensor> &sources, std::byte *target) {
-    const Encoding stored = Encoding::of(tensor.dtype);
+    const Encoding stored = Encoding(tensor.dtype);
     const uint64_t rowBytes = stored.bytes(1, tensor.cols), panelBytes = stored.bytes(kPanelRows, tensor.cols);
     const uint64_t heldRowBytes = tensor.encoding.bytes(1, tensor.cols);
     const uint64_t pieceBytes = std::max<uint64_t>(1, kPieceBytes / panelBytes) * panelBytes; // whole panels

@@ -31,12 +31,11 @@ public:
   };
 
   UnitBuilder &matrix(TensorRole role, const std::vector<Source> &sources, int64_t cols, bool linearOperand) {
-    add(role, sources, cols, spec_.dtype, spec_.encodings[unit_.role].value_or(Encoding::of(spec_.dtype)),
-        linearOperand);
+    add(role, sources, cols, spec_.dtype, spec_.encodings[unit_.role].value_or(Encoding(spec_.dtype)), linearOperand);
     return *this;
   }
   UnitBuilder &vector(TensorRole role, const std::vector<Source> &sources, DType dtype = DType::F32) {
-    add(role, sources, 1, dtype, Encoding::of(dtype), false);
+    add(role, sources, 1, dtype, Encoding(dtype), false);
     return *this;
   }
   // The normalisation `name`: its weight, and for LayerNorm its bias.

@@ -81,9 +81,7 @@ uint32_t Plan::kvBuffer(int64_t layer, uint32_t miniBatch) const {
 }
 uint32_t Plan::ioBuffer(Io which) const { return find(*this, BufferKind::Io, -1, static_cast<uint32_t>(which)); }
 
-uint64_t Plan::kvBlockBytes() const {
-  return 2 * static_cast<uint64_t>(model->kvRows()) * static_cast<uint64_t>(blockTokens) * model::dtypeBytes(kvDtype);
-}
+uint64_t Plan::kvBlockBytes() const { return kvEncoding.bytes(2 * model->kvHeads * blockTokens, model->headDim); }
 
 uint64_t Plan::actBlockBytes() const {
   if (actBlocks == 0)

@@ -73,7 +73,8 @@ enum class Io : uint8_t {
   History = 3
 };
 
-// Element encoding of an extent. Packed: of a weight whose matrix is, as the model says (ModelSpec::encodings).
+// Element encoding of an extent. Packed: of a weight whose matrix is, as the model says (ModelSpec::encodings), and of
+// a cache whose rows are (Plan::kvEncoding).
 enum class Encoding : uint8_t { F32 = 0, F16 = 1, BF16 = 2, Bytes = 3, Packed = 4 };
 
 struct Buffer {
@@ -318,7 +319,7 @@ struct Plan {
   std::string limitingResource; // "link h2d", "compute", "device memory"
 
   model::DType activationDtype = model::DType::F32;
-  model::DType kvDtype = model::DType::F32;
+  model::Encoding kvEncoding; // of the caches' rows; of a packed one the group that the head size takes
   // Each layer is passed for so many mini-batches one after the other, the first first, with its weights brought once
   // (zig-zag); 1 to kernels::kMostMiniBatches. Each has an iteration buffer, KV blocks and transients of its own: all
   // limits, buckets and numbers of blocks are of one of them, a bucket of the largest. Any of them may be empty.

@@ -108,6 +108,7 @@ private:
 
   model::ModelSpec model(const fb::Model &m);
   void weightEncodings(const flatbuffers::Vector<const fb::WeightEncoding *> &vec, model::WeightEncodings &out);
+  model::Encoding kvEncoding(uint8_t dtype, const fb::KvEncoding *packed, const char *where);
   model::Hardware hardware(const fb::Hardware &h);
   model::Goal goal(const fb::Goal &g);
   model::Policy policy(const fb::Policy &p);
@@ -169,12 +170,25 @@ void Decoder::weightEncodings(const flatbuffers::Vector<const fb::WeightEncoding
       fail(path, "[", i, "].role is ", static_cast<int>(role), ", expected more than the one before it");
     next = static_cast<int>(role) + 1;
     if (ok())
-      out[role] = model::Encoding{.codeBits = e.code_bits(),
-                                  .group = e.group(),
-                                  .scale = enumerator<model::ScaleKind>(e.scale(), path, "[", i, "].scale"),
-                                  .zero = enumerator<model::ZeroKind>(e.zero(), path, "[", i, "].zero")};
+      out[role] = model::Encoding::groups(e.code_bits(), e.group(),
+                                          enumerator<model::ScaleKind>(e.scale(), path, "[", i, "].scale"),
+                                          enumerator<model::ZeroKind>(e.zero(), path, "[", i, "].zero"));
     return 0;
   });
+}
+
+// One of the two says: one plan is one file.
+model::Encoding Decoder::kvEncoding(uint8_t dtype, const fb::KvEncoding *packed, const char *where) {
+  const auto element = enumerator<model::DType>(dtype, where, "kv_dtype");
+  if (packed == nullptr || !ok())
+    return element;
+  if (element != model::DType::F32)
+    fail(where, "kv_dtype is ", static_cast<int>(dtype), ", expected 0 beside ", where, "kv_packed");
+  if (packed->group() <= 0)
+    fail(where, "kv_packed.group is ", packed->group(), ", expected 64 or 32");
+  return model::Encoding::groups(packed->code_bits(), packed->group(),
+                                 enumerator<model::ScaleKind>(packed->scale(), where, "kv_packed.scale"),
+                                 enumerator<model::ZeroKind>(packed->zero(), where, "kv_packed.zero"));
 }
 
 model::Hardware Decoder::hardware(const fb::Hardware &h) {
@@ -225,7 +239,9 @@ model::Goal Decoder::goal(const fb::Goal &g) {
   out.inputLen = optional(g.input_len());
   out.outputLen = optional(g.output_len());
   if (g.kv_dtype())
-    out.kvDtype = enumerator<model::DType>(*g.kv_dtype(), "goal.kv_dtype");
+    out.kvEncoding = kvEncoding(*g.kv_dtype(), g.kv_packed(), "goal.");
+  else if (g.kv_packed() != nullptr)
+    fail("goal.kv_packed is there, expected none without goal.kv_dtype");
   out.blockTokens = g.block_tokens();
   out.ttft = time(g.ttft_ns(), "goal.ttft_ns");
   out.tpot = time(g.tpot_ns(), "goal.tpot_ns");
@@ -375,7 +391,7 @@ Plan Decoder::plan(const fb::Plan &p) {
   out.reason = text(p.reason());
   out.limitingResource = text(p.limiting_resource());
   out.activationDtype = enumerator<model::DType>(p.activation_dtype(), "activation_dtype");
-  out.kvDtype = enumerator<model::DType>(p.kv_dtype(), "kv_dtype");
+  out.kvEncoding = kvEncoding(p.kv_dtype(), p.kv_packed(), "");
   out.blockTokens = p.block_tokens();
   out.miniBatches = p.mini_batches();
   out.kvBlocks = p.kv_blocks();

@@ -65,15 +65,23 @@ flatbuffers::Optional<uint64_t> nanoseconds(const std::optional<std::chrono::nan
   return time ? flatbuffers::Optional<uint64_t>(static_cast<uint64_t>(time->count())) : flatbuffers::nullopt;
 }
 
+fb::KvEncoding packedKv(const model::Encoding &e) {
+  return fb::KvEncoding(e.group, e.codeBits, raw(e.scale), raw(e.zero));
+}
+
 Offset<fb::Goal> encodeGoal(FlatBufferBuilder &fbb, const model::Goal &g) {
   flatbuffers::Optional<uint8_t> kvDtype = flatbuffers::nullopt;
-  if (g.kvDtype)
-    kvDtype = raw(*g.kvDtype);
+  fb::KvEncoding packed;
+  if (g.kvEncoding) {
+    kvDtype = raw(g.kvEncoding->element);
+    packed = packedKv(*g.kvEncoding);
+  }
   return fb::CreateGoal(fbb, optional(g.deviceMemory), optional(g.batch), optional(g.context), optional(g.kvTokens),
                         kvDtype, g.blockTokens, nanoseconds(g.ttft), nanoseconds(g.tpot), optional(g.sloFactor),
                         g.busDevices, g.record.empty() ? 0 : fbb.CreateString(g.record), raw(g.elasticKv),
                         raw(g.instances), optional(g.kvDeviceMemory), optional(g.kvHostMemory), g.miniBatches,
-                        optional(g.expansion), optional(g.inputLen), optional(g.outputLen));
+                        optional(g.expansion), optional(g.inputLen), optional(g.outputLen),
+                        g.kvEncoding && g.kvEncoding->packed() ? &packed : nullptr);
 }
 
 Offset<fb::Policy> encodePolicy(FlatBufferBuilder &fbb, const model::Policy &p) {
@@ -186,12 +194,14 @@ std::string encode(const Plan &plan) {
   if (!plan.weightHashes.empty())
     weightHashes = fbb.CreateVector(plan.weightHashes);
   const kernels::MetaLayout &meta = plan.metaLayout;
+  const fb::KvEncoding packed = packedKv(plan.kvEncoding);
   fbb.Finish(fb::CreatePlan(fbb, plan.version, compilerVersion, model, modelHash, modelPath, hardware, goal, policy,
-                            reason, limitingResource, raw(plan.activationDtype), raw(plan.kvDtype), plan.blockTokens,
-                            plan.kvBlocks, meta.maxTokens, meta.maxSequences, meta.maxBlocksPerSequence,
-                            plan.maxContext, plan.deviceMemory, plan.arenaBytes, plan.hostBytes, buffers, placements,
-                            states, schedules, variants, transitions, choices, plan.slowestPermille, weightHashes,
-                            plan.miniBatches, plan.actBlocks, plan.contextBlocks, plan.actRatio.num, plan.actRatio.den),
+                            reason, limitingResource, raw(plan.activationDtype), raw(plan.kvEncoding.element),
+                            plan.blockTokens, plan.kvBlocks, meta.maxTokens, meta.maxSequences,
+                            meta.maxBlocksPerSequence, plan.maxContext, plan.deviceMemory, plan.arenaBytes,
+                            plan.hostBytes, buffers, placements, states, schedules, variants, transitions, choices,
+                            plan.slowestPermille, weightHashes, plan.miniBatches, plan.actBlocks, plan.contextBlocks,
+                            plan.actRatio.num, plan.actRatio.den, plan.kvEncoding.packed() ? &packed : nullptr),
              kFileIdentifier);
   return std::string(reinterpret_cast<const char *>(fbb.GetBufferPointer()), fbb.GetSize());
 }

@@ -7,6 +7,7 @@
 
 #include "kernels/Kernels.h"
 #include "runtime/job/Expansion.h"
+#include "runtime/model/KvEncoding.h"
 #include "runtime/model/ModelSpec.h"
 #include "runtime/plan/StructureCheck.h"
 
@@ -68,7 +69,13 @@ void StructureCheck::checkHeader() {
   within(h.threads, 1, model::kMostThreads, "hardware.threads");
   enumerator(h.kind, "hardware.kind");
   enumerator(plan_.activationDtype, "activation_dtype");
-  enumerator(plan_.kvDtype, "kv_dtype");
+  enumerator(plan_.kvEncoding.element, "kv_dtype");
+  if (const model::Encoding &kv = plan_.kvEncoding;
+      ok() && (!model::isEncoding(kv) || model::kvEncodingFor(kv, plan_.model->headDim) != kv))
+    fail("kv_packed is ", model::encodingText(kv), " of heads of ", plan_.model->headDim,
+         ", expected q8 or q4 in groups of 64 or else 32 that divide a head");
+  if (const auto &asked = plan_.goal.kvEncoding; ok() && asked && !model::isEncoding(*asked))
+    fail("goal.kv_packed is ", model::encodingText(*asked), ", expected q8 or q4 in groups of 64 or 32");
   // 2^20 tokens a block, 2^31 blocks, 2^31 heads x dimension: checked as a product with the KV buffers' size.
   within(plan_.blockTokens, 1, int64_t{1} << 20, "block_tokens");
   within(plan_.kvBlocks, 1, model::kMaxDimension, "kv_blocks");

@@ -22,20 +22,30 @@ uint64_t product(std::initializer_list<uint64_t> factors) {
   return out;
 }
 
-// Extents of units whose matrix is packed say so, and no others.
+// Extents of units whose matrix is packed, and of caches whose rows are, say so, and no others.
 void verifyPacked(const Plan &plan, const model::WeightLayout &layout, Report &report) {
   for (size_t p = 0; p < plan.placements.size(); ++p)
     for (size_t i = 0; i < plan.placements[p].extents.size(); ++i) {
       const Extent &extent = plan.placements[p].extents[i];
       const Buffer &buffer = plan.buffers[extent.buffer];
       const bool packed =
-          buffer.kind == BufferKind::Weight && plan.model->encodings[layout.units[buffer.index].role].has_value();
+          (buffer.kind == BufferKind::Weight && plan.model->encodings[layout.units[buffer.index].role].has_value()) ||
+          (buffer.kind == BufferKind::Kv && plan.kvEncoding.packed());
       if (packed != (extent.encoding == Encoding::Packed))
         report.add(Rule::Structure, kNone, kNone,
                    absl::StrCat("placements[", p, "].extents[", i, "].encoding is ", static_cast<int>(extent.encoding),
                                 ", expected ", packed ? "" : "not ", static_cast<int>(Encoding::Packed), ": ",
                                 buffer.name, packed ? " is packed" : " is not packed"));
     }
+}
+
+// Of one token's head: elements, or codes and, for each group, a scale and a minimum of F16.
+uint64_t kvRowBytes(const Plan &plan) {
+  const auto headDim = static_cast<uint64_t>(plan.model->headDim);
+  const model::Encoding &of = plan.kvEncoding;
+  if (of.group == 0)
+    return headDim * (of.element == model::DType::F32 ? 4 : 2);
+  return headDim * of.codeBits / 8 + headDim / static_cast<uint64_t>(of.group) * 4;
 }
 
 } // namespace
@@ -57,8 +67,8 @@ void verifyBuffers(const Plan &plan, const model::WeightLayout &layout, const Bu
            unitBytes(plan.model, layout.units[i].role).unit, true);
   verifyPacked(plan, layout, report);
   // One layer's cache: [block][k, v][kvHead][token in block][headDim]
-  uint64_t kv = product({static_cast<uint64_t>(plan.kvBlocks), 2, static_cast<uint64_t>(plan.model->kvRows()),
-                         static_cast<uint64_t>(plan.blockTokens), model::dtypeBytes(plan.kvDtype)});
+  uint64_t kv = product({static_cast<uint64_t>(plan.kvBlocks), 2, static_cast<uint64_t>(plan.model->kvHeads),
+                         static_cast<uint64_t>(plan.blockTokens), kvRowBytes(plan)});
   kv = kv > UINT64_MAX - model::kAlign ? UINT64_MAX : model::alignUp(kv);
   for (int32_t layer = 0; layer < plan.model->layers; ++layer)
     for (uint32_t miniBatch = 0; miniBatch < plan.miniBatches; ++miniBatch)

@@ -42,7 +42,8 @@ using PlanSource = std::function<absl::StatusOr<plan::Plan>(const PlanSizes &)>;
 struct GridRequest {
   model::ModelSpec model;
   model::Hardware hardware;
-  model::DType activation = model::DType::F32, kv = model::DType::F32;
+  model::DType activation = model::DType::F32;
+  model::Encoding kv;
   uint64_t deviceMemory = 0;
   int64_t blockTokens = 16;
   bool all = false;                        // make room for every pair, also for those that are never reached

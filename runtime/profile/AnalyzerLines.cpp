@@ -26,13 +26,10 @@ constexpr int kLineTurns = 5, kLineLooks = 3;
 constexpr double kLoadsShare = 0.1; // of a count's time
 
 // Bytes of a token and layer.
-cost::BlockBytes tokenBytes(const model::ModelSpec &model, model::DType activation, model::DType kv) {
-  return cost::blockBytes({.hidden = model.hidden,
-                           .kvRows = model.kvRows(),
-                           .actElementBytes = static_cast<int64_t>(model::dtypeBytes(activation)),
-                           .kvElementBytes = static_cast<int64_t>(model::dtypeBytes(kv))},
-                          1)
-      .value(); // of a model whose dimensions are bounded
+cost::BlockBytes tokenBytes(const model::ModelSpec &model, const model::Encoding &activation,
+                            const model::Encoding &kv) {
+  return {static_cast<int64_t>(kv.bytes(2 * model.kvHeads, model.headDim)),
+          static_cast<int64_t>(activation.bytes(1, model.hidden))};
 }
 
 // The pair of most tokens, of those the one with the longest context; nothing where all have more than `most`.
@@ -53,7 +50,7 @@ class Measuring {
 public:
   Measuring(const LinesPlan &lines, core::Device &device, const AnalyzerOptions &options)
       : options_(options), device_(device),
-        bytes_(tokenBytes(lines.plan.model, lines.plan.activationDtype, lines.plan.kvDtype)),
+        bytes_(tokenBytes(lines.plan.model, lines.plan.activationDtype, lines.plan.kvEncoding)),
         plan_(makeLinesPlan(lines.plan, lines.cells, sizesOf(lines))), launches_(device, plan_, options.seed) {}
 
   absl::StatusOr<cost::MeasuredLines> run() {

@@ -30,7 +30,7 @@ uint64_t sumOf(const std::vector<uint64_t> &durations) {
 class Maker {
 public:
   Maker(plan::Plan resident, uint64_t copyBytes)
-      : costs_(resident.model, resident.hardware, resident.activationDtype, resident.kvDtype) {
+      : costs_(resident.model, resident.hardware, resident.activationDtype, resident.kvEncoding) {
     plan::Plan &plan = out_.plan;
     plan = std::move(resident);
     copyBytes = model::alignUp(copyBytes);

@@ -119,7 +119,7 @@ private:
   struct RowPricing {
     RowPricing(const plan::Plan &plan, double linkBandwidth)
         : layout(model::layoutWeights(plan.model)),
-          roofline(plan.model, overLink(plan.hardware, linkBandwidth), plan.activationDtype, plan.kvDtype) {}
+          roofline(plan.model, overLink(plan.hardware, linkBandwidth), plan.activationDtype, plan.kvEncoding) {}
     model::WeightLayout layout;
     cost::Roofline roofline;
   };

@@ -121,6 +121,7 @@ absl::StatusOr<plan::Plan> compilePlan(const RunSetup &setup) {
     request.goal.blockTokens = setup.blockTokens;
   if (setup.kvTokens > 0)
     request.goal.kvTokens = setup.kvTokens;
+  request.goal.kvEncoding = setup.kvEncoding;
   request.policy = setup.policy;
   if (setup.residualsLeave)
     request.policy.residuals = model::Residuals::Host;
@@ -148,8 +149,11 @@ absl::StatusOr<RunResult> run(const RunSetup &setup) {
   if (!source.ok())
     return source.status();
   const ChangedWeights weights(**source, setup);
-  absl::StatusOr<std::unique_ptr<core::Device>> made = host::makeHostDevice(
-      {.threads = setup.threads, .unpaced = true, .poison = setup.poison, .unitNs = setup.threads > 1 ? 0 : 2000});
+  absl::StatusOr<std::unique_ptr<core::Device>> made = host::makeHostDevice({.threads = setup.threads,
+                                                                             .unpaced = true,
+                                                                             .poison = setup.poison,
+                                                                             .kernelOf = setup.kernelOf,
+                                                                             .unitNs = setup.threads > 1 ? 0 : 2000});
   if (setup.makeDevice)
     made = setup.makeDevice();
   if (!made.ok())

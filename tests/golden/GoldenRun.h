@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "compiler/choice/Candidate.h"
+#include "kernels/HostKernel.h"
 #include "runtime/core/Device.h"
 #include "runtime/job/JobFile.h"
 #include "runtime/model/ModelSpec.h"
@@ -32,19 +33,22 @@ struct RunSetup {
   std::optional<compiler::Candidate> placement; // instead of what the policy chooses
   std::vector<std::vector<int32_t>> prompts;
   int64_t maxNewTokens = 64;
-  int64_t context = 0;         // that the plan is for; 0: of the longest prompt and its reply
-  int64_t mixedTokens = 0;     // new-token bucket of prefill; 0: all prompts at once
-  bool wholePrompts = false;   // else rows are cut to a smaller bucket where that takes less
-  int64_t blockTokens = 0;     // of a KV block; 0: the compiler's default
-  int64_t kvTokens = 0;        // that the KV cache holds; 0: all sequences to their ends
-  int64_t miniBatches = 1;     // of as many prompts each; more than one: no logits are kept
-  bool residualsLeave = false; // the residual stream of each, between layers
-  int64_t swapBlocks = 0;      // KV blocks that swap memory holds, where preempted sequences go; 0: there is none
-  int threads = 1;             // that compute; more than one: every step is cut as finely as it goes
-  bool poison = false;         // NaNs in every byte that no live buffer holds
+  int64_t context = 0;                       // that the plan is for; 0: of the longest prompt and its reply
+  int64_t mixedTokens = 0;                   // new-token bucket of prefill; 0: all prompts at once
+  bool wholePrompts = false;                 // else rows are cut to a smaller bucket where that takes less
+  int64_t blockTokens = 0;                   // of a KV block; 0: the compiler's default
+  int64_t kvTokens = 0;                      // that the KV cache holds; 0: all sequences to their ends
+  std::optional<model::Encoding> kvEncoding; // of KV caches; none: the hardware's default
+  int64_t miniBatches = 1;                   // of as many prompts each; more than one: no logits are kept
+  bool residualsLeave = false;               // the residual stream of each, between layers
+  int64_t swapBlocks = 0; // KV blocks that swap memory holds, where preempted sequences go; 0: there is none
+  int threads = 1;        // that compute; more than one: every step is cut as finely as it goes
+  bool poison = false;    // NaNs in every byte that no live buffer holds
   // What the plan is made for, and what runs it.
   std::string hardware = "host";                                             // a shipped profile
   std::function<absl::StatusOr<std::unique_ptr<core::Device>>()> makeDevice; // empty: the host device
+  // Whose kernels the host device runs.
+  kernels::HostKernel (*kernelOf)(kernels::Op) = kernels::hostKernel;
   // Change every unit after it is filled from the checkpoint, and the iteration buffer before each launch.
   std::function<void(const model::Unit &, model::MatrixOrder, absl::Span<std::byte>)> changeUnit;
   std::function<void(kernels::IterationMeta &)> changeMeta;

@@ -93,6 +93,17 @@ protected:
   }
 };
 
+// A bias that makes a value of v 7e4, which F32 holds and no code does: its group of 64 is no number.
+TEST_F(WrongNumbers, BeyondWhatAPackedCacheHoldsAreNamed) {
+  const std::string copy = copyModel("qwen2-2-heads-64-bf16"); // 16 heads and 2 of keys: v's are columns 1152 to 1279
+  Checkpoint(copy).put("model.layers.1.self_attn.v_proj.bias", 65, 0, 7e4f).write();
+  EXPECT_EQ(run(copy).status, 0);
+  for (const char *bits : {"q8", "q4"})
+    fails(run(copy, {"--kv-dtype", bits}),
+          std::string("layer 1, rope_append, at position 0, column 1216 (nan); a KV cache in ") + bits +
+              " holds magnitudes up to 65504");
+}
+
 // One value of each type and of each kind of tensor: named as it is loaded, and the run ends where it is used.
 TEST_F(WrongNumbers, InACheckpointAreNamedAndEndTheRun) {
   const struct {

@@ -10,6 +10,7 @@
 #include "compiler/search/generators/Generators.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
+#include "runtime/model/KvEncoding.h"
 #include "runtime/model/ModelSpec.h"
 #include "tools/commands/Compiling.h"
 
@@ -151,9 +152,10 @@ uint32_t placementFor(const plan::Plan &plan, bool decode, const BenchLoad &load
 int64_t mostPrompts(const model::Job &job, const BenchLoad &load, uint64_t deviceMemory) {
   const model::ModelSpec &spec = job.model->spec;
   const bool host = job.hardware->kind == model::DeviceKind::Host;
-  const model::DType kv = job.goal.kvDtype.value_or(host ? model::DType::F32 : spec.dtype);
+  const model::Encoding asked = job.goal.kvEncoding.value_or(host ? model::DType::F32 : spec.dtype);
+  const model::Encoding kv = model::kvEncodingFor(asked, spec.headDim).value_or(asked);
   const int64_t context = job.goal.context.value_or(load.input + 1);
-  const uint64_t prompt = 2 * static_cast<uint64_t>(spec.kvRows() * spec.layers * context) * model::dtypeBytes(kv);
+  const uint64_t prompt = static_cast<uint64_t>(spec.layers * context) * kv.bytes(2 * spec.kvHeads, spec.headDim);
   const auto fits = static_cast<int64_t>(
       std::min<uint64_t>(deviceMemory / std::max<uint64_t>(prompt, 1), static_cast<uint64_t>(kMostPrompts)));
   return std::clamp<int64_t>(fits, 1, std::max<int64_t>(1, kMostTokens / std::max(load.input, context)));

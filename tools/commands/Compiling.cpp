@@ -14,6 +14,7 @@
 #include "runtime/base/Text.h"
 #include "runtime/base/Units.h"
 #include "runtime/job/Examples.h"
+#include "runtime/model/KvEncoding.h"
 #include "runtime/model/ModelSpec.h"
 #include "tools/commands/ModelHash.h"
 #include "tools/commands/Progress.h"
@@ -145,7 +146,7 @@ void addGoal(const plan::Plan &plan, bool stated, Words &words) {
     words.add("--mini-batches", model::cat(goal.miniBatches));
   words.addIf("--context", goal.context);
   addKvMemory(plan, stated, words);
-  words.add("--kv-dtype", std::string(model::dtypeName(plan.kvDtype)));
+  words.add("--kv-dtype", model::kvEncodingText(plan.kvEncoding));
   words.add("--block-tokens", model::cat(plan.blockTokens));
   addObjectives(goal, words);
   if (!plan.weightHashes.empty())
@@ -170,8 +171,8 @@ void addGoal(const model::Goal &goal, Words &words) {
     words.add("--kv-host-memory", model::bytesText(*goal.kvHostMemory));
   if (goal.expansion)
     words.add("--expansion", expansionWord(*goal.expansion));
-  if (goal.kvDtype)
-    words.add("--kv-dtype", std::string(model::dtypeName(*goal.kvDtype)));
+  if (goal.kvEncoding)
+    words.add("--kv-dtype", model::kvEncodingText(*goal.kvEncoding));
   if (goal.blockTokens != model::Goal().blockTokens)
     words.add("--block-tokens", model::cat(goal.blockTokens));
   if (goal.elasticKv != model::AutoOnOff::Auto)

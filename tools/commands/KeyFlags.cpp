@@ -44,7 +44,8 @@ constexpr KeyFlag kKeyFlags[] = {
      "all KV by what KV takes of the device, such as 1.5: with --kv-device-memory it says how much KV there is, else "
      "how "
      "much of it the device has; auto: found while it runs"},
-    {"goal", "kv_dtype", "--kv-dtype", kText, "auto, f32, f16 or bf16", "--kv-cache-dtype"},
+    {"goal", "kv_dtype", "--kv-dtype", kText, "auto, f32, f16, bf16, q8 or q4 (also -ctk, -ctv)",
+     "--kv-cache-dtype,--cache-type-k,--cache-type-v"},
     {"goal", "block_tokens", "--block-tokens", kPlain, "tokens per KV block", "--block-size"},
     {"goal", "elastic_kv", "--elastic-kv", kChoice,
      "KV blocks in memory that offloaded weights leave, in plans of several placements: auto (which is on), on or off"},

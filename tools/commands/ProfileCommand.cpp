@@ -70,7 +70,7 @@ absl::StatusOr<plan::Plan> compileResident(const model::Job &job, const cost::Id
   request.goal.batch = sizes.batch;
   request.goal.context = sizes.context;
   request.goal.kvTokens = sizes.kvTokens;
-  request.goal.kvDtype = identity.kv;
+  request.goal.kvEncoding = identity.kv;
   request.goal.blockTokens = job.goal.blockTokens;
   request.policy.none = true;
   if (sizes.activations) {

@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "runtime/base/Text.h"
+#include "runtime/model/KvEncoding.h"
 #include "runtime/model/ModelSpec.h"
 #include "runtime/plan/BlockRuns.h"
 #include "runtime/plan/PlacementTable.h"
@@ -253,7 +254,7 @@ std::string inspectText(const plan::Plan &plan, const std::string &path, bool al
   if (const std::string text = miniBatchesText(plan); !text.empty())
     line("mini-batches", text);
   line("KV cache", absl::StrFormat("%s, %d blocks of %d tokens a layer%s, context up to %d",
-                                   std::string(model::dtypeName(plan.kvDtype)), plan.kvBlocks, plan.blockTokens,
+                                   model::encodingText(plan.kvEncoding), plan.kvBlocks, plan.blockTokens,
                                    plan.miniBatches == 1 ? "" : " and mini-batch", plan.maxContext));
   if (plan.actBlocks > 0)
     line("activations", actText(plan));
@@ -351,7 +352,7 @@ std::string inspectJson(const plan::Plan &plan, const std::string &path) {
                {"arena_bytes", plan.arenaBytes},
                {"host_bytes", plan.hostBytes},
                {"activation_dtype", std::string(model::dtypeName(plan.activationDtype))},
-               {"kv_dtype", std::string(model::dtypeName(plan.kvDtype))},
+               {"kv_dtype", model::encodingText(plan.kvEncoding)},
                {"block_tokens", plan.blockTokens},
                {"mini_batches", plan.miniBatches},
                {"kv_blocks", plan.kvBlocks},

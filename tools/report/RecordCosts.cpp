@@ -11,6 +11,7 @@
 #include "runtime/base/Units.h"
 #include "runtime/cost/RecordFile.h"
 #include "runtime/job/TomlText.h"
+#include "runtime/model/KvEncoding.h"
 #include "runtime/model/ModelSpec.h"
 #include "runtime/model/WeightLayout.h"
 #include "tools/commands/ModelHash.h"
@@ -34,7 +35,8 @@ cost::Identity recordIdentity(const model::Job &job, bool simulated) {
   identity.device = simulated ? model::cat(job.hardware->name, kSimulated) : job.hardware->name;
   identity.kind = job.hardware->kind;
   identity.activation = host ? model::DType::F32 : spec.dtype;
-  identity.kv = job.goal.kvDtype.value_or(identity.activation);
+  const model::Encoding kv = job.goal.kvEncoding.value_or(identity.activation);
+  identity.kv = model::kvEncodingFor(kv, spec.headDim).value_or(kv); // what it cannot have is refused as it is compiled
   identity.layers = spec.layers;
   identity.layerBytes = model::layoutWeights(spec).layerBytes(0);
   return identity;

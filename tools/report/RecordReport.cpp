@@ -192,7 +192,7 @@ std::string recordReportText(const cost::Record &record, const std::string &path
   line("model", cat(model::escaped(id.model, 80), ", ", id.layers, " layers of ", formatBytes(id.layerBytes), " (",
                     id.layerBytes, " bytes), hash ", model::escaped(id.modelHash, 40)));
   line("device", cat(model::escaped(id.device, 80), ", ", model::deviceKindName(id.kind), "; activations ",
-                     model::dtypeName(id.activation), ", KV cache ", model::dtypeName(id.kv)));
+                     model::dtypeName(id.activation), ", KV cache ", model::encodingText(id.kv)));
   if (record.layersRun < id.layers)
     line("layers run", cat(record.layersRun, " of ", id.layers, ": more left no room for batches and contexts"));
   line("grid", cat("batch ", record.batches.front(), " to ", record.batches.back(), ", sequence ",
@@ -248,7 +248,7 @@ std::string recordReportJson(const cost::Record &record, const std::string &path
   j["model"] = {{"name", id.model}, {"hash", id.modelHash}, {"layers", id.layers}, {"layer_bytes", id.layerBytes}};
   j["device"] = {{"name", id.device}, {"kind", cat(model::deviceKindName(id.kind))}};
   j["activation_dtype"] = cat(model::dtypeName(id.activation));
-  j["kv_dtype"] = cat(model::dtypeName(id.kv));
+  j["kv_dtype"] = model::encodingText(id.kv);
   j["complete"] = cost::checkComplete(record, path).ok();
   j["layers_run"] = record.layersRun;
   j["layers_equal"] = record.layersEqual;

@@ -11,7 +11,7 @@ namespace headrace::tools {
 
 LaunchPrices::LaunchPrices(const plan::Plan &plan, double linkBandwidth)
     : plan_(plan), linkBandwidth_(linkBandwidth), layout_(model::layoutWeights(plan.model)),
-      roofline_(plan.model, sim::overLink(plan.hardware, linkBandwidth), plan.activationDtype, plan.kvDtype) {}
+      roofline_(plan.model, sim::overLink(plan.hardware, linkBandwidth), plan.activationDtype, plan.kvEncoding) {}
 
 LaunchedSteps LaunchPrices::paced(const plan::Schedule &schedule, const std::vector<uint64_t> &durationsNs) const {
   LaunchedSteps launched;

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/Kernels.h"
 #include "runtime/core/MetaWriter.h"
+#include "runtime/model/KvEncoding.h"
 
 namespace headrace::serve {
 namespace {
@@ -65,9 +66,14 @@ std::string firstWrongStep(core::Runtime &runtime, absl::Span<const int32_t> ids
       const plan::Schedule &schedule = plan.schedules[plan.variants[*variant].schedule];
       const plan::Step &step = schedule.steps[(*found)->step];
       const bool sampledRow = step.part == plan::Part::Head;
+      const bool packs =
+          plan.kvEncoding.packed() && (step.op == kernels::Op::RopeAppend || step.op == kernels::Op::RecomputeKv);
       return absl::StrCat("the first step that made such numbers: ", describeStep(plan, schedule, step),
                           ", at position ", sampledRow ? next - 1 : at + (*found)->row, ", column ", (*found)->column,
-                          " (", (*found)->value, ")");
+                          " (", (*found)->value, ")",
+                          packs ? absl::StrCat("; a KV cache in ", model::kvEncodingText(plan.kvEncoding),
+                                               " holds magnitudes up to ", model::kLargestPacked)
+                                : std::string());
     }
     at = next;
   }

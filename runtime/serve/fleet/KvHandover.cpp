@@ -89,7 +89,7 @@ absl::Status checkHandover(const plan::Plan &from, const plan::Plan &to) {
        {same("models", from.model->name, to.model->name), same("model hashes", from.modelHash, to.modelHash),
         same("layers", from.model->layers, to.model->layers), same("KV rows", from.model->kvRows(), to.model->kvRows()),
         same("tokens a block", from.blockTokens, to.blockTokens),
-        same("element types", model::dtypeName(from.kvDtype), model::dtypeName(to.kvDtype))})
+        same("encodings", model::encodingText(from.kvEncoding), model::encodingText(to.kvEncoding))})
     if (!status.ok())
       return status;
   return absl::OkStatus();

@@ -17,17 +17,17 @@ namespace {
 using testing::ElementsAre;
 
 TEST(Encoding, AnswersItsOwnBytes) {
-  EXPECT_EQ(Encoding::of(DType::F32).bytes(10, 100), 4000u);
-  EXPECT_EQ(Encoding::of(DType::F16).bytes(10, 100), 2000u);
-  EXPECT_EQ(Encoding::of(DType::BF16).bytes(10, 100), 2000u);
+  EXPECT_EQ(Encoding(DType::F32).bytes(10, 100), 4000u);
+  EXPECT_EQ(Encoding(DType::F16).bytes(10, 100), 2000u);
+  EXPECT_EQ(Encoding(DType::BF16).bytes(10, 100), 2000u);
   // 16 x 640 of groups of 64: 160 groups of 4 bytes, and a byte or half a byte an element.
   EXPECT_EQ(Encoding::groups(8).bytes(16, 640), 160u * 4 + 10240);
   EXPECT_EQ(Encoding::groups(4).bytes(16, 640), 160u * 4 + 5120);
   EXPECT_EQ(Encoding::groups(4, 32).bytes(16, 640), 320u * 4 + 5120);
   EXPECT_EQ(Encoding::groups(8, 128).bytes(16, 640), 80u * 4 + 10240);
   // 0.2813 and 0.5313 of 16 bits.
-  EXPECT_EQ(Encoding::groups(4).bytes(64, 64) * 32, Encoding::of(DType::F16).bytes(64, 64) * 9);
-  EXPECT_EQ(Encoding::groups(8).bytes(64, 64) * 32, Encoding::of(DType::F16).bytes(64, 64) * 17);
+  EXPECT_EQ(Encoding::groups(4).bytes(64, 64) * 32, Encoding(DType::F16).bytes(64, 64) * 9);
+  EXPECT_EQ(Encoding::groups(8).bytes(64, 64) * 32, Encoding(DType::F16).bytes(64, 64) * 17);
 }
 
 TEST(Encoding, PrintsAndParses) {
@@ -52,7 +52,7 @@ TEST(Encoding, KnowsWhatThereIs) {
   EXPECT_FALSE(isEncoding(q4));
   EXPECT_FALSE(isEncoding(Encoding::groups(3)));
   EXPECT_FALSE(isEncoding(Encoding::groups(4, 48)));
-  Encoding f16 = Encoding::of(DType::F16);
+  Encoding f16 = Encoding(DType::F16);
   f16.codeBits = 32;
   EXPECT_FALSE(isEncoding(f16));
 }

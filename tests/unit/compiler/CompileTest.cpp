@@ -92,7 +92,7 @@ TEST(Compile, ThePlanSaysWhatItWasMadeFrom) {
   EXPECT_EQ(plan->deviceMemory, uint64_t{1} << 30);
   EXPECT_EQ(plan->metaLayout.maxBlocksPerSequence, 64 / 16);
   EXPECT_EQ(plan->activationDtype, model::DType::F32);
-  EXPECT_EQ(plan->kvDtype, model::DType::F32);
+  EXPECT_EQ(plan->kvEncoding, model::DType::F32);
 }
 
 TEST(Compile, OnCudaActivationsAndCacheAreOfTheCheckpointsType) {
@@ -101,7 +101,7 @@ TEST(Compile, OnCudaActivationsAndCacheAreOfTheCheckpointsType) {
   const auto plan = compile(r);
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_EQ(plan->activationDtype, model::DType::BF16);
-  EXPECT_EQ(plan->kvDtype, model::DType::BF16);
+  EXPECT_EQ(plan->kvEncoding, model::DType::BF16);
 }
 
 TEST(Compile, PackedWeightsTakeTheirOwnBytes) {
@@ -132,6 +132,60 @@ TEST(Compile, PackedWeightsTakeTheirOwnBytes) {
           << buffer.name;
     }
   EXPECT_LT(plan->variants[0].linkAloneNs, plain->variants[0].linkAloneNs);
+}
+
+// Four layers, 2 x 4 blocks of 16 tokens and the scratch block of each: in 4 bits a row of a head of 32 is 16 bytes of
+// codes and 4 of a group's scale and minimum; in 8 bits one of 64 is 64 and 4.
+TEST(Compile, PackedCachesTakeTheirOwnBytes) {
+  CompileRequest r = request(tinyLlama(4));
+  r.model->headDim = 32;
+  const int64_t kvHeads = r.model->kvHeads;
+  r.goal.kvEncoding = model::Encoding::groups(4);
+  const auto plan = compile(r);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->kvEncoding, model::Encoding::groups(4, 32)); // the largest group that divides a head
+  EXPECT_EQ(plan->goal.kvEncoding, plan->kvEncoding);
+  EXPECT_THAT(plan->reason,
+              ::testing::EndsWith(". Keys and values are in q4: 20 bytes of a head of 32, 0.312 of 16 bits"));
+  EXPECT_EQ(plan->kvBlockBytes(), static_cast<uint64_t>(2 * kvHeads * 16 * 20));
+  for (const plan::Extent &extent : plan->placements[0].extents)
+    if (plan->buffers[extent.buffer].kind == plan::BufferKind::Kv) {
+      EXPECT_EQ(extent.encoding, plan::Encoding::Packed);
+      EXPECT_EQ(extent.bytes, model::alignUp(static_cast<uint64_t>(plan->kvBlocks) * plan->kvBlockBytes()));
+    }
+  // Three blocks of each cache stay, and the other six go through two slots: 4 x 3 + 2 x 6.
+  ASSERT_EQ(plan->kvBlocks, 9);
+  r.goal.kvDeviceMemory = 24 * plan->kvBlockBytes();
+  const auto split = compile(r);
+  ASSERT_TRUE(split.ok()) << split.status();
+  EXPECT_EQ(plan::residentBlocks(*split, split->placements[0]), 3);
+  EXPECT_EQ(split->hostBytes, 4 * 6 * plan->kvBlockBytes());
+  for (const plan::Schedule &schedule : split->schedules)
+    for (const plan::Step &step : schedule.steps)
+      if (step.kind == plan::StepKind::Copy && step.lane == plan::Lane::H2D) {
+        EXPECT_EQ(step.linkBytes, 6 * split->kvBlockBytes());
+      }
+  r.goal.kvDeviceMemory = std::nullopt;
+  r.goal.kvEncoding = model::Encoding::groups(8);
+  r.model->headDim = 64;
+  const auto q8 = compile(r);
+  ASSERT_TRUE(q8.ok()) << q8.status();
+  EXPECT_EQ(q8->kvEncoding, model::Encoding::groups(8, 64));
+  EXPECT_EQ(q8->kvBlockBytes(), static_cast<uint64_t>(2 * kvHeads * 16 * 68));
+}
+
+TEST(Compile, RefusesPackedCachesThatHeadsOrDevicesCannotHave) {
+  CompileRequest r = request(tinyLlama(2));
+  r.goal.kvEncoding = model::Encoding::groups(4);
+  EXPECT_EQ(std::string(compile(r).status().message()),
+            "goal.kv_dtype = q4: expected f32, f16 or bf16: q4 has groups of 64 or 32 inside one token's head, and "
+            "neither divides a head of 16");
+  r.model->headDim = 32;
+  r.hardware.kind = model::DeviceKind::Cuda;
+  const absl::Status refused = compile(r).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(refused.message()),
+              HasSubstr(" for rope_append of tiny-llama-2: its KV cache is packed: CUDA"));
 }
 
 TEST(Compile, RefusesPackedWeightsOnCuda) {

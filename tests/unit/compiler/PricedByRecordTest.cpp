@@ -20,7 +20,7 @@ TEST(PricedByRecord, ARecordOfTheRooflinePredictsAsTheRooflineWhereItWasMeasured
   asked.policy.interval = 8;
   const cost::Roofline truth(asked.model, asked.hardware, model::DType::F16, model::DType::F16);
   cost::Record record = cost::emptyRecord(asked.model, {1, 2, 4}, {64, 128, 256});
-  record.identity.activation = record.identity.kv = model::DType::F16;
+  record.identity.kv = record.identity.activation = model::DType::F16;
   record.hardware = asked.hardware;
   // A plan copies unit by unit: those sizes exactly.
   std::vector<uint64_t> sizes;

@@ -21,7 +21,7 @@ plan::Plan emptyPlan() {
   p.model->heads = p.model->kvHeads = 1;
   p.model->headDim = 16;
   p.blockTokens = 4;
-  p.kvDtype = model::DType::F16;
+  p.kvEncoding = model::DType::F16;
   p.kvBlocks = kBlocks;
   for (int32_t layer = 0; layer < 2; ++layer)
     p.buffers.push_back({"kv." + std::to_string(layer), plan::BufferKind::Kv, layer, kBlocks * kBlock, 0});

@@ -149,11 +149,10 @@ TEST(HybridAllocationCorrected, OfThePapersMachine) {
     double printed, corrected;
   } models[] = {{4096, 32, 1.01, 0.52}, {5120, 40, 1.24, 0.76}, {7168, 48, 1.66, 1.19}, {9216, 64, 1.91, 1.48}};
   for (const auto &model : models) {
-    const auto block = blockBytes({model.hidden, model.hidden, 2, 2}, 16);
-    ASSERT_TRUE(block.ok()) << block.status();
+    const BlockBytes block{16 * 2 * model.hidden * 2, 16 * model.hidden * 2};
     const HostCapacity host = {int64_t{882'000'000'000},
                                24 * model.hidden * model.hidden * model.layers,
-                               {block->kv * model.layers, block->act * model.layers}};
+                               {block.kv * model.layers, block.act * model.layers}};
     const HybridTimes times = optTimes(static_cast<double>(model.hidden));
     const auto printed = allocatePrinted(times, 0, host);
     ASSERT_TRUE(printed.ok()) << printed.status();

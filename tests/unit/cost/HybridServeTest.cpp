@@ -195,44 +195,6 @@ TEST(HybridServeBalance, CorrectedIsOfWholeLanes) {
   EXPECT_EQ(correctedBalance(none, {}), 1);
 }
 
-TEST(HybridServeBytes, AreOfOneLayer) {
-  // OPT-30B, 16 tokens: 2 x 7168 x 2 x 16, and half of it.
-  const auto opt = blockBytes({7168, 7168, 2, 2}, 16);
-  ASSERT_TRUE(opt.ok()) << opt.status();
-  EXPECT_EQ(opt->kv, 458752);
-  EXPECT_EQ(opt->act, 229376);
-  // Llama-3-8B: eight heads of 128 for K and V: 2 x 1024 x 2 x 16 against 4096 x 2 x 16.
-  const auto grouped = blockBytes({4096, 1024, 2, 2}, 16);
-  ASSERT_TRUE(grouped.ok()) << grouped.status();
-  EXPECT_EQ(grouped->kv, 65536);
-  EXPECT_EQ(grouped->act, 131072);
-}
-
-TEST(HybridServeBytes, DoNotPayWithHalfTheHeadsForKAndV) {
-  EXPECT_TRUE(actPays({4096, 4096, 2, 2}));
-  EXPECT_FALSE(actPays({4096, 2048, 2, 2})); // break-even
-  EXPECT_TRUE(actPays({4096, 2049, 2, 2}));
-  EXPECT_FALSE(actPays({4096, 1024, 2, 2}));
-  EXPECT_TRUE(actPays({4096, 2048, 1, 2}));  // activations in 8 bit
-  EXPECT_FALSE(actPays({4096, 4096, 2, 1})); // K and V in 8 bit: 8192 against 8192
-}
-
-TEST(HybridServeBytes, RefuseSizesBelowOneAndOverflow) {
-  const auto refused = [](const BlockShape &shape, int64_t tokens) {
-    const auto bytes = blockBytes(shape, tokens);
-    EXPECT_EQ(bytes.status().code(), absl::StatusCode::kInvalidArgument);
-    return std::string(bytes.status().message());
-  };
-  EXPECT_EQ(refused({0, 1, 2, 2}, 16), "hidden: 0: expected at least 1");
-  EXPECT_EQ(refused({1, -1, 2, 2}, 16), "kvRows: -1: expected at least 1");
-  EXPECT_EQ(refused({1, 1, 0, 2}, 16), "actElementBytes: 0: expected at least 1");
-  EXPECT_EQ(refused({1, 1, 2, 0}, 16), "kvElementBytes: 0: expected at least 1");
-  EXPECT_EQ(refused({1, 1, 2, 2}, 0), "tokens of a block: 0: expected at least 1");
-  EXPECT_THAT(refused({int64_t{1} << 40, 1, 2, 2}, int64_t{1} << 22),
-              AllOf(HasSubstr("1099511627776 activations"), HasSubstr("expected at most 4611686018427387904 bytes")));
-  EXPECT_THAT(refused({1, int64_t{1} << 40, 2, 2}, int64_t{1} << 21), HasSubstr("expected at most"));
-}
-
 TEST(HybridServeBinding, HasANameEach) {
   EXPECT_EQ(bindingName(Binding::kBalanced), "balanced");
   EXPECT_EQ(bindingName(Binding::kDeviceMemory), "device memory");

@@ -128,7 +128,7 @@ TEST(RecordCostModel, MixedIterationsArePricedCloseToTheTruth) {
   ASSERT_TRUE(model.ok() && hardware.ok());
   const Roofline truth(model->spec, *hardware, model::DType::F16, model::DType::F16);
   Record record = emptyRecord(model->spec, {1, 2, 4, 8, 16, 32}, {16, 32, 64, 128, 256, 512, 1024});
-  record.identity.activation = record.identity.kv = model::DType::F16;
+  record.identity.kv = record.identity.activation = model::DType::F16;
   record.hardware = *hardware;
   record = measured(record, truth, {4096, 1 << 20, record.identity.layerBytes});
   const auto costs = RecordCostModel::create(record, "r");

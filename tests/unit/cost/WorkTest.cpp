@@ -16,7 +16,7 @@ using model::DType;
 using model::UnitRole;
 
 Work work(const model::ModelSpec &spec, Op op, UnitRole unit, Bucket bucket, bool direct = false,
-          DType activation = DType::F32, DType kv = DType::F16) {
+          DType activation = DType::F32, model::Encoding kv = DType::F16) {
   return workOf(spec, {op, unit}, bucket, activation, kv, direct);
 }
 
@@ -47,6 +47,33 @@ TEST(Work, APackedMatrixIsReadPackedAndUnpacked) {
   const Work packed = work(spec, Op::RecomputeKv, UnitRole::Qkv, bucket);
   EXPECT_EQ(packed.flops, plain.flops + 2 * 32 * 32);
   EXPECT_EQ(packed.deviceBytes, plain.deviceBytes - 32 * 32 * 2 + 640);
+}
+
+TEST(Work, APackedCacheIsWrittenPackedAndUnpackedAsItIsRead) {
+  // One head of 16 of k and of v, but of 32: groups of 32 in 4 bits, 4 + 16 bytes; a token has 40, in F16 128.
+  model::ModelSpec spec = smallLlama();
+  spec.headDim = 32;
+  const auto of = [&](Op op, Bucket bucket, model::Encoding kv, bool direct = false) {
+    return work(spec, op, UnitRole::Qkv, bucket, direct, DType::F32, kv);
+  };
+  const auto q4 = model::Encoding::groups(4, 32);
+  const Bucket prompts{8, 2, 16}, decode{2, 2, 16};
+  // Eight rows: six operations for each of 64 values.
+  EXPECT_EQ(of(Op::RopeAppend, prompts, q4).flops, of(Op::RopeAppend, prompts, DType::F16).flops + 6 * 8 * 64);
+  EXPECT_EQ(of(Op::RopeAppend, prompts, q4).deviceBytes,
+            of(Op::RopeAppend, prompts, DType::F16).deviceBytes - 8 * 128 + 8 * 40);
+  EXPECT_EQ(of(Op::RopeAppend, prompts, q4, /*direct=*/true).linkBytes, 8u * 40);
+  // Two contexts of 16: a product and a sum for each of 64 values, once for all rows.
+  EXPECT_EQ(of(Op::Attention, decode, q4).flops, of(Op::Attention, decode, DType::F16).flops + 2 * 2 * 16 * 64);
+  EXPECT_EQ(of(Op::Attention, prompts, q4).flops, of(Op::Attention, prompts, DType::F16).flops + 2 * 2 * 16 * 64);
+  EXPECT_EQ(of(Op::Attention, decode, q4).deviceBytes,
+            of(Op::Attention, decode, DType::F16).deviceBytes - 32 * 128 + 32 * 40);
+  const Bucket acts{.tokens = 1, .sequences = 1, .context = 16, .actRows = 10};
+  EXPECT_EQ(of(Op::RecomputeKv, acts, q4).flops, of(Op::RecomputeKv, acts, DType::F16).flops + 6 * 10 * 64);
+  EXPECT_EQ(of(Op::RecomputeKv, acts, q4).deviceBytes,
+            of(Op::RecomputeKv, acts, DType::F16).deviceBytes - 10 * 128 + 10 * 40);
+  // Of what has no cache nothing changes.
+  EXPECT_EQ(of(Op::Linear, prompts, q4).deviceBytes, of(Op::Linear, prompts, DType::F16).deviceBytes);
 }
 
 TEST(Work, BiasesOfQkvAndUpAreOfTheMatricesTypeThoseOfOutAndDownF32) {

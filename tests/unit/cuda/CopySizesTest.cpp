@@ -20,7 +20,7 @@ constexpr uint64_t kAll = 16 * 1024;
 
 TinyGraph withCopies(bool interleaved, int64_t blocks = 16, core::CopiedBack back = core::CopiedBack::Nothing) {
   TinyGraph tiny({.spec = core::tinyLlama(2)});
-  tiny.plan.kvDtype = model::DType::F32; // a block is 2 x 2 heads x 4 tokens x 16 elements
+  tiny.plan.kvEncoding = model::DType::F32; // a block is 2 x 2 heads x 4 tokens x 16 elements
   core::KvCopies copies{.blocks = blocks, .interleaved = interleaved, .back = back};
   core::addKvCopies(tiny.plan, copies);
   return tiny;

@@ -22,7 +22,7 @@ plan::Plan planFor(model::DeviceKind kind, TinyPlanOptions options) {
   options.kind = kind;
   plan::Plan plan = tinyPlan(options);
   if (kind == model::DeviceKind::Cuda)
-    plan.activationDtype = plan.kvDtype = options.spec.dtype;
+    plan.kvEncoding = plan.activationDtype = options.spec.dtype;
   return plan;
 }
 

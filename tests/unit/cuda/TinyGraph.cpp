@@ -14,7 +14,7 @@ core::TinyPlanOptions forCuda(core::TinyPlanOptions options) {
 
 TinyGraph::TinyGraph(const core::TinyPlanOptions &options, FusePolicy fusePolicy)
     : plan(core::tinyPlan(forCuda(options))), fuse(fusePolicy) {
-  plan.activationDtype = plan.kvDtype = options.spec.dtype;
+  plan.kvEncoding = plan.activationDtype = options.spec.dtype;
 }
 
 GraphMemory TinyGraph::memory() const {

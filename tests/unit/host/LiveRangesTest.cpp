@@ -171,7 +171,7 @@ protected:
     plan_.model->layers = 2;
     plan_.model->kvHeads = 1, plan_.model->headDim = 5;
     plan_.blockTokens = 5;
-    plan_.kvDtype = model::DType::F16;
+    plan_.kvEncoding = model::DType::F16;
     plan_.states.resize(1);
     plan_.placements = {split(1), split(3)};
   }

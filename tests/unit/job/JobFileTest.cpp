@@ -71,7 +71,7 @@ contexts = [16, 64]
   EXPECT_EQ(job->goal.kvTokens, 100);
   EXPECT_EQ(job->goal.kvDeviceMemory, 3ull << 30);
   EXPECT_EQ(job->goal.kvHostMemory, 40ull << 30);
-  EXPECT_EQ(job->goal.kvDtype, DType::BF16);
+  EXPECT_EQ(job->goal.kvEncoding, DType::BF16);
   EXPECT_EQ(job->goal.blockTokens, 32);
   EXPECT_EQ(job->policy.name, "interval");
   EXPECT_FALSE(job->policy.none);
@@ -93,7 +93,7 @@ TEST(JobFile, AnEmptyFileLeavesEverythingOpen) {
   const auto job = parseJob("", "job.toml");
   ASSERT_TRUE(job.ok()) << messageOf(job);
   EXPECT_FALSE(job->model || job->hardware || job->goal.deviceMemory || job->goal.batch || job->goal.context ||
-               job->goal.kvTokens || job->goal.kvDeviceMemory || job->goal.kvHostMemory || job->goal.kvDtype ||
+               job->goal.kvTokens || job->goal.kvDeviceMemory || job->goal.kvHostMemory || job->goal.kvEncoding ||
                job->goal.expansion || job->policy.interval || job->policy.offloadLayers || job->policy.slots ||
                job->policy.none);
   EXPECT_EQ(job->goal.blockTokens, 16);
@@ -108,7 +108,7 @@ TEST(JobFile, ReadsTheOtherSpellings) {
                             "job.toml");
   ASSERT_TRUE(job.ok()) << messageOf(job);
   EXPECT_EQ(job->goal.deviceMemory, 1000u);
-  EXPECT_EQ(job->goal.kvDtype, std::nullopt);
+  EXPECT_EQ(job->goal.kvEncoding, std::nullopt);
   EXPECT_EQ(job->goal.elasticKv, AutoOnOff::Auto);
   EXPECT_EQ(parseJob("[goal]\nelastic_kv = true\n", "job.toml")->goal.elasticKv, AutoOnOff::On);
   EXPECT_EQ(job->goal.instances, Instances::Together);
@@ -217,8 +217,10 @@ TEST(JobFile, RefusesBadGoals) {
   expectRefused("[goal]\nexpansion = 1.5\nkv_tokens = 100\nkv_device_memory = \"1GiB\"\n",
                 " goal.expansion = 1.5: expected goal.kv_tokens or goal.kv_device_memory beside it, not both: each "
                 "follows from the other");
-  expectRefused("[goal]\nkv_dtype = \"fp8\"\n",
-                "2: goal.kv_dtype = \"fp8\": expected \"auto\", \"f32\", \"f16\" or \"bf16\"");
+  for (const char *wrong : {"fp8", "q3", "q4:32", "q8_0", ""}) // a group follows from the head size
+    expectRefused(
+        cat("[goal]\nkv_dtype = \"", wrong, "\"\n"),
+        cat("2: goal.kv_dtype = \"", wrong, "\": expected \"auto\", \"f32\", \"f16\", \"bf16\", \"q8\" or \"q4\""));
   expectRefused("[goal]\nelastic_kv = \"often\"\n", "2: goal.elastic_kv = \"often\": expected auto, on or off");
   expectRefused("[goal]\nblock_tokens = 0\n", "2: goal.block_tokens = 0: expected an integer from 1 to 4096");
   expectRefused(std::string("[model]\n") + kShape + "[goal]\ncontext = 65\n",

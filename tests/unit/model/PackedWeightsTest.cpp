@@ -83,7 +83,7 @@ TEST(WeightEncodings, AreRefusedWhereTheModelCannotHaveThem) {
   wrong.encodings[UnitRole::Up]->codeBits = 3;
   EXPECT_THAT(refusal(wrong), testing::HasSubstr("expected q8 or q4, with :32"));
   wrong = packed(packable(), "q4:32");
-  wrong.encodings[UnitRole::Up] = Encoding::of(DType::F16);
+  wrong.encodings[UnitRole::Up] = Encoding(DType::F16);
   EXPECT_THAT(refusal(wrong), testing::HasSubstr("expected q8 or q4, with :32"));
 }
 

@@ -23,7 +23,7 @@ Plan threeLayers() {
   p.model->heads = p.model->kvHeads = 1;
   p.model->headDim = 16;
   p.blockTokens = 4;
-  p.kvDtype = model::DType::F16;
+  p.kvEncoding = model::DType::F16;
   return p;
 }
 

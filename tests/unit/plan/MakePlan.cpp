@@ -73,6 +73,7 @@ Plan makePlan(const PlanOptions &given) {
   Plan plan;
   plan.compilerVersion = "test";
   plan.model = options.model;
+  plan.kvEncoding = options.kvEncoding;
   plan.miniBatches = options.miniBatches;
   plan.goal.miniBatches = options.miniBatches;
   plan.hardware.kind = model::DeviceKind::Host;
@@ -113,7 +114,7 @@ Plan makePlan(const PlanOptions &given) {
   }
   for (uint32_t index = 0; const model::Unit &unit : layout.units)
     plan.buffers.push_back({unit.name, BufferKind::Weight, unit.layer, unit.bytes, index++});
-  const auto kv = static_cast<uint64_t>(plan.kvBlocks * 2 * plan.model->kvRows() * plan.blockTokens) * 4;
+  const auto kv = static_cast<uint64_t>(plan.kvBlocks * plan.blockTokens) * keysAndValuesBytes(plan);
   const uint32_t count = options.miniBatches;
   for (int32_t layer = 0; layer < plan.model->layers; ++layer)
     for (uint32_t i = 0; i < count; ++i)

@@ -112,6 +112,7 @@ struct PlanOptions {
   // arena.
   bool residualsLeave = false;
   ActOptions acts = {};
+  model::Encoding kvEncoding = {}; // of the caches' rows
 };
 
 // A decoder of `layers` layers, 32 wide: Llama's ops (RMSNorm, gated MLP, rotary positions, no biases).
@@ -131,7 +132,8 @@ struct NamedOptions {
   PlanOptions options;
 };
 std::vector<NamedOptions> variedPlans();
-// Those, and some of those below, of a wider model whose weights are packed: all alike, and by role.
+// Those, and some of those below, of a wider model whose weights are packed: all alike, and by role; every second one
+// has packed caches as well.
 std::vector<NamedOptions> packedPlans();
 
 // Plans whose caches are interleaved: all blocks on the device, all but scratch away, between; rings of one to three

@@ -123,7 +123,7 @@ void PlacementBuilder::append(int64_t layer) {
     operands.push_back(blocks(Arg::KvHome, Access::ReadWrite, cacheOf(layer), homes_->mirroredFrom, homeEnd));
   compute(kernels::Op::RopeAppend, Part::Attention, layer, std::move(operands), direct);
   if (direct) // the keys and values of new tokens
-    computes_.back().step.linkBytes = static_cast<uint64_t>(limits_->tokens * 2 * plan_.model->kvRows()) * 4;
+    computes_.back().step.linkBytes = static_cast<uint64_t>(limits_->tokens) * keysAndValuesBytes(plan_);
 }
 void PlacementBuilder::attend(int64_t layer) {
   std::vector<Operand> operands = {local(Arg::X, Access::Read, Qkv), local(Arg::Y, Access::Write, Attn),

@@ -20,7 +20,7 @@ public:
   std::set<Rule> run() {
     if (!structureIsRight())
       return {Rule::Structure};
-    breaks(!ioIsRight(plan_) || !weightsAreRight(plan_), Rule::Structure);
+    breaks(!ioIsRight(plan_) || !encodingsAreRight(plan_), Rule::Structure);
     for (const Schedule &s : plan_.schedules) {
       breaks(!publishesAll(plan_, s) || !attendsToItsRows(s) || !attendsToWhatIsRecomputed(plan_, s), Rule::Structure);
       for (const Step &step : s.steps)
@@ -61,7 +61,8 @@ private:
 
   // Only what mutations of MakePlan's plans can get wrong.
   bool structureIsRight() const {
-    if (!miniBatchesAreRight(plan_) || !residualsAreRight(plan_) || !actBuffersAreRight(plan_))
+    if (!kvEncodingIsRight(plan_) || !miniBatchesAreRight(plan_) || !residualsAreRight(plan_) ||
+        !actBuffersAreRight(plan_))
       return false;
     bool ok = cachesAreRight(plan_);
     const auto isSplit = [&](uint32_t buffer) { // its blocks need not be aligned

@@ -70,8 +70,9 @@ void addBrokenCacheRules(const Plan &plan, const Caches &caches, std::set<Rule> 
 void addBrokenCacheRules(const Plan &plan, const Caches &caches, const Schedule &s, const Step &step,
                          std::set<Rule> &rules);
 
-// Bytes of weights, packed ones bit by bit, and what extents say of them.
-bool weightsAreRight(const Plan &plan);
+// Bytes of weights and caches, packed ones bit by bit, and what extents say of them; a cache's groups fit its heads.
+bool encodingsAreRight(const Plan &plan);
+bool kvEncodingIsRight(const Plan &plan);
 
 // Some content of it is ahead of its home.
 bool isDirtyState(const State &state);

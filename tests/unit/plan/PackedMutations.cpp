@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Of packed weights: another encoding, and what only another would have.
+// Of packed weights and caches: another encoding, and what only another would have.
 #include "runtime/model/ModelSpec.h"
 #include "tests/unit/plan/MutationParts.h"
 
@@ -114,6 +114,52 @@ bool coversCodesAlone(Plan &plan, Random &random) {
   return true;
 }
 
+// ---- caches
+
+bool otherCacheBits(Plan &plan, Random &) {
+  plan.kvEncoding.codeBits = plan.kvEncoding.codeBits == 4 ? 8 : 4;
+  return plan.kvEncoding.packed();
+}
+bool otherCacheGroup(Plan &plan, Random &random) {
+  const bool packed = plan.kvEncoding.packed();
+  constexpr int32_t kOthers[] = {16, 32, 64, 128};
+  const int32_t was = plan.kvEncoding.group;
+  plan.kvEncoding.group = kOthers[below(random, std::size(kOthers))];
+  return packed && plan.kvEncoding.group != was;
+}
+bool cacheNotPacked(Plan &plan, Random &random) {
+  const bool packed = plan.kvEncoding.packed();
+  plan.kvEncoding = static_cast<model::DType>(below(random, 3));
+  return packed;
+}
+bool cachePacked(Plan &plan, Random &random) {
+  const bool packed = plan.kvEncoding.packed();
+  plan.kvEncoding = model::Encoding::groups(coin(random) ? 4 : 8, 32);
+  return !packed;
+}
+// As large as if scales and minima were not there.
+bool cacheOfCodesAlone(Plan &plan, Random &random) {
+  if (!plan.kvEncoding.packed())
+    return false;
+  const uint64_t from = plan.buffers[plan.kvBuffer(0)].bytes;
+  const auto group = static_cast<uint64_t>(plan.kvEncoding.group), codes = group * plan.kvEncoding.codeBits / 8;
+  const uint64_t to = model::alignUp(from / (codes + 4) * codes);
+  Buffer &cache = plan.buffers[plan.kvBuffer(static_cast<int64_t>(below(random, plan.model->layers)))];
+  for (Placement &placement : plan.placements)
+    for (Extent &extent : placement.extents)
+      if (&plan.buffers[extent.buffer] == &cache && extent.bytes == from)
+        extent.bytes = to;
+  cache.bytes = to;
+  return to != from;
+}
+bool cacheExtentOfAnother(Plan &plan, Random &random) {
+  const uint32_t buffer = plan.kvBuffer(0);
+  for (Extent &extent : pick(random, plan.placements).extents)
+    if (extent.buffer == buffer)
+      extent.encoding = plan.kvEncoding.packed() ? static_cast<Encoding>(below(random, 4)) : Encoding::Packed;
+  return true;
+}
+
 bool extentOfAnother(Plan &plan, Random &random) {
   const std::optional<uint32_t> buffer = packedUnit(plan, random);
   if (!buffer)
@@ -142,6 +188,12 @@ const std::vector<Mutation> &packedMutations() {
       {"an operand covers codes, but not scales", coversCodesAlone},
       {"an extent is not packed", extentOfAnother},
       {"an extent is packed", extentPacked},
+      {"a cache's codes of other bits", otherCacheBits},
+      {"a cache's groups of another size", otherCacheGroup},
+      {"a cache is not packed", cacheNotPacked},
+      {"a cache is packed", cachePacked},
+      {"a cache has the bytes of codes alone", cacheOfCodesAlone},
+      {"a cache's extent is of another encoding", cacheExtentOfAnother},
   };
   return all;
 }

@@ -18,6 +18,11 @@ std::vector<NamedOptions> packedPlans() {
     const char *text = kEncodings[i % std::size(kEncodings)];
     model.encodings = *model::weightEncodingsFromText(text, model, expected);
     out[i].name += std::string(", packed ") + text;
+    if (i % 2 == 0)
+      continue;
+    model.headDim = i % 4 == 1 ? 64 : 32;
+    out[i].options.kvEncoding = model::Encoding::groups(i % 8 < 4 ? 4 : 8, static_cast<int32_t>(model.headDim));
+    out[i].name += ", caches too";
   }
   return out;
 }

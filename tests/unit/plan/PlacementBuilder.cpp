@@ -61,8 +61,16 @@ bool PlacementBuilder::offloads(uint32_t unit) const {
          });
 }
 
+uint64_t keysAndValuesBytes(const Plan &plan) {
+  const auto elements = static_cast<uint64_t>(2 * plan.model->kvHeads * plan.model->headDim);
+  const model::Encoding &of = plan.kvEncoding;
+  return of.packed() ? elements * of.codeBits / 8 + elements / static_cast<uint64_t>(of.group) * 4 : elements * 4;
+}
+
 static Encoding encodingOf(const Plan &plan, const model::WeightLayout &layout, uint32_t buffer) {
-  const bool packed = buffer < layout.units.size() && plan.model->encodings[layout.units[buffer].role].has_value();
+  const bool packed = buffer < layout.units.size()
+                          ? plan.model->encodings[layout.units[buffer].role].has_value()
+                          : plan.buffers[buffer].kind == BufferKind::Kv && plan.kvEncoding.packed();
   return packed ? Encoding::Packed : Encoding::Bytes;
 }
 
@@ -97,7 +105,8 @@ void PlacementBuilder::place() {
       plan_.hostBytes = std::max(plan_.hostBytes, p.extents.back().address + p.extents.back().bytes);
       continue;
     }
-    p.extents.push_back({buffer, Space::Device, Encoding::Bytes, false, 0, plan_.buffers[buffer].bytes, fixed});
+    p.extents.push_back(
+        {buffer, Space::Device, encodingOf(plan_, layout_, buffer), false, 0, plan_.buffers[buffer].bytes, fixed});
     fixed += plan_.buffers[buffer].bytes;
   }
   for (uint32_t slot = 0; slot < slots_; ++slot) {
@@ -184,9 +193,9 @@ void PlacementBuilder::placeCache(Placement &p, int64_t layer) const {
   const uint64_t block = plan_.kvBlockBytes(), onDevice = static_cast<uint64_t>(resident()) * block;
   const uint64_t address = localsAt_ + localsBytes() + homes_->position[static_cast<size_t>(layer)] * block;
   if (onDevice > 0)
-    p.extents.push_back({buffer, Space::Device, Encoding::Bytes, false, 0, onDevice, address, true});
+    p.extents.push_back({buffer, Space::Device, encodingOf(plan_, layout_, buffer), false, 0, onDevice, address, true});
   if (hasTail())
-    p.extents.push_back({buffer, Space::Host, Encoding::Bytes, true, onDevice,
+    p.extents.push_back({buffer, Space::Host, encodingOf(plan_, layout_, buffer), true, onDevice,
                          static_cast<uint64_t>(existing()) * block - onDevice, hostAddress(buffer) + onDevice});
 }
 

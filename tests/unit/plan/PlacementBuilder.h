@@ -36,6 +36,9 @@ struct CacheHomes {
 // Whether activation blocks have their home on the host.
 bool areOnHost(const ActOptions &acts, const Buffer &buffer);
 
+// Of a token, in a layer's cache.
+uint64_t keysAndValuesBytes(const Plan &plan);
+
 class PlacementBuilder {
 public:
   // `homes` is null where caches are whole. Nothing is added to the plan yet.

@@ -56,7 +56,7 @@ TEST(PlanFile, ReadsBackCachesThatAreSplit) {
   }
 }
 
-TEST(PlanFile, ReadsBackPackedWeights) {
+TEST(PlanFile, ReadsBackPackedWeightsAndCaches) {
   for (const test::NamedOptions &named : test::packedPlans()) {
     const Plan plan = test::makePlan(named.options);
     EXPECT_TRUE(plan.model->encodings.any());
@@ -64,6 +64,7 @@ TEST(PlanFile, ReadsBackPackedWeights) {
     ASSERT_TRUE(back.ok()) << back.status();
     EXPECT_EQ(textOf(*back), textOf(plan)) << named.name;
     EXPECT_EQ(back->model->encodings, plan.model->encodings);
+    EXPECT_EQ(back->kvEncoding, plan.kvEncoding);
   }
 }
 
@@ -113,7 +114,7 @@ TEST(PlanFile, ReadsBackWhatDescribesTheInputs) {
                .kvDeviceMemory = uint64_t{3} << 30,
                .kvHostMemory = uint64_t{40} << 30,
                .expansion = 1.5,
-               .kvDtype = model::DType::BF16,
+               .kvEncoding = model::DType::BF16,
                .blockTokens = 32};
   plan.policy = {"interval", true, 4, 10, model::StartRule::Paper, 2, model::AutoOnOff::On, model::AutoOnOff::Off};
   plan.policy.kvWriteBack = model::KvWriteBack::Dirty;
@@ -135,7 +136,7 @@ TEST(PlanFile, ReadsBackWhatDescribesTheInputs) {
   const absl::StatusOr<Plan> back = parse(bytesOf(serialize(plan)), "a.plan");
   ASSERT_TRUE(back.ok()) << back.status();
   EXPECT_EQ(textOf(*back), textOf(plan));
-  EXPECT_EQ(back->goal.kvDtype, model::DType::BF16);
+  EXPECT_EQ(back->goal.kvEncoding, model::DType::BF16);
   EXPECT_EQ(back->goal.kvDeviceMemory, uint64_t{3} << 30);
   EXPECT_EQ(back->goal.kvHostMemory, uint64_t{40} << 30);
   EXPECT_EQ(back->goal.expansion, 1.5);
@@ -170,7 +171,7 @@ TEST(PlanFile, ReadsBackWhatDescribesTheInputs) {
   EXPECT_EQ(unset->goal.kvDeviceMemory, std::nullopt);
   EXPECT_EQ(unset->goal.kvHostMemory, std::nullopt);
   EXPECT_EQ(unset->goal.expansion, std::nullopt);
-  EXPECT_EQ(unset->goal.kvDtype, std::nullopt);
+  EXPECT_EQ(unset->goal.kvEncoding, std::nullopt);
   EXPECT_EQ(unset->goal.tpot, std::nullopt);
   EXPECT_EQ(unset->goal.sloFactor, std::nullopt);
   EXPECT_EQ(unset->goal.inputLen, std::nullopt);

@@ -16,6 +16,9 @@ template <typename T> void put(std::ostream &out, const T &value) {
   else
     out << value << ' ';
 }
+void put(std::ostream &out, const model::Encoding &encoding) {
+  encoding.packed() ? out << model::encodingText(encoding) << ' ' : out << static_cast<int>(encoding.element) << ' ';
+}
 template <typename T> void put(std::ostream &out, const std::optional<T> &value) {
   out << (value ? "+" : "-");
   if (value)
@@ -52,11 +55,11 @@ std::string textOf(const Plan &p) {
        h.memoryEfficiency, h.linkEfficiency);
   for (const model::ClassKey &key : model::classKeys())
     line(out, "of a class", key.key, h.classes.*key.field);
-  line(out, "goal", p.goal.deviceMemory, p.goal.batch, p.goal.context, p.goal.kvTokens, p.goal.kvDtype,
+  line(out, "goal", p.goal.deviceMemory, p.goal.batch, p.goal.context, p.goal.kvTokens, p.goal.kvEncoding,
        p.goal.blockTokens);
   line(out, "policy", p.policy.name, p.policy.none, p.policy.interval, p.policy.offloadLayers, p.policy.startRule,
        p.policy.slots, p.policy.offloadEmbedding, p.policy.offloadHead, p.policy.kvWriteBack, p.policy.kvPlaces);
-  line(out, "limits", p.activationDtype, p.kvDtype, p.blockTokens, p.kvBlocks, p.metaLayout.maxTokens,
+  line(out, "limits", p.activationDtype, p.kvEncoding, p.blockTokens, p.kvBlocks, p.metaLayout.maxTokens,
        p.metaLayout.maxSequences, p.metaLayout.maxBlocksPerSequence, p.maxContext);
   line(out, "activation blocks", p.actBlocks, p.contextBlocks, p.actRatio.num, p.actRatio.den,
        p.metaLayout.firstActBlock, p.metaLayout.maxActBlocks, p.policy.actRatio ? p.policy.actRatio->num : -1,

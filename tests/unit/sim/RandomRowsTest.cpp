@@ -118,7 +118,7 @@ private:
   double secondsOf(const cost::OpSite &site, const cost::Rows &rows, bool direct, double h2d, double d2h,
                    double linkEfficiency) const {
     const model::Hardware &h = plan_.hardware;
-    const cost::Work work = cost::workOf(plan_.model, site, rows, plan_.activationDtype, plan_.kvDtype, direct);
+    const cost::Work work = cost::workOf(plan_.model, site, rows, plan_.activationDtype, plan_.kvEncoding, direct);
     double peak = plan_.activationDtype == model::DType::F32 ? h.flopsF32 : h.flopsF16, ramp = 0;
     double flops = h.flopsEfficiency, memory = h.memoryEfficiency;
     const auto own = [](double &figure, double ofClass) { figure = ofClass > 0 ? ofClass : figure; };

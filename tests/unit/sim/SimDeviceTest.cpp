@@ -214,7 +214,7 @@ TEST_F(SimDeviceTest, CountsTheRowsThatAreAppendedToTheHost) {
   plan.model->kvHeads = 1;
   plan.model->headDim = 16;
   plan.blockTokens = 4;
-  plan.kvDtype = model::DType::F16;
+  plan.kvEncoding = model::DType::F16;
   plan::Schedule &schedule = plan.schedules[plan.variants[0].schedule];
   plan::Step &append = schedule.steps[0];
   append.op = kernels::Op::RopeAppend;

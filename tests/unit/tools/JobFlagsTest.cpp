@@ -118,7 +118,7 @@ TEST_F(JobFlags, EveryFlagReachesItsKey) {
   EXPECT_EQ(j.goal.batch, 3);
   EXPECT_EQ(j.goal.context, 128);
   EXPECT_EQ(j.goal.kvTokens, 999);
-  EXPECT_EQ(j.goal.kvDtype, model::DType::F16);
+  EXPECT_EQ(j.goal.kvEncoding, model::DType::F16);
   EXPECT_EQ(j.goal.blockTokens, 32);
   EXPECT_EQ(j.policy.offloadLayers, 2);
   EXPECT_EQ(j.policy.startRule, model::StartRule::Paper);
@@ -165,10 +165,10 @@ TEST_F(JobFlags, AnIntervalFlagReplacesTheFilesNumberOfLayersAndTheOtherWayRound
 TEST_F(JobFlags, AFlagReplacesWhatTheFileSaysOfItsKey) {
   useJob("[goal]\nkv_dtype = \"f16\"\nelastic_kv = true\ntpot = \"50ms\"\n[policy]\ninterval = \"none\"\n[buckets]\n"
          "sequences = [1, 2]\ncontexts = [64]\n");
-  EXPECT_EQ(job().goal.kvDtype, model::DType::F16);
+  EXPECT_EQ(job().goal.kvEncoding, model::DType::F16);
   EXPECT_TRUE(job().policy.none);
   input.flags = {{"--kv-dtype", "auto"}, {"--elastic-kv", "auto"}, {"--interval", "2"}, {"--sequences", "4"}};
-  EXPECT_EQ(job().goal.kvDtype, std::nullopt);
+  EXPECT_EQ(job().goal.kvEncoding, std::nullopt);
   EXPECT_EQ(job().goal.elasticKv, model::AutoOnOff::Auto);
   EXPECT_FALSE(job().policy.none);
   EXPECT_EQ(job().policy.interval, 2);

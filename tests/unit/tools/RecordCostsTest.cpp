@@ -84,8 +84,16 @@ TEST_F(RecordCosts, RefusesAnotherModelDeviceOrTypes) {
   refused(record, other, "device = one: this record is of another device, expected two");
   refused(recordOf(job, true), other, "device = one (sim): this record is of another device, expected two (sim)");
   other = job;
-  other.goal.kvDtype = model::DType::F16;
+  other.goal.kvEncoding = model::DType::F16;
   refused(record, other, "kv = f32: this record is of another model, expected f16");
+  other.goal.kvEncoding = model::Encoding::groups(4);
+  other.model->spec->headDim = 32; // which a group of 32 divides
+  model::Job packed = other;
+  const cost::Record ofPacked = recordOf(packed, false);
+  EXPECT_EQ(ofPacked.identity.kv, model::Encoding::groups(4, 32));
+  EXPECT_TRUE(opened(ofPacked, packed).ok());
+  packed.goal.kvEncoding = model::Encoding::groups(8);
+  refused(ofPacked, packed, "kv = q4:32: this record is of another model, expected q8:32");
   refused(recordOf(jobOf(model::DeviceKind::Cuda), false), job, "activation = f16");
 }
 

@@ -18,7 +18,7 @@ inline plan::Plan splitTestPlan() {
   using namespace plan;
   constexpr uint64_t kBlock = 256;
   Plan p = testPlan();
-  p.kvDtype = model::DType::F16; // 2 x 16 rows x 4 tokens x 2 bytes = kBlock
+  p.kvEncoding = model::DType::F16; // 2 x 16 rows x 4 tokens x 2 bytes = kBlock
   p.hostBytes = 1024 + 2 * 4 * kBlock;
   Placement &placement = p.placements[0];
   placement.kvBlocks = 5;
