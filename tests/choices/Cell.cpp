@@ -26,7 +26,7 @@ namespace headrace::choices {
 namespace {
 
 constexpr std::string_view kModelNames[] = {"llama", "opt", "qwen"};
-constexpr std::string_view kDeviceNames[] = {"host", "hostPoisoned", "sim", "emulatedCuda"};
+constexpr std::string_view kDeviceNames[] = {"host", "hostPoisoned", "sim", "emulatedCuda", "packedKv"};
 
 // Iterations that a run has in a placement before it changes to the next.
 constexpr int64_t kStay = 2;
@@ -44,6 +44,14 @@ model::ModelSpec specOf(Model which) {
   return spec;
 }
 
+// As many rows of q, k and v of layers as all models have, in heads that groups of 32 divide, or of 64.
+model::ModelSpec withLargerHeads(model::ModelSpec spec, Model which) {
+  spec.headDim = which == Model::Qwen ? 64 : 32;
+  spec.heads = spec.hidden / spec.headDim;
+  spec.kvHeads = which == Model::Opt ? spec.heads : 1;
+  return spec;
+}
+
 model::DeviceKind plansFor(On on) { return on == On::EmulatedCuda ? model::DeviceKind::Cuda : model::DeviceKind::Host; }
 
 std::unique_ptr<core::Device> deviceOf(On on) {
@@ -51,6 +59,7 @@ std::unique_ptr<core::Device> deviceOf(On on) {
   case On::Host: // its link paced
     return host::makeHostDevice({});
   case On::HostPoisoned:
+  case On::PackedKv:
     return host::makeHostDevice({.poison = true});
   case On::Sim:
     return sim::makeSimDevice();
@@ -63,6 +72,10 @@ std::unique_ptr<core::Device> deviceOf(On on) {
 compiler::CompileRequest requestOf(const Cell &cell) {
   compiler::CompileRequest request;
   request.model = specOf(cell.model);
+  if (cell.on == On::PackedKv) {
+    request.model = withLargerHeads(request.model, cell.model);
+    request.goal.kvEncoding = model::Encoding::groups(cell.model == Model::Opt ? 8 : 4);
+  }
   request.hardware = core::tinyPlan({.spec = core::tinyLlama(1), .kind = plansFor(cell.on)}).hardware;
   request.hardware.flopsF32 = request.hardware.flopsF16 = request.hardware.memoryBandwidth = 1e10;
   request.hardware.flopsEfficiency = request.hardware.memoryEfficiency = 0.5;
@@ -242,7 +255,7 @@ void check(const Cell &cell, const plan::Plan &plan, double linkBandwidth, Findi
       compareLogits(*found, *expected, findings);
   }
   // Once more with two iterations in flight, over what the first has left.
-  if (found.ok() && (cell.on == On::Host || cell.on == On::HostPoisoned)) {
+  if (found.ok() && (cell.on != On::Sim && cell.on != On::EmulatedCuda)) {
     device.setEachLaunch(false);
     asked.keepLogits = false;
     const absl::StatusOr<serve::GenerateResult> again = run(**runtime, asked, placements);

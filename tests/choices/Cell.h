@@ -21,10 +21,11 @@
 namespace headrace::choices {
 
 enum class Model : uint8_t { Llama, Opt, Qwen };
-// HostPoisoned: one step at a time, and what a step used for the last time is NaN behind it.
-enum class On : uint8_t { Host, HostPoisoned, Sim, EmulatedCuda };
+// HostPoisoned: one step at a time, and what a step used for the last time is NaN behind it. PackedKv: the same, of
+// heads whose caches are packed, in 8 bits or in 4.
+enum class On : uint8_t { Host, HostPoisoned, Sim, EmulatedCuda, PackedKv };
 inline constexpr Model kModels[] = {Model::Llama, Model::Opt, Model::Qwen};
-inline constexpr On kDevices[] = {On::Host, On::HostPoisoned, On::Sim, On::EmulatedCuda};
+inline constexpr On kDevices[] = {On::Host, On::HostPoisoned, On::Sim, On::EmulatedCuda, On::PackedKv};
 
 struct Cell {
   const Row *row = nullptr;

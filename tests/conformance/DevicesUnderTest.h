@@ -34,6 +34,7 @@ struct DeviceUnderTest {
   bool keepsData = true; // in device memory that only the exit state names
   bool sizesRows = true; // of resizable copies in rows
   bool holdsData = true;
+  int kvBits = 0; // of caches that are packed (PackedCaches.h); 0: they are not
 };
 
 #ifdef HEADRACE_EMULATED_TESTS
@@ -101,6 +102,20 @@ inline std::vector<DeviceUnderTest> devicesWithData() {
   for (const DeviceUnderTest &device : kDevices)
     if (device.holdsData)
       out.push_back(device);
+  return out;
+}
+
+// The same, and the host with packed caches: of suites that ask for them (DeviceUnderTest::kvBits).
+inline std::vector<DeviceUnderTest> devicesWithPackedKvToo() {
+  std::vector<DeviceUnderTest> out = devicesWithData();
+#if !defined(HEADRACE_EMULATED_TESTS) && !defined(HEADRACE_STAND_IN_TESTS)
+  out.push_back({.name = "hostPoisonPackedKv",
+                 .make = [] { return hostWith({.poison = true}); },
+                 .pacesCopies = false,
+                 .keepsData = false,
+                 .kvBits = 4});
+  out.push_back({.name = "hostThreadsPackedKv", .make = hostWithThreads, .pacesCopies = false, .kvBits = 8});
+#endif
   return out;
 }
 

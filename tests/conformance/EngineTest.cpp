@@ -21,7 +21,7 @@ TEST_P(EngineOnDevices, RequestsGetTheTokensThatTheyGetAlone) {
   for (uint64_t seed = first; sum.iterations < iterations; ++seed) {
     SCOPED_TRACE(testing::Message() << "case " << seed);
     Draw draw(seed);
-    Traffic traffic(draw, anyPlan(draw, GetParam().plansFor), GetParam().make());
+    Traffic traffic(draw, anyPlan(draw, GetParam().plansFor, GetParam().kvBits), GetParam().make());
     ASSERT_NO_FATAL_FAILURE(traffic.run(emulated ? 6 : 20));
     ASSERT_NO_FATAL_FAILURE(traffic.check(GetParam().make()));
     add(sum, traffic.seen);
@@ -39,7 +39,7 @@ TEST_P(EngineOnDevices, TokensAreTheSameWhileTheExpansionChanges) {
   for (uint64_t seed = std::strlen(GetParam().name) * 2000000; sum.iterations < iterations; ++seed) {
     SCOPED_TRACE(testing::Message() << "case " << seed);
     Draw draw(seed);
-    Traffic traffic(draw, anyPlaces(draw, GetParam().plansFor), GetParam().make());
+    Traffic traffic(draw, anyPlaces(draw, GetParam().plansFor, GetParam().kvBits), GetParam().make());
     ASSERT_NO_FATAL_FAILURE(traffic.run(emulated ? 6 : 20));
     ASSERT_NO_FATAL_FAILURE(traffic.check(GetParam().make()));
     add(sum, traffic.seen);
@@ -51,7 +51,7 @@ TEST_P(EngineOnDevices, TokensAreTheSameWhileTheExpansionChanges) {
   EXPECT_GT(sum.preemptions, sum.iterations / 400);
 }
 
-INSTANTIATE_TEST_SUITE_P(Devices, EngineOnDevices, testing::ValuesIn(core::devicesWithData()),
+INSTANTIATE_TEST_SUITE_P(Devices, EngineOnDevices, testing::ValuesIn(core::devicesWithPackedKvToo()),
                          [](const auto &info) { return std::string(info.param.name); });
 
 #ifndef HEADRACE_EMULATED_TESTS

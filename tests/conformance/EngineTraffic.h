@@ -93,8 +93,8 @@ struct Seen {
 };
 
 // A random plan with few KV blocks, in one to three placements.
-inline compiler::CompileRequest anyPlan(Draw &draw, model::DeviceKind kind) {
-  compiler::CompileRequest asked = core::anyModel(draw, kind);
+inline compiler::CompileRequest anyPlan(Draw &draw, model::DeviceKind kind, int kvBits = 0) {
+  compiler::CompileRequest asked = core::anyModel(draw, kind, kvBits);
   const int64_t context = *asked.goal.context, batch = *asked.goal.batch;
   asked.goal.kvTokens = draw.between(context, std::max(context, context * batch * 2 / 3));
   if (batch > 1 && draw.oneIn(2)) // room for a conversation beside whoever runs
@@ -128,8 +128,8 @@ inline compiler::CompileRequest anyPlan(Draw &draw, model::DeviceKind kind) {
 
 // Layers' caches swapped whole through places, few and large ones or many and small ones: the engine goes from some to
 // others as it runs.
-inline compiler::CompileRequest anyPlaces(Draw &draw, model::DeviceKind kind) {
-  compiler::CompileRequest asked = core::anyModel(draw, kind);
+inline compiler::CompileRequest anyPlaces(Draw &draw, model::DeviceKind kind, int kvBits = 0) {
+  compiler::CompileRequest asked = core::anyModel(draw, kind, kvBits);
   model::ModelSpec spec = asked.model;
   spec.layers = draw.between(4, 6);
   asked.model = spec;
@@ -137,8 +137,10 @@ inline compiler::CompileRequest anyPlaces(Draw &draw, model::DeviceKind kind) {
   asked.policy.none = true;
   asked.goal.expansion = model::kAutoExpansion;
   const int64_t sequence = (*asked.goal.context + asked.goal.blockTokens - 1) / asked.goal.blockTokens + 1;
-  const uint64_t element = kind == model::DeviceKind::Host ? sizeof(float) : model::dtypeBytes(spec.dtype);
-  const uint64_t block = static_cast<uint64_t>(2 * spec.kvRows() * asked.goal.blockTokens) * element;
+  const model::Encoding kv = kvBits > 0                        ? model::Encoding::groups(kvBits, 32)
+                             : kind == model::DeviceKind::Host ? model::DType::F32
+                                                               : spec.dtype;
+  const uint64_t block = kv.bytes(2 * spec.kvHeads * asked.goal.blockTokens, spec.headDim);
   asked.goal.kvDeviceMemory =
       static_cast<uint64_t>(spec.layers) * model::alignUp(static_cast<uint64_t>(sequence + draw.between(0, 3)) * block);
   return asked;

@@ -93,7 +93,7 @@ TEST_P(RandomSplitKv, GivesTheBitsOfTheAllResidentPlan) {
   for (uint64_t seed = 1; seed <= cases; ++seed) {
     SCOPED_TRACE(testing::Message() << "case " << seed);
     Draw draw(seed);
-    const compiler::CompileRequest asked = core::anyModel(draw, GetParam().plansFor);
+    const compiler::CompileRequest asked = core::anyModel(draw, GetParam().plansFor, GetParam().kvBits);
     const serve::GenerateRequest request = anyRequest(draw, asked);
     const int64_t used = blocksOf(request, asked.goal.blockTokens);
     std::vector<compiler::Candidate> splits;
@@ -117,7 +117,7 @@ TEST_P(RandomSplitKv, GivesTheBitsOfTheAllResidentPlan) {
   EXPECT_GT(changes, static_cast<int64_t>(cases) / 4);
 }
 
-INSTANTIATE_TEST_SUITE_P(Devices, RandomSplitKv, testing::ValuesIn(core::devicesWithData()),
+INSTANTIATE_TEST_SUITE_P(Devices, RandomSplitKv, testing::ValuesIn(core::devicesWithPackedKvToo()),
                          [](const auto &info) { return std::string(info.param.name); });
 
 } // namespace

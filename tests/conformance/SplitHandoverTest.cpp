@@ -15,6 +15,7 @@
 #include "runtime/sim/SimDevice.h"
 #include "tests/conformance/DevicesUnderTest.h"
 #include "tests/support/LongRun.h"
+#include "tests/support/PackedCaches.h"
 #include "tests/support/StatedPlacements.h"
 #include "tests/support/TinyPlan.h"
 
@@ -37,6 +38,7 @@ protected:
     request.goal.batch = 4;
     request.goal.context = 40;
     request.goal.blockTokens = 4;
+    core::packCaches(request, GetParam().kvBits);
     return request;
   }
   // All blocks on the device, some of those in use, none but scratch; weights at home and away; slots that go round and
@@ -321,7 +323,7 @@ TEST_P(SplitHandover, SlotsForgetTailsAndKeepWeights) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Devices, SplitHandover, testing::ValuesIn(core::devicesWithData()),
+INSTANTIATE_TEST_SUITE_P(Devices, SplitHandover, testing::ValuesIn(core::devicesWithPackedKvToo()),
                          [](const auto &info) { return std::string(info.param.name); });
 
 } // namespace

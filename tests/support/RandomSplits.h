@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "compiler/Compile.h"
+#include "tests/support/PackedCaches.h"
 #include "tests/support/StatedPlacements.h"
 #include "tests/support/TinyPlan.h"
 
@@ -30,7 +31,7 @@ private:
   std::mt19937_64 generator_;
 };
 
-inline compiler::CompileRequest anyModel(Draw &draw, model::DeviceKind kind) {
+inline compiler::CompileRequest anyModel(Draw &draw, model::DeviceKind kind, int kvBits = 0) {
   compiler::CompileRequest request;
   model::ModelSpec spec = draw.oneIn(3) ? tinyOpt(draw.between(1, 5)) : tinyLlama(draw.between(1, 5));
   if (spec.family == model::Family::Llama)
@@ -49,6 +50,7 @@ inline compiler::CompileRequest anyModel(Draw &draw, model::DeviceKind kind) {
   request.buckets = {.newTokens = rows, .sequences = {*request.goal.batch}, .contexts = {*request.goal.context}};
   if (draw.oneIn(2))
     request.buckets.contexts.insert(request.buckets.contexts.begin(), *request.goal.context / 2);
+  packCaches(request, kvBits);
   return request;
 }
 
