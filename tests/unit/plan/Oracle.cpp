@@ -15,7 +15,8 @@ namespace {
 class PlanOracle {
 public:
   explicit PlanOracle(const Plan &plan)
-      : plan_(plan), layout_(model::layoutWeights(plan.model)), caches_(cachesOf(plan)) {}
+      : plan_(plan), layout_(model::layoutWeights(plan.model)),
+        caches_(kvEncodingIsRight(plan) ? cachesOf(plan) : Caches{}) {} // else a block may have no bytes
 
   std::set<Rule> run() {
     if (!structureIsRight())
