@@ -15,6 +15,7 @@
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
 #include "runtime/core/Runtime.h"
+#include "runtime/model/KvEncoding.h"
 #include "runtime/model/ModelSpec.h"
 #include "runtime/model/WeightLayout.h"
 #include "runtime/model/WeightSource.h"
@@ -78,7 +79,7 @@ public:
     const model::ModelSpec &spec = plan_.model;
     const std::string packed = model::weightEncodingText(spec);
     return {packed.empty() ? std::string(model::dtypeName(spec.dtype)) : packed,
-            model::layoutWeights(spec).totalBytes(), std::string(model::dtypeName(plan_.kvDtype))};
+            model::layoutWeights(spec).totalBytes(), model::kvEncodingText(plan_.kvEncoding)};
   }
 
 private:
@@ -126,7 +127,7 @@ private:
       return absl::FailedPreconditionError(
           cat("drift: the ", device->kind(), " device holds no data: use --device host"));
     const model::Job &job = assembled.job;
-    if (!job.model->spec->encodings.any() && !job.goal.kvDtype)
+    if (!job.model->spec->encodings.any() && !job.goal.kvEncoding)
       return badUsage("drift: nothing is packed, so nothing drifts from full precision: expected --weight-encoding, "
                       "such as q8, or --kv-dtype");
     RETURN_IF_ERROR(readPrompts(job));
@@ -137,7 +138,7 @@ private:
     model::ModelSpec spec = job.model->spec;
     spec.encodings = {};
     assembled.job.model->spec = std::move(spec);
-    assembled.job.goal.kvDtype.reset();
+    assembled.job.goal.kvEncoding.reset();
     full_.emplace("full precision", sideOf(assembled));
     return absl::OkStatus();
   }
@@ -179,7 +180,7 @@ private:
     const model::Goal &given = assembled.job.goal;
     model::Goal goal;
     goal.deviceMemory = given.deviceMemory;
-    goal.kvDtype = given.kvDtype;
+    goal.kvEncoding = given.kvEncoding;
     goal.blockTokens = given.blockTokens;
     goal.batch = chunk();
     goal.context = goal.kvTokens = longest_;
