@@ -43,6 +43,32 @@ std::optional<LeastChoice> leastThatFits(Space &space, const std::optional<Least
   return host && space.beyondHost(host->at, host->candidate) == 0 ? host : std::nullopt;
 }
 
+// What is compiled within memory, objectives aside; none: memory holds nothing, or of a deep model, of which packing
+// changes little, no search finds anything.
+std::optional<LeastChoice> foundIn(Space &space) {
+  if (const std::optional<Searched> searched = search(space, searchedGenerators())) {
+    const Scored &best = searched->best;
+    return LeastChoice{best.at, best.candidate, space.packed(best.at, best.candidate), best.hostBytes};
+  }
+  const bool closely = space.request().model->layers <= kShallow;
+  return closely ? leastThatFits(space, leastDevice(space)) : std::nullopt;
+}
+
+// Less host memory than that with which something is found, as long as there is.
+uint64_t lessHost(const CompileRequest &request, const cost::CostModel &costs, uint64_t hostBytes) {
+  constexpr int kMostTries = 8;
+  CompileRequest less = request;
+  for (int tries = 0; tries < kMostTries && hostBytes > 0; ++tries) {
+    less.hardware.hostMemoryBytes = hostBytes - 1;
+    Space space(less, costs);
+    const std::optional<LeastChoice> found = hostBytes > 1 ? foundIn(space) : std::nullopt;
+    if (!found)
+      break;
+    hostBytes = found->hostBytes;
+  }
+  return hostBytes;
+}
+
 // Of a space that memory holds nothing of: the least that would do, of the device, and of the host beside this device.
 absl::Status nothingFits(Space &space, const std::optional<LeastChoice> &least, const cost::CostModel &costs) {
   const model::Hardware &hardware = space.request().hardware;
@@ -55,6 +81,8 @@ absl::Status nothingFits(Space &space, const std::optional<LeastChoice> &least, 
     if (!hostBytes && !least) { // nor does this device memory do, whatever the host has
       anyHost.goal.deviceMemory = uint64_t{1} << 62;
       hostBytes = leastHostOf(anyHost, costs);
+    } else if (hostBytes && *hostBytes > hardware.hostLimit() && space.request().model->layers <= kShallow) {
+      hostBytes = lessHost(anyHost, costs, *hostBytes);
     }
   }
   const std::string host =
@@ -144,20 +172,19 @@ private:
     return searched;
   }
 
-  // Whatever device memory there is; or less with which a search finds something.
+  // Whatever device memory there is; or less with which something is found.
   std::optional<LeastChoice> leastOfAll() {
     std::optional<LeastChoice> least = leastDevice(space_);
     CompileRequest less = request_;
     for (int tries = 0; least && tries < kMostTries; ++tries) {
       less.goal.deviceMemory = least->deviceBytes - 1;
       Space space(less, costs_);
-      const std::optional<Searched> searched = search(space, searchedGenerators());
-      if (!searched)
+      std::optional<LeastChoice> found = foundIn(space);
+      if (!found)
         break;
-      const Scored &best = searched->best;
-      least = LeastChoice{best.at, best.candidate, space.packed(best.at, best.candidate), best.hostBytes};
-      if (best.at.listed > 0)
-        least->at.listed = space_.list(best.candidate);
+      if (found->at.listed > 0)
+        found->at.listed = space_.list(found->candidate);
+      least = std::move(found);
     }
     return least;
   }
