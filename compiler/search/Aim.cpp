@@ -11,7 +11,7 @@ namespace headrace::compiler {
 namespace {
 
 constexpr int64_t kFirstContext = 256;
-constexpr int64_t kSamples = 8; // of many iterations alike
+constexpr int64_t kSamples = 8;    // of many iterations alike
 constexpr size_t kMostChunks = 64; // of one prompt that are played
 
 // The smallest bucket that holds so much; the largest where none does.

@@ -75,8 +75,8 @@ TEST(Aim, OfStatedLengthsIsABatchOfSuchRequests) {
   EXPECT_EQ(aim.what, "a batch of 2 requests of 3000 + 500 tokens, up to 2048 of prompts at a time");
 }
 
-// 4,000 tokens: two chunks of 2,048 rows. In chunks of 32 they are 125, in pairs that the second of each stands for; the
-// last is alone.
+// 4,000 tokens: two chunks of 2,048 rows. In chunks of 32 they are 125, in pairs that the second of each stands for;
+// the last is alone.
 TEST(PromptPoints, AreChunksEachAtItsContext) {
   const CompileRequest r = longRequest();
   Choice choice = askedChoice(r);
