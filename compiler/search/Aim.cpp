@@ -52,7 +52,9 @@ public:
     const int64_t most = Target::limits(target_.mixed).tokens;
     for (int64_t begin = 0; begin < length; begin += most) {
       const int64_t tokens = std::min(most, length - begin), context = begin + tokens;
-      add({{plan::IterationClass::Mixed, bucketFor(target_.mixed, tokens, 1, context), context}, 1});
+      cost::Bucket bucket = bucketFor(target_.mixed, tokens, 1, context);
+      bucket.context = context; // of one sequence no more is computed than what runs
+      add({{plan::IterationClass::Mixed, bucket, context}, 1});
     }
   }
   std::vector<AimPoint> take() { return std::move(points_); }
@@ -117,8 +119,8 @@ std::vector<AimPoint> promptPoints(int64_t prompt, const Target &target) {
   const auto together = static_cast<double>((chunks.size() + kMostChunks - 1) / kMostChunks);
   std::vector<AimPoint> of; // of neighbours that are taken together the one with the most in use
   for (const AimPoint &chunk : chunks)
-    if (!of.empty() && of.back().at.bucket == chunk.at.bucket && of.back().weight < together) {
-      of.back().at.context = chunk.at.context;
+    if (!of.empty() && of.back().at.bucket.tokens == chunk.at.bucket.tokens && of.back().weight < together) {
+      of.back().at = chunk.at;
       of.back().weight += chunk.weight;
     } else {
       of.push_back(chunk);

@@ -46,8 +46,8 @@ struct Aim {
   double compared(const std::vector<Played> &played) const; // what choices are compared by
 };
 
-// The chunks of one sequence's prompt, each at the context that it ends at; of more than 64 as many neighbours of one
-// bucket as that takes together, at the context that the last of them ends at.
+// The chunks of one sequence's prompt, each at the context that it ends at; of more than 64 as many neighbours of as
+// many tokens as that takes together, at the context that the last of them ends at.
 std::vector<AimPoint> promptPoints(int64_t prompt, const Target &target);
 
 // Whether a goal says what is prompted, so that prompts have a say in the aim.
