@@ -262,7 +262,7 @@ TEST(PlanFile, TheFuzzersSeedsAreOfThisFormat) {
     parts.merge(test::partsOfSplit(*plan));
     ++seeds;
   }
-  EXPECT_EQ(seeds, 11);
+  EXPECT_EQ(seeds, 13);
   EXPECT_EQ(parts.size(), 18u); // all that partsOfSplit() names
 }
 
