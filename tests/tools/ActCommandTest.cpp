@@ -117,7 +117,7 @@ TEST_F(ActBlocks, HybridServeKeepsThemAndKvOnTheHost) {
   EXPECT_THAT(stated, HasSubstr(" --kv-device-memory 0B --act-ratio 1/3 "));
   EXPECT_THAT(stated, HasSubstr(" --interval 2 "));
   expectUsage({"--policy", "hybridserve", "--expansion", "1.5"},
-              "--policy = \"hybridserve\" beside --expansion = 1.5: expected one of them: there are as many");
+              "--policy = \"hybridserve\" beside --expansion = 1.5: expected one of them: how many activation blocks there are");
 }
 
 // Fewer key heads than heads: what is kept is larger than the keys and values that are not.
@@ -141,7 +141,7 @@ TEST_F(ActBlocks, WhatCannotBeIsRefused) {
       "--policy = \"hybridserve\" beside --start-rule = \"paper\": expected start rule eager: what an iteration "
       "writes moves under the rule eager alone");
   const std::string beside = "--act-ratio = 1/2 beside ",
-                    alike = ": there are as many activation blocks in all placements";
+                    alike = ": how many activation blocks there are, and their home, is fixed";
   expectUsage({"--act-ratio", "1/2", "--expansion", "1.5"}, beside + "--expansion = 1.5: expected one of them" + alike);
   expectUsage({"--act-ratio", "1/2", "--kv-places", "3"}, beside + "--kv-places = 3: expected one of them" + alike);
   expectUsage({"--act-ratio", "1/2", "--elastic-kv", "on"},
