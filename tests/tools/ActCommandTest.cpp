@@ -117,7 +117,8 @@ TEST_F(ActBlocks, HybridServeKeepsThemAndKvOnTheHost) {
   EXPECT_THAT(stated, HasSubstr(" --kv-device-memory 0B --act-ratio 1/3 "));
   EXPECT_THAT(stated, HasSubstr(" --interval 2 "));
   expectUsage({"--policy", "hybridserve", "--expansion", "1.5"},
-              "--policy = \"hybridserve\" beside --expansion = 1.5: expected one of them: how many activation blocks there are");
+              "--policy = \"hybridserve\" beside --expansion = 1.5: expected one of them: how many activation blocks "
+              "there are");
 }
 
 // Fewer key heads than heads: what is kept is larger than the keys and values that are not.
