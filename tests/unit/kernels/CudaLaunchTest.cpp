@@ -222,6 +222,10 @@ TEST(CudaLaunch, PackedCachesAreRefused) {
   RecomputeKvArgs recompute{};
   recompute.capacity = 8, recompute.hidden = recompute.headDim = 64, recompute.kvHeads = 1, recompute.blockTokens = 16;
   recompute.kvPacking = {8, 64};
+  std::vector<char> workspace(1 << 20); // that its parts point into
+  recompute.workspace = workspace.data();
+  const IterationMeta meta{};
+  recompute.meta = &meta;
   EXPECT_EQ(cudaLaunch(recomputeCalls(recompute, 0).append, &why).kernel, nullptr);
   EXPECT_STREQ(why, kWhy);
 }
