@@ -168,7 +168,8 @@ TEST_P(RecomputeKvTest, PacksWhatItMakesAsRopeAppendPacksIt) {
     EXPECT_TRUE(sameInTeams([&] {
       const Stored fresh = layer.append(first, x, kKv + kAct);
       const Floats act = layer.keep(first, x, kKv, kAct);
-      TestMeta next({{12, 1, blocks[0]}, {12, 1, blocks[1]}}, m.blockTokens, 64, {kKv, kAct});
+      // The new tokens' blocks, of keys and values, stand behind those that are recomputed.
+      TestMeta next({{12, 1, {6, 1, 4, 0}}, {12, 1, {5, 2, 3, 0}}}, m.blockTokens, 64, {kKv, kAct});
       const Stored again = layer.recompute(next, act, kAct);
       return std::equal(again.bytes.begin(), again.bytes.end(), fresh.bytes.begin() + kKv * m.blockElements() * 4,
                         fresh.bytes.end());
