@@ -16,6 +16,8 @@
 #include <vector>
 
 #include <benchmark/benchmark.h>
+
+#include "absl/cleanup/cleanup.h"
 #include <time.h>
 
 #include "runtime/base/HalfFloat.h"
@@ -82,6 +84,7 @@ void BM_Load(benchmark::State &state) {
   std::string folder = (std::filesystem::temp_directory_path() / "headrace-bench-load-XXXXXX").string();
   if (::mkdtemp(folder.data()) == nullptr)
     return state.SkipWithError("no temporary folder");
+  const absl::Cleanup removed = [&folder] { std::filesystem::remove_all(folder); };
   writeCheckpoint(spec, folder + "/model.safetensors");
   const auto files = model::CheckpointFiles::open(folder);
   std::array<ModelSpec, 3> specs = {spec, spec, spec};
@@ -111,7 +114,6 @@ void BM_Load(benchmark::State &state) {
     }
     state.SetIterationTime(all);
   }
-  std::filesystem::remove_all(folder);
   state.counters["GB/s"] = static_cast<double>(bytes) / 1e9 / least[0];
   state.counters["q8_x"] = least[1] / least[0];
   state.counters["q4_x"] = least[2] / least[0];
