@@ -395,15 +395,14 @@ private:
     need.transients = need.transients + device.bytes - need.bytes;
     need.bytes = device.bytes;
     const absl::Status refused =
-        deviceMemoryExhausted(spec, space_.target(device.at), request_.policy, device.candidate, need);
+        deviceMemoryExhausted(spec, hardware, space_.target(device.at), request_.policy, device.candidate, need,
+                              host ? std::optional(host->bytes) : std::nullopt);
     std::string more;
     if (!space_.free().kv && policy_.splitsCaches && !policy_.swapsLayers && !request_.goal.kvDeviceMemory &&
         !request_.goal.expansion)
-      more = ", KV blocks at home on the host (kv_device_memory)";
-    if (host && host->bytes > hardware.hostLimit())
-      absl::StrAppend(&more, ", ", hostMemoryThatWouldDo(hardware, host->bytes));
+      more = ", or KV blocks at home on the host (kv_device_memory)";
     if (ofKv)
-      absl::StrAppend(&more, ", a kv_host_memory of ", host->kvBytes, " bytes");
+      absl::StrAppend(&more, ", or a kv_host_memory of ", host->kvBytes, " bytes");
     return more.empty() ? refused : refusalWith(refused, more);
   }
 

@@ -239,7 +239,8 @@ private:
       MemoryNeed need = drafting_.family().need(*minima.bytesAtAny.candidate);
       need.transients = need.transients + any.bytes - need.bytes;
       need.bytes = any.bytes;
-      return deviceMemoryExhausted(request_.model, target_, request_.policy, *minima.bytesAtAny.candidate, need);
+      return deviceMemoryExhausted(request_.model, request_.hardware, target_, request_.policy,
+                                   *minima.bytesAtAny.candidate, need);
     }
     const LeastByClass classes = leastByClass(choice, request_.goal, memory_);
     minima.decode = minimumOf(classes.decode);

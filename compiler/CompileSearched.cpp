@@ -85,16 +85,13 @@ absl::Status nothingFits(Space &space, const std::optional<LeastChoice> &least, 
       hostBytes = lessHost(anyHost, costs, *hostBytes);
     }
   }
-  const std::string host =
-      hostBytes && *hostBytes > hardware.hostLimit() ? hostMemoryThatWouldDo(hardware, *hostBytes) : std::string();
   if (!least)
     return hostExhausted(space.request().model, hardware, hostBytes.value_or(0));
   MemoryNeed need = space.need(least->at, least->candidate);
   need.transients = need.transients + least->deviceBytes - need.bytes;
   need.bytes = least->deviceBytes;
-  const absl::Status refused = deviceMemoryExhausted(space.request().model, space.target(least->at),
-                                                     space.request().policy, least->candidate, need, "");
-  return host.empty() ? refused : refusalWith(refused, absl::StrCat(", ", host));
+  return deviceMemoryExhausted(space.request().model, hardware, space.target(least->at), space.request().policy,
+                               least->candidate, need, hostBytes);
 }
 
 // A search within objectives, which goes on where what it finds turns out to miss one.

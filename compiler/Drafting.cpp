@@ -56,9 +56,8 @@ absl::Status Drafting::check(const Draft &draft, const std::vector<Candidate> &p
     MemoryNeed need = family_.need(candidate);
     need.transients = need.transients + draft.over->bytes - need.bytes;
     need.bytes = draft.over->bytes;
-    const uint64_t host = family_.hostBytes(candidate);
-    return deviceMemoryExhausted(request_.model, target_, request_.policy, candidate, need,
-                                 host > hardware.hostLimit() ? hostMemoryThatWouldDo(hardware, host) : std::string());
+    return deviceMemoryExhausted(request_.model, hardware, target_, request_.policy, candidate, need,
+                                 family_.hostBytes(candidate));
   }
   if (draft.hostKvBytes > request_.goal.kvHostMemory.value_or(draft.hostKvBytes))
     return kvHostExhausted(*request_.goal.kvHostMemory, draft.hostKvBytes);

@@ -8,7 +8,8 @@
 
 namespace headrace::compiler {
 
-std::string bytesText(uint64_t bytes); // "8.00 GiB", "12.50 MiB"
-std::string msText(uint64_t ns);       // "2.500 ms"
+std::string bytesText(uint64_t bytes);      // "8.00 GiB", "12.50 MiB"
+std::string leastBytesText(uint64_t bytes); // rounded up: who states it has so many
+std::string msText(uint64_t ns);            // "2.500 ms"
 
 } // namespace headrace::compiler

@@ -62,6 +62,8 @@ absl::Status checkStated(const CompileRequest &request, const Choice &choice, bo
   if (policy.offloadLayers && (*policy.offloadLayers < 0 || *policy.offloadLayers > model.layers))
     return refuse("policy.offload_layers", *policy.offloadLayers,
                   absl::StrCat("0 to ", model.layers, ", the number of layers of ", model.name));
+  if (request.goal.kvDeviceMemory == uint64_t{0} && request.goal.kvHostMemory == uint64_t{0})
+    return refuse("goal.kv_host_memory", "0B", "more than 0B where kv_device_memory is 0B: KV has to be somewhere");
   if (policy.slots && (*policy.slots < 1 || *policy.slots > model.layers + 1))
     return refuse("policy.slots", *policy.slots, absl::StrCat("1 to ", model.layers + 1));
   if (policy.kvPlaces)

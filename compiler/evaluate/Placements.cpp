@@ -12,7 +12,7 @@
 namespace headrace::compiler {
 
 std::string MemoryNeed::describe() const {
-  return absl::StrCat(bytes, " bytes (", bytesText(bytes), "): weights at home on the device ", bytesText(weights),
+  return absl::StrCat(bytes, " bytes (", leastBytesText(bytes), "): weights at home on the device ", bytesText(weights),
                       ", slots ", bytesText(slots), ", KV cache ", bytesText(kv),
                       ", activations and workspace beyond slots ", bytesText(transients), ", io ", bytesText(io));
 }

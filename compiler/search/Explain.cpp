@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "passes/algorithms/Residency.h"
 #include "runtime/model/ModelSpec.h"
 
@@ -85,33 +86,62 @@ absl::Status refusalWith(const absl::Status &refusal, const std::string &text) {
   return least ? refusalOf(*least, all) : absl::ResourceExhaustedError(all);
 }
 
-std::string hostMemoryThatWouldDo(const model::Hardware &hardware, uint64_t bytes) {
-  return absl::StrCat("a host memory of ", bytes, " bytes (", bytesText(bytes),
-                      "; --host-memory says how much there is, ", bytesText(hardware.hostMemoryBytes),
-                      " by the profile ", hardware.name, ")");
+namespace {
+
+// "4096 bytes (4.00 KiB)": what would do.
+std::string wouldDo(uint64_t bytes) { return absl::StrCat(bytes, " bytes (", leastBytesText(bytes), ")"); }
+std::string thereAre(uint64_t bytes) { return absl::StrCat(bytes, " bytes (", bytesText(bytes), ")"); }
+
+// And who says that there is less.
+std::string hostThatWouldDo(const model::Hardware &hardware, uint64_t bytes) {
+  return absl::StrCat("a host memory of ", bytes, " bytes (", leastBytesText(bytes), "; there are ",
+                      bytesText(hardware.hostMemoryBytes), " by --host-memory or the profile ", hardware.name, ")");
 }
 
-absl::Status deviceMemoryExhausted(const model::ModelSpec &spec, const Target &target, const model::Policy &policy,
-                                   const Candidate &smallest, MemoryNeed need, const std::string &host) {
+// "a smaller KV cache (a shorter context)": what of it can be smaller.
+std::string smallerCache(const Target &target) {
+  std::string text = "a smaller KV cache (a shorter context";
+  if (target.sequences() > 1)
+    absl::StrAppend(&text, ", a smaller batch");
+  if (target.kvTokens > target.context)
+    absl::StrAppend(&text, ", fewer kv_tokens");
+  return text + ")";
+}
+
+} // namespace
+
+absl::Status deviceMemoryExhausted(const model::ModelSpec &spec, const model::Hardware &hardware, const Target &target,
+                                   const model::Policy &policy, const Candidate &smallest, MemoryNeed need,
+                                   std::optional<uint64_t> hostBytes) {
   const uint64_t memory = target.leastMemoryFor(need.bytes, spec.layers);
   need.io = need.io + memory - need.bytes;
   need.bytes = memory;
-  std::string text = absl::StrCat("device memory of ", target.deviceMemory, " bytes (", bytesText(target.deviceMemory),
-                                  ") cannot hold ", spec.name, " at batch ", target.sequences(), " and context ",
-                                  target.context, ": the minimum is ", need.describe(), residualsText(spec, target),
-                                  "; with ", describe(smallest, spec), ". What would do: a device memory of ",
-                                  need.bytes, " bytes", host.empty() ? "" : absl::StrCat(" with ", host),
-                                  ", a smaller KV cache (a shorter context, a smaller batch, fewer kv_tokens)");
+  const bool lacksHost = hostBytes && *hostBytes > hardware.hostLimit();
+  std::vector<std::string> would;
+  if (lacksHost)
+    would.push_back(hostThatWouldDo(hardware, *hostBytes));
+  would.push_back(
+      absl::StrCat("a device memory of ", need.bytes, " bytes",
+                   need.bytes <= hardware.memoryBytes
+                       ? ""
+                       : absl::StrCat(", more than the ", bytesText(hardware.memoryBytes), " of ", hardware.name)));
+  would.push_back(smallerCache(target));
   if (!target.mixed.empty())
-    absl::StrAppend(&text, ", smaller new-token buckets");
-  if (target.choice.miniBatches > 1)
-    absl::StrAppend(&text, ", fewer mini-batches",
-                    target.choice.residency.residualsLeave()
-                        ? ""
-                        : ", residual streams that leave the device (residuals = \"host\")");
+    would.emplace_back("smaller new-token buckets");
+  if (target.choice.miniBatches > 1) {
+    would.emplace_back("fewer mini-batches");
+    if (!target.choice.residency.residualsLeave())
+      would.emplace_back("residual streams that leave the device (residuals = \"host\")");
+  }
   if (awayOf(smallest.residency, spec).layers < spec.layers && (policy.interval || policy.offloadLayers))
-    absl::StrAppend(&text, ", more layers offloaded");
-  return refusalOf({LeastMemory::Of::Device, need.bytes}, text);
+    would.emplace_back("more layers offloaded");
+  return refusalOf(
+      {LeastMemory::Of::Device, need.bytes},
+      absl::StrCat(lacksHost ? absl::StrCat("host memory of ", thereAre(hardware.hostMemoryBytes), " and ") : "",
+                   "device memory of ", thereAre(target.deviceMemory), lacksHost ? " together" : "", " cannot hold ",
+                   spec.name, " at batch ", target.sequences(), " and context ", target.context, ": the minimum",
+                   lacksHost ? " of the device" : "", " is ", need.describe(), residualsText(spec, target), "; with ",
+                   describe(smallest, spec), ". What would do: ", absl::StrJoin(would, ", or ")));
 }
 
 std::optional<uint64_t> lacksDeviceMemory(const absl::Status &status) {
@@ -191,19 +221,17 @@ absl::Status kvHostExhausted(uint64_t kvHostMemory, uint64_t needed) {
   return refusalOf({LeastMemory::Of::KvHost, needed},
                    absl::StrCat("goal.kv_host_memory of ", kvHostMemory, " bytes (", bytesText(kvHostMemory),
                                 ") cannot hold the KV blocks that are not on the device: the minimum is ", needed,
-                                " bytes (", bytesText(needed),
+                                " bytes (", leastBytesText(needed),
                                 "). What would do: more kv_device_memory, a smaller KV cache"));
 }
 
 absl::Status hostExhausted(const model::ModelSpec &spec, const model::Hardware &hardware, uint64_t hostBytes) {
   return refusalOf({LeastMemory::Of::Host, hostBytes},
-                   absl::StrCat("host memory of ", hardware.hostMemoryBytes, " bytes (",
-                                bytesText(hardware.hostMemoryBytes), ") of ", hardware.name,
-                                " cannot hold what is offloaded of ", spec.name, ": the minimum is ", hostBytes,
-                                " bytes (", bytesText(hostBytes),
-                                "), pinned, with this policy at this device memory. What would do: more device "
-                                "memory, a smaller KV cache, ",
-                                hostMemoryThatWouldDo(hardware, hostBytes)));
+                   absl::StrCat("host memory of ", thereAre(hardware.hostMemoryBytes),
+                                " cannot hold what is offloaded of ", spec.name, ": the minimum is ",
+                                wouldDo(hostBytes), ", pinned, with this policy at this device memory. What would do: ",
+                                "more device memory, or a smaller KV cache, or ",
+                                hostThatWouldDo(hardware, hostBytes)));
 }
 
 } // namespace headrace::compiler

@@ -21,12 +21,11 @@ std::string explainChoice(const model::ModelSpec &spec, const Target &target, co
                           const Candidate &chosen, uint64_t arenaBytes, const Candidate *before, uint64_t beforeBytes,
                           const plan::Variant &decode);
 
-// "a host memory of 4096 bytes (4.00 KiB; ...)", and that it is the profile which says that there is less.
-std::string hostMemoryThatWouldDo(const model::Hardware &hardware, uint64_t bytes);
-// ResourceExhausted: device memory is too small. `need` is what the smallest placement takes; `host` says what it pins,
-// where the host has less.
-absl::Status deviceMemoryExhausted(const model::ModelSpec &spec, const Target &target, const model::Policy &policy,
-                                   const Candidate &smallest, MemoryNeed need, const std::string &host = "");
+// ResourceExhausted: device memory is too small. `need`: what the smallest placement takes. `hostBytes`: what would do
+// of the host beside this device; where the host has less, the refusal is of both memories.
+absl::Status deviceMemoryExhausted(const model::ModelSpec &spec, const model::Hardware &hardware, const Target &target,
+                                   const model::Policy &policy, const Candidate &smallest, MemoryNeed need,
+                                   std::optional<uint64_t> hostBytes = std::nullopt);
 // Whether it was that, and no objective: the bytes that would do.
 std::optional<uint64_t> lacksDeviceMemory(const absl::Status &status);
 

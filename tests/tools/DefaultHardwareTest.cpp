@@ -55,7 +55,7 @@ TEST_F(DefaultHardware, DeviceAndHostMemoryAreTheMachinesTogether) {
   // Where it is the profile that has less, the message does not ask for memory to be bought.
   const Outcome large = on("16GiB", "compile opt-30b --batch 1 --context 64 --device-memory 4GiB --dry-run");
   EXPECT_EQ(large.status, 1);
-  EXPECT_THAT(large.err, HasSubstr("--host-memory says how much there is, 14.00 GiB by the profile host"));
+  EXPECT_THAT(large.err, HasSubstr("; there are 14.00 GiB by --host-memory or the profile host)"));
 }
 
 TEST_F(DefaultHardware, QuietRunsDoNotSayIt) {
