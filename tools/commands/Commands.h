@@ -143,7 +143,7 @@ struct BenchOptions {
   DeviceFlags device;
   WeightFlags weights;
   uint64_t seed = 0; // of the random prompts
-  std::string policies = "none,deepspeed,accelerate,vllm-prefetch,flexgen,select-n,headrace";
+  std::string policies = "none,deepspeed,accelerate,vllm-prefetch,flexgen,select-n,headrace,joint";
   std::string batches; // "1,8,32"; empty: the job's, or 8
   bool fill = false;   // in their place the largest batch of each policy that fits and holds
   model::Instances instances = model::Instances::Apart;
