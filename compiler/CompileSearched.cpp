@@ -56,7 +56,7 @@ std::optional<LeastChoice> foundIn(Space &space) {
 
 // Less host memory than that with which something is found, as long as there is.
 uint64_t lessHost(const CompileRequest &request, const cost::CostModel &costs, uint64_t hostBytes) {
-  constexpr int kMostTries = 8;
+  constexpr int kMostTries = 64;
   CompileRequest less = request;
   for (int tries = 0; tries < kMostTries && hostBytes > 0; ++tries) {
     less.hardware.hostMemoryBytes = hostBytes - 1;
@@ -169,19 +169,25 @@ private:
     return searched;
   }
 
-  // Whatever device memory there is; or less with which something is found.
+  // Whatever device memory there is; or less with which something is found. What is found takes nearly all that it may,
+  // so ever larger steps lead down; it ends where a byte less holds nothing.
   std::optional<LeastChoice> leastOfAll() {
     std::optional<LeastChoice> least = leastDevice(space_);
     CompileRequest less = request_;
-    for (int tries = 0; least && tries < kMostTries; ++tries) {
-      less.goal.deviceMemory = least->deviceBytes - 1;
-      Space space(less, costs_);
+    uint64_t tooLittle = 0, step = 1;
+    for (int tries = 0; least && tries < kMostTries && least->deviceBytes - tooLittle > 1; ++tries) {
+      less.goal.deviceMemory = std::max(tooLittle + 1, least->deviceBytes - std::min(least->deviceBytes, step));
+      Space space(less, space_);
       std::optional<LeastChoice> found = foundIn(space);
-      if (!found)
-        break;
+      if (!found) {
+        tooLittle = *less.goal.deviceMemory;
+        step = 1;
+        continue;
+      }
       if (found->at.listed > 0)
         found->at.listed = space_.list(found->candidate);
       least = std::move(found);
+      step = std::max(4 * step, std::max(model::kAlign, least->deviceBytes >> 12));
     }
     return least;
   }

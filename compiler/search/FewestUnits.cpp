@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 
 #include "passes/algorithms/PickLayers.h"
 
@@ -19,14 +20,17 @@ class Fewest {
 public:
   explicit Fewest(const std::vector<Group> &groups) : groups_(groups), counts_(groups.size(), 0) {
     rest_.assign(groups.size() + 1, 0);
-    for (size_t g = groups.size(); g-- > 0;)
+    for (size_t g = groups.size(); g-- > 0;) {
       rest_[g] = rest_[g + 1] + groups[g].bytes * groups[g].units.size();
+      divisor_ = std::gcd(divisor_, groups[g].bytes);
+    }
   }
 
   // With at least one of group `first`, and none of those before it.
   void from(size_t first, uint64_t bytes) {
     std::fill(counts_.begin(), counts_.end(), 0);
     need_ = bytes;
+    least_ = (bytes + divisor_ - 1) / divisor_ * divisor_;
     next(first, first, 0);
   }
 
@@ -35,7 +39,7 @@ public:
 
 private:
   void next(size_t g, size_t first, uint64_t sum) {
-    if (sum >= best_ || (sum < need_ && sum + rest_[g] < need_))
+    if (best_ <= least_ || sum >= best_ || (sum < need_ && sum + rest_[g] < need_))
       return;
     const bool enough = sum >= need_;
     if (g == groups_.size() || (enough && g > first)) {
@@ -50,7 +54,8 @@ private:
     const size_t least = g == first ? 1 : 0;
     const auto most =
         std::min<uint64_t>(group.units.size(), std::max<uint64_t>(least, (lacking + group.bytes - 1) / group.bytes));
-    for (size_t count = most + 1; count-- > least;) {
+    const bool last = g + 1 == groups_.size(); // of which fewer would not be enough
+    for (size_t count = most + 1; count-- > (last ? most : least);) {
       counts_[g] = count;
       next(g + 1, first, sum + count * group.bytes);
     }
@@ -60,7 +65,8 @@ private:
   const std::vector<Group> &groups_;
   std::vector<uint64_t> rest_; // of all units of a group and of those behind it
   std::vector<size_t> counts_, found_;
-  uint64_t need_ = 0, best_ = UINT64_MAX;
+  uint64_t divisor_ = 0;                              // of all sums
+  uint64_t need_ = 0, least_ = 0, best_ = UINT64_MAX; // least_: no sum that is enough is smaller
 };
 
 } // namespace

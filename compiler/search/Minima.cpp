@@ -68,6 +68,43 @@ std::vector<Coordinates> corners(Space &space, bool everyCount) {
   return corners;
 }
 
+// Single units away, all KV as stated or on the device.
+struct UnitsAway {
+  Coordinates at;
+  Candidate candidate;
+};
+
+// Whether the table and the head may be away, too; none: single units may not be.
+std::vector<std::pair<bool, bool>> waysOfUnits(Space &space) {
+  const Space::Free &free = space.free();
+  const Coordinates origin = space.origin();
+  std::vector<std::pair<bool, bool>> ways;
+  if (!free.layers || !free.slots || origin.miniBatches > 1 || !space.exists(origin))
+    return ways;
+  for (const bool embedding : {origin.embedding, free.embedding})
+    for (const bool head : {false, free.head})
+      if (std::find(ways.begin(), ways.end(), std::pair(embedding, head)) == ways.end())
+        ways.emplace_back(embedding, head);
+  return ways;
+}
+
+// The fewest bytes of units that free so many of the device.
+std::optional<UnitsAway> unitsAway(Space &space, bool embedding, bool head, uint64_t freed) {
+  std::optional<Candidate> units = fewestUnits(space.layout(), head, freed);
+  if (!units)
+    return std::nullopt;
+  if (embedding) {
+    std::vector<int32_t> away = units->residency.weightsAway();
+    away.insert(away.begin(), space.layout().embeddingUnit());
+    units->residency.setWeightsAway(away);
+  }
+  UnitsAway found{space.origin(), {}};
+  found.at.listed = space.list(*std::move(units));
+  const Target &target = space.target(found.at);
+  found.candidate = space.candidate(found.at, target.kvResident.value_or(target.kvBlocks));
+  return found;
+}
+
 // The largest number in [0, beyond) that holds, where smaller ones do; none: not even 0.
 template <class Holds> std::optional<int64_t> mostThat(int64_t beyond, Holds &&holds) {
   int64_t fit = -1;
@@ -112,6 +149,21 @@ std::optional<LeastChoice> leastDevice(Space &space) {
       consider(at, withHostsRoom(space, at, 0));
     consider(at, space.candidate(at, target.kvResident.value_or(target.kvBlocks)));
   }
+  if (hostDecides)
+    for (const auto &[embedding, head] : waysOfUnits(space)) { // the most that the host has room for
+      uint64_t fits = 0, beyond = space.layout().totalBytes();
+      std::optional<UnitsAway> most;
+      while (beyond - fits > model::kAlign) {
+        const uint64_t middle = fits + (beyond - fits) / 2;
+        std::optional<UnitsAway> units = unitsAway(space, embedding, head, middle);
+        const bool held = units && space.beyondHost(units->at, units->candidate) == 0;
+        (held ? fits : beyond) = middle;
+        if (held)
+          most = std::move(units);
+      }
+      if (most)
+        consider(most->at, most->candidate);
+    }
   if (!found || !space.free().writeBack || !found->candidate.residency.firstKvBlockAway())
     return found;
   // How tails are written back takes no memory, but has a say in where the circle is cut, and so in what shares memory.
@@ -129,46 +181,33 @@ std::optional<LeastChoice> leastDevice(Space &space) {
 
 namespace {
 
-// Single units away, all KV as stated or on the device: of each way to have the table and the head the fewest bytes.
+// Of each way to have the table and the head the fewest bytes of the host with which the device holds the rest.
 std::optional<LeastChoice> leastHostOfUnits(Space &space) {
   std::optional<LeastChoice> least;
-  const Space::Free &free = space.free();
-  const Coordinates origin = space.origin();
-  if (!free.layers || !free.slots || origin.miniBatches > 1 || !space.exists(origin))
-    return least;
-  const Target &target = space.target(origin);
-  for (const bool embedding : {origin.embedding, free.embedding})
-    for (const bool head : {false, free.head}) {
-      const auto holds = [&](uint64_t freed) -> std::optional<LeastChoice> {
-        std::optional<Candidate> units = fewestUnits(space.layout(), head, freed);
-        if (!units)
-          return std::nullopt;
-        if (embedding) {
-          std::vector<int32_t> away = units->residency.weightsAway();
-          away.insert(away.begin(), space.layout().embeddingUnit());
-          units->residency.setWeightsAway(away);
-        }
-        Coordinates at = origin;
-        at.listed = space.list(*std::move(units));
-        const Candidate candidate = space.candidate(at, target.kvResident.value_or(target.kvBlocks));
-        if (!space.deviceHolds(at, candidate, /*exactly=*/true))
-          return std::nullopt;
-        return LeastChoice{at, candidate, space.packed(at, candidate), space.hostBytes(at, candidate)};
-      };
-      const uint64_t bytes =
-          space.need(origin, space.candidate(origin, target.kvResident.value_or(target.kvBlocks))).bytes;
-      uint64_t tooFew = 0, fits = bytes - std::min(bytes, target.deviceMemory) + 1;
-      std::optional<LeastChoice> found = holds(fits);
-      while (found && fits - tooFew > model::kAlign) {
-        const uint64_t middle = tooFew + (fits - tooFew) / 2;
-        std::optional<LeastChoice> fewer = holds(middle);
-        (fewer ? fits : tooFew) = middle;
-        if (fewer)
-          found = std::move(fewer);
-      }
-      if (found && (!least || found->hostBytes < least->hostBytes))
-        least = std::move(found);
+  for (const auto &[embedding, head] : waysOfUnits(space)) {
+    const auto holds = [&, embedding = embedding, head = head](uint64_t freed) -> std::optional<LeastChoice> {
+      const std::optional<UnitsAway> units = unitsAway(space, embedding, head, freed);
+      if (!units || !space.deviceHolds(units->at, units->candidate, /*exactly=*/true))
+        return std::nullopt;
+      return LeastChoice{units->at, units->candidate, space.packed(units->at, units->candidate),
+                         space.hostBytes(units->at, units->candidate)};
+    };
+    const Coordinates origin = space.origin();
+    const Target &target = space.target(origin);
+    const uint64_t bytes =
+        space.need(origin, space.candidate(origin, target.kvResident.value_or(target.kvBlocks))).bytes;
+    uint64_t tooFew = 0, fits = bytes - std::min(bytes, target.deviceMemory) + 1;
+    std::optional<LeastChoice> found = holds(fits);
+    while (found && fits - tooFew > model::kAlign) {
+      const uint64_t middle = tooFew + (fits - tooFew) / 2;
+      std::optional<LeastChoice> fewer = holds(middle);
+      (fewer ? fits : tooFew) = middle;
+      if (fewer)
+        found = std::move(fewer);
     }
+    if (found && (!least || found->hostBytes < least->hostBytes))
+      least = std::move(found);
+  }
   return least;
 }
 

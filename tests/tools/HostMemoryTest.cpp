@@ -50,6 +50,24 @@ TEST_F(HostMemory, WhatBindsIsNamed) {
   EXPECT_THAT(little.err, HasSubstr("; all with at most the host memory of 1073741824 bytes (1.00 GiB) offloaded"));
 }
 
+// Both memories are named, the host's first: it is what the device's would have to make up for; more than there is of
+// the device is said to be that.
+TEST_F(HostMemory, ARefusalNamesBothMemories) {
+  const Outcome both = headrace({"compile", "opt-6.7b", "--hardware", "a10", "--memory", "4GiB", "--host-memory",
+                                 "1GiB", "--batch", "2", "--context", "64", "--dry-run"});
+  EXPECT_EQ(both.status, 1);
+  EXPECT_THAT(both.err, HasSubstr("host memory of 1073741824 bytes (1.00 GiB) and device memory of 4294967296 bytes "
+                                  "(4.00 GiB) together cannot hold opt-6.7b at batch 2 and context 64: "));
+  EXPECT_THAT(both.err, HasSubstr("; there are 1.00 GiB by --host-memory or the profile a10), or a device memory of "));
+  EXPECT_THAT(both.err,
+              HasSubstr(", more than the 4.00 GiB of a10, or a smaller KV cache (a shorter context, a smaller "
+                        "batch)"));
+  const Outcome nowhere = headrace(
+      {"compile", "opt-6.7b", "--hardware", "a10", "--kv-device-memory", "0B", "--kv-host-memory", "0B", "--dry-run"});
+  EXPECT_EQ(nowhere.status, 2);
+  EXPECT_THAT(nowhere.err, HasSubstr("--kv-host-memory = 0B: expected more than 0B where kv_device_memory is 0B"));
+}
+
 TEST_F(HostMemory, ARefusalNamesTheMinimum) {
   const std::vector<std::string> asked = {"--device-memory", "8GiB", "--host-memory"};
   const auto with = [&](const std::string &memory) {

@@ -93,7 +93,7 @@ std::string runText(const plan::Plan &plan, uint32_t placement, const RunReport 
   line("offloaded", describePlacement(plan, plan.placements[placement]));
   const std::string held = heldOf(plan, r).text();
   line("TTFT", absl::StrFormat("%.3f ms%s%s", r.ttftMs, held.empty() ? "" : "; ", held));
-  line("TPOT", absl::StrFormat("%.3f ms", r.tpotMs));
+  line("TPOT", r.tpotMs > 0 ? absl::StrFormat("%.3f ms", r.tpotMs) : "none: a token each");
   const Throughput throughput = throughputOf(report);
   line("throughput",
        formatRate(throughput.output) + " output tokens/s, " + formatRate(throughput.total) + " tokens/s in all");
