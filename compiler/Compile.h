@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "compiler/choice/CompileRequest.h"
-#include "runtime/plan/Plan.h"
+#include "runtime/plan/value/Plan.h"
 
 namespace headrace::compiler {
 

@@ -16,7 +16,7 @@
 #include "compiler/search/Weighed.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/model/ModelSpec.h"
-#include "runtime/plan/PlacementTable.h"
+#include "runtime/plan/value/PlacementTable.h"
 #include "runtime/sim/TokenGaps.h"
 
 namespace headrace::compiler {

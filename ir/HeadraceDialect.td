@@ -24,7 +24,7 @@ def Headrace_Dialect : Dialect {
 }
 
 //===----------------------------------------------------------------------===//
-// Enumerations. Where runtime/plan/Plan.h has the same one, the values are the same.
+// Enumerations. Where runtime/plan/value/Plan.h has the same one, the values are the same.
 //===----------------------------------------------------------------------===//
 
 class Headrace_Enum<string name, string summary, list<EnumCase> cases> : I32Enum<name, summary, cases> {

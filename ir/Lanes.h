@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the steps of a lane may be. Plans say the same of their lanes (runtime/plan/Lane.h); compiler/lower/Mirrors.h
-// holds the two together.
+// What the steps of a lane may be. Plans say the same of their lanes (runtime/plan/value/Lane.h);
+// compiler/lower/Mirrors.h holds the two together.
 #pragma once
 
 #include "ir/Enums.h"

@@ -29,7 +29,7 @@
 #include "runtime/job/JobFile.h"
 #include "runtime/model/ModelSpec.h"
 #include "runtime/model/WeightLayout.h"
-#include "runtime/plan/PlacementTable.h"
+#include "runtime/plan/value/PlacementTable.h"
 #include "runtime/sim/BucketTime.h"
 #include "tests/support/SourceDir.h"
 

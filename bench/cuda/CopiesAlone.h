@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "bench/cuda/Gpu.h"
-#include "runtime/plan/Plan.h"
+#include "runtime/plan/value/Plan.h"
 
 namespace headrace::bench {
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "bench/figures/Cells.h"
-#include "runtime/plan/Plan.h"
+#include "runtime/plan/value/Plan.h"
 
 namespace headrace::bench {
 

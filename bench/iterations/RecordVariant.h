@@ -5,7 +5,7 @@
 
 #include "absl/status/statusor.h"
 #include "runtime/cuda/RecordedGraph.h"
-#include "runtime/plan/Plan.h"
+#include "runtime/plan/value/Plan.h"
 
 namespace headrace::bench {
 

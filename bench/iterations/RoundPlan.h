@@ -12,7 +12,7 @@
 #include "bench/figures/Cells.h"
 #include "runtime/job/Hardware.h"
 #include "runtime/model/ModelSpec.h"
-#include "runtime/plan/Plan.h"
+#include "runtime/plan/value/Plan.h"
 
 namespace headrace::bench {
 

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "runtime/plan/PlanFile.h"
-#include "runtime/plan/PlanVerifier.h"
+#include "runtime/plan/proof/PlanVerifier.h"
 #include "tests/unit/plan/MakePlan.h"
 
 namespace headrace::plan {

@@ -10,7 +10,7 @@
 
 #include <cstdint>
 
-#include "runtime/plan/Plan.h"
+#include "runtime/plan/value/Plan.h"
 
 namespace headrace::bench {
 

@@ -12,7 +12,7 @@
 #include "absl/types/span.h"
 #include "bench/run/RepackedDevice.h"
 #include "runtime/model/ModelSpec.h"
-#include "runtime/plan/Plan.h"
+#include "runtime/plan/value/Plan.h"
 #include "runtime/serve/engine/Engine.h"
 
 namespace headrace::bench {

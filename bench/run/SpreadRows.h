@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/IterationMeta.h"
 #include "runtime/cost/PackMiniBatches.h"
-#include "runtime/plan/Plan.h"
+#include "runtime/plan/value/Plan.h"
 
 namespace headrace::bench {
 

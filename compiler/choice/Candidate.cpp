@@ -10,7 +10,7 @@
 #include "passes/algorithms/RotationOf.h"
 #include "runtime/job/Capabilities.h"
 #include "runtime/model/ModelSpec.h"
-#include "runtime/plan/Plan.h"
+#include "runtime/plan/value/Plan.h"
 
 namespace headrace::compiler {
 

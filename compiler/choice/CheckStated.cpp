@@ -11,7 +11,7 @@
 #include "kernels/IterationMeta.h"
 #include "passes/algorithms/RotatePlaces.h"
 #include "runtime/model/ModelSpec.h"
-#include "runtime/plan/Plan.h"
+#include "runtime/plan/value/Plan.h"
 
 namespace headrace::compiler {
 namespace {

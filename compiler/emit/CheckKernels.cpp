@@ -9,7 +9,7 @@
 #include "kernels/CudaKernels.h"
 #include "runtime/core/BindStep.h"
 #include "runtime/model/ModelSpec.h"
-#include "runtime/plan/Mirrors.h"
+#include "runtime/plan/value/Mirrors.h"
 
 namespace headrace::compiler {
 namespace {

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "absl/status/status.h"
-#include "runtime/plan/Plan.h"
+#include "runtime/plan/value/Plan.h"
 
 namespace headrace::compiler {
 

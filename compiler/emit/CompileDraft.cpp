@@ -11,7 +11,7 @@
 #include "runtime/base/StatusMacros.h"
 #include "runtime/cost/CostModel.h"
 #include "runtime/model/ModelSpec.h"
-#include "runtime/plan/PlanVerifier.h"
+#include "runtime/plan/proof/PlanVerifier.h"
 
 namespace headrace::compiler {
 

@@ -12,7 +12,7 @@
 #include "passes/algorithms/RangeMap.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/model/ModelSpec.h"
-#include "runtime/plan/BufferIndex.h"
+#include "runtime/plan/value/BufferIndex.h"
 #include "llvm/ADT/DenseMap.h"
 
 namespace headrace::compiler {

@@ -6,7 +6,7 @@
 
 #include "ir/Headrace.h"
 #include "runtime/model/WeightLayout.h"
-#include "runtime/plan/BufferIndex.h"
+#include "runtime/plan/value/BufferIndex.h"
 
 namespace headrace::compiler {
 namespace {

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "runtime/model/ModelSpec.h"
-#include "runtime/plan/BufferIndex.h"
+#include "runtime/plan/value/BufferIndex.h"
 
 namespace headrace::compiler {
 namespace {

@@ -11,7 +11,7 @@
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Units.h"
 #include "runtime/model/ModelSpec.h"
-#include "runtime/plan/PlanStructure.h"
+#include "runtime/plan/structure/PlanStructure.h"
 
 namespace headrace::compiler {
 namespace {

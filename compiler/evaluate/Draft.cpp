@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "compiler/evaluate/PlanTransitions.h"
 #include "compiler/evaluate/PlanWriter.h"
-#include "runtime/plan/BlockRuns.h"
+#include "runtime/plan/value/BlockRuns.h"
 
 namespace headrace::compiler {
 namespace {

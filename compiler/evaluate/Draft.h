@@ -13,7 +13,7 @@
 #include "compiler/choice/Candidate.h"
 #include "compiler/choice/CompileRequest.h"
 #include "compiler/choice/Resolve.h"
-#include "runtime/plan/Plan.h"
+#include "runtime/plan/value/Plan.h"
 
 namespace headrace::compiler {
 

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "runtime/cost/CostModel.h"
-#include "runtime/plan/Plan.h"
+#include "runtime/plan/value/Plan.h"
 #include "runtime/sim/Simulator.h"
 
 namespace headrace::compiler {

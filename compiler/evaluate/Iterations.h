@@ -16,7 +16,7 @@
 #include "compiler/evaluate/Prices.h"
 #include "compiler/evaluate/Steps.h"
 #include "runtime/model/WeightLayout.h"
-#include "runtime/plan/Plan.h"
+#include "runtime/plan/value/Plan.h"
 #include "runtime/sim/Simulator.h"
 
 namespace headrace::compiler {

@@ -13,7 +13,7 @@
 
 #include "compiler/evaluate/PlanWriter.h"
 #include "compiler/evaluate/Prices.h"
-#include "runtime/plan/Plan.h"
+#include "runtime/plan/value/Plan.h"
 
 namespace headrace::compiler {
 

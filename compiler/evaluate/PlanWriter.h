@@ -10,8 +10,8 @@
 #include "compiler/choice/Resolve.h"
 #include "passes/algorithms/SlabAddresses.h"
 #include "runtime/model/WeightLayout.h"
-#include "runtime/plan/BufferIndex.h"
-#include "runtime/plan/Plan.h"
+#include "runtime/plan/value/BufferIndex.h"
+#include "runtime/plan/value/Plan.h"
 
 namespace headrace::compiler {
 

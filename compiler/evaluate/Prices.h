@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "runtime/cost/CostModel.h"
-#include "runtime/plan/Plan.h"
+#include "runtime/plan/value/Plan.h"
 
 namespace headrace::compiler {
 

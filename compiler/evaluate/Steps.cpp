@@ -2,7 +2,7 @@
 #include "compiler/evaluate/Steps.h"
 
 #include "runtime/model/ModelSpec.h"
-#include "runtime/plan/Mirrors.h"
+#include "runtime/plan/value/Mirrors.h"
 
 namespace headrace::compiler {
 namespace {

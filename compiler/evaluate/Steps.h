@@ -32,7 +32,7 @@
 #include "passes/algorithms/SlabAddresses.h"
 #include "runtime/cost/CostModel.h"
 #include "runtime/model/WeightLayout.h"
-#include "runtime/plan/Plan.h"
+#include "runtime/plan/value/Plan.h"
 
 namespace headrace::compiler {
 

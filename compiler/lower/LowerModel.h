@@ -7,7 +7,7 @@
 
 #include "compiler/evaluate/Steps.h"
 #include "ir/Headrace.h"
-#include "runtime/plan/Plan.h"
+#include "runtime/plan/value/Plan.h"
 
 namespace headrace::compiler {
 

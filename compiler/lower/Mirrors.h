@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Enumerations that stand once in the IR (TableGen makes them) and once below LLVM: held together here, and turned into
-// each other here and nowhere else. runtime/plan/Mirrors.h does the same for kernels and models.
+// each other here and nowhere else. runtime/plan/value/Mirrors.h does the same for kernels and models.
 #pragma once
 
 #include "ir/Headrace.h"
 #include "passes/algorithms/Residency.h"
 #include "passes/algorithms/RotationOf.h"
 #include "runtime/base/EnumCount.h"
-#include "runtime/plan/Mirrors.h"
-#include "runtime/plan/Plan.h"
+#include "runtime/plan/value/Mirrors.h"
+#include "runtime/plan/value/Plan.h"
 
 namespace headrace::compiler {
 

@@ -9,7 +9,7 @@
 #include "compiler/search/GeneratorInputs.h"
 #include "compiler/search/Waits.h"
 #include "runtime/model/ModelSpec.h"
-#include "runtime/plan/PlacementTable.h"
+#include "runtime/plan/value/PlacementTable.h"
 #include "runtime/sim/TimedSchedule.h"
 
 namespace headrace::compiler {

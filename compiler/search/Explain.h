@@ -11,7 +11,7 @@
 
 #include "compiler/choice/AmountText.h"
 #include "compiler/evaluate/Placements.h"
-#include "runtime/plan/Plan.h"
+#include "runtime/plan/value/Plan.h"
 
 namespace headrace::compiler {
 

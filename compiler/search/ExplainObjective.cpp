@@ -13,7 +13,7 @@
 #include "runtime/base/Units.h"
 #include "runtime/cost/Record.h"
 #include "runtime/model/ModelSpec.h"
-#include "runtime/plan/PlacementTable.h"
+#include "runtime/plan/value/PlacementTable.h"
 #include "runtime/sim/BucketTime.h"
 
 namespace headrace::compiler {

@@ -11,7 +11,7 @@
 #include "absl/status/status.h"
 #include "compiler/evaluate/Placements.h"
 #include "compiler/search/Generator.h"
-#include "runtime/plan/Plan.h"
+#include "runtime/plan/value/Plan.h"
 
 namespace headrace::compiler {
 

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "runtime/plan/PlacementTable.h"
+#include "runtime/plan/value/PlacementTable.h"
 #include "runtime/sim/BucketTime.h"
 #include "runtime/sim/TokenGaps.h"
 

@@ -8,7 +8,7 @@
 #include "compiler/evaluate/Evaluate.h"
 #include "compiler/search/BucketChoices.h"
 #include "runtime/model/ModelSpec.h"
-#include "runtime/plan/PlacementTable.h"
+#include "runtime/plan/value/PlacementTable.h"
 #include "runtime/sim/TokenGaps.h"
 
 namespace headrace::compiler {

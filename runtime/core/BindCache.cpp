@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/model/ModelSpec.h"
-#include "runtime/plan/BlockRuns.h"
+#include "runtime/plan/value/BlockRuns.h"
 
 namespace headrace::core {
 namespace {

@@ -19,7 +19,7 @@
 
 #include "absl/status/statusor.h"
 #include "kernels/KvSegments.h"
-#include "runtime/plan/Plan.h"
+#include "runtime/plan/value/Plan.h"
 
 namespace headrace::core {
 

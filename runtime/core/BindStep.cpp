@@ -11,8 +11,8 @@
 #include "runtime/base/StatusMacros.h"
 #include "runtime/core/BindCache.h"
 #include "runtime/model/ModelSpec.h"
-#include "runtime/plan/BlockRuns.h"
-#include "runtime/plan/Mirrors.h"
+#include "runtime/plan/value/BlockRuns.h"
+#include "runtime/plan/value/Mirrors.h"
 
 namespace headrace::core {
 namespace {

@@ -2,9 +2,10 @@
 //
 // From a plan's compute step to the kernel's struct of arguments: done once, when a graph is built.
 //
-// plan/VerifySizes.cpp says which operands each op has. An operand's address is that of its first byte; a tensor is
-// found inside it by the weight layout. Which unit a Norm or Linear belongs to follows from the buffer of its weights;
-// the final norm and the head work on sampled rows (meta->numSampled), all others on the iteration's (meta->numTokens).
+// plan/proof/VerifySizes.cpp says which operands each op has. An operand's address is that of its first byte; a tensor
+// is found inside it by the weight layout. Which unit a Norm or Linear belongs to follows from the buffer of its
+// weights; the final norm and the head work on sampled rows (meta->numSampled), all others on the iteration's
+// (meta->numTokens).
 #pragma once
 
 #include <memory>
@@ -14,7 +15,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/Kernels.h"
 #include "runtime/model/WeightLayout.h"
-#include "runtime/plan/Plan.h"
+#include "runtime/plan/value/Plan.h"
 
 namespace headrace::model {
 struct Rope;

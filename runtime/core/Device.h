@@ -27,7 +27,7 @@
 #include "runtime/core/BesideCopies.h"
 #include "runtime/core/InUse.h"
 #include "runtime/model/WeightLayout.h"
-#include "runtime/plan/Plan.h"
+#include "runtime/plan/value/Plan.h"
 
 namespace headrace::core {
 

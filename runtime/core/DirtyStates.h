@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "runtime/plan/Plan.h"
+#include "runtime/plan/value/Plan.h"
 
 namespace headrace::core {
 

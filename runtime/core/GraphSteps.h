@@ -18,7 +18,7 @@
 #include "runtime/core/Device.h"
 #include "runtime/core/InUse.h"
 #include "runtime/core/LaunchChecks.h"
-#include "runtime/plan/Plan.h"
+#include "runtime/plan/value/Plan.h"
 
 namespace headrace::core {
 

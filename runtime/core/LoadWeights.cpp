@@ -9,8 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/model/WeightLayout.h"
-#include "runtime/plan/BufferIndex.h"
-#include "runtime/plan/Mirrors.h"
+#include "runtime/plan/value/BufferIndex.h"
+#include "runtime/plan/value/Mirrors.h"
 
 namespace headrace::core {
 namespace {

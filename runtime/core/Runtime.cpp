@@ -12,7 +12,7 @@
 #include "runtime/core/LoadWeights.h"
 #include "runtime/core/TransitionPaths.h"
 #include "runtime/core/VariantTable.h"
-#include "runtime/plan/BlockRuns.h"
+#include "runtime/plan/value/BlockRuns.h"
 
 namespace headrace::core {
 

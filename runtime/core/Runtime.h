@@ -15,7 +15,7 @@
 #include "runtime/core/Device.h"
 #include "runtime/core/KvBlocks.h"
 #include "runtime/model/WeightSource.h"
-#include "runtime/plan/Plan.h"
+#include "runtime/plan/value/Plan.h"
 
 namespace headrace::core {
 

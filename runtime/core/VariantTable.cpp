@@ -6,7 +6,7 @@
 #include <map>
 #include <tuple>
 
-#include "runtime/plan/Cycles.h"
+#include "runtime/plan/value/Cycles.h"
 
 namespace headrace::core {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "runtime/base/StatusMacros.h"
-#include "runtime/plan/BlockRuns.h"
+#include "runtime/plan/value/BlockRuns.h"
 
 namespace headrace::cuda {
 namespace {

@@ -23,7 +23,7 @@
 #include "runtime/core/GraphSteps.h"
 #include "runtime/cuda/ArgPointers.h"
 #include "runtime/cuda/MatMul.h"
-#include "runtime/plan/Plan.h"
+#include "runtime/plan/value/Plan.h"
 
 namespace headrace::cuda {
 

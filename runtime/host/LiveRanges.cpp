@@ -2,7 +2,7 @@
 #include "runtime/host/LiveRanges.h"
 
 #include "kernels/Kernels.h"
-#include "runtime/plan/BlockRuns.h"
+#include "runtime/plan/value/BlockRuns.h"
 
 #include <algorithm>
 #include <map>

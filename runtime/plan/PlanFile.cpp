@@ -16,9 +16,9 @@
 #include "runtime/base/ReplaceFile.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Xxh64.h"
-#include "runtime/plan/PlanBytes.h"
-#include "runtime/plan/PlanStructure.h"
-#include "runtime/plan/PlanVerifier.h"
+#include "runtime/plan/proof/PlanVerifier.h"
+#include "runtime/plan/structure/PlanStructure.h"
+#include "runtime/plan/value/PlanBytes.h"
 
 namespace headrace::plan {
 namespace {

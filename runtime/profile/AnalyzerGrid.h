@@ -20,7 +20,7 @@
 #include "absl/status/statusor.h"
 #include "runtime/cost/Record.h"
 #include "runtime/model/ModelSpec.h"
-#include "runtime/plan/Plan.h"
+#include "runtime/plan/value/Plan.h"
 
 namespace headrace::profile {
 

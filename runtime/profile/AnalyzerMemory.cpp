@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/profile/AnalyzerMemory.h"
-#include "runtime/plan/Mirrors.h"
+#include "runtime/plan/value/Mirrors.h"
 
 #include <algorithm>
 #include <vector>

@@ -8,7 +8,7 @@
 #include "kernels/Kernels.h"
 #include "runtime/model/ModelSpec.h"
 #include "runtime/model/WeightLayout.h"
-#include "runtime/plan/StepUnits.h"
+#include "runtime/plan/value/StepUnits.h"
 
 namespace headrace::profile {
 namespace {

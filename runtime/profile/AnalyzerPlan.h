@@ -25,7 +25,7 @@
 #include "absl/types/span.h"
 #include "runtime/core/Device.h"
 #include "runtime/cost/Record.h"
-#include "runtime/plan/Plan.h"
+#include "runtime/plan/value/Plan.h"
 
 namespace headrace::profile {
 

@@ -10,7 +10,7 @@
 #include "absl/types/span.h"
 #include "runtime/core/Device.h"
 #include "runtime/cost/Record.h"
-#include "runtime/plan/Plan.h"
+#include "runtime/plan/value/Plan.h"
 #include "runtime/profile/AnalyzerLaunches.h"
 #include "runtime/profile/AnalyzerPlan.h"
 

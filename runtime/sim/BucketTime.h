@@ -10,7 +10,7 @@
 #include <cstdint>
 
 #include "runtime/core/InUse.h"
-#include "runtime/plan/Plan.h"
+#include "runtime/plan/value/Plan.h"
 
 namespace headrace::sim {
 

@@ -6,7 +6,7 @@
 #include "kernels/Kernels.h"
 #include "runtime/core/DirectBytes.h"
 #include "runtime/model/ModelSpec.h"
-#include "runtime/plan/StepUnits.h"
+#include "runtime/plan/value/StepUnits.h"
 
 namespace headrace::sim {
 namespace {

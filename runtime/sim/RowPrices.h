@@ -23,7 +23,7 @@
 #include "kernels/IterationMeta.h"
 #include "kernels/Kernels.h"
 #include "runtime/cost/ScaledPrice.h"
-#include "runtime/plan/Plan.h"
+#include "runtime/plan/value/Plan.h"
 
 namespace headrace::sim {
 

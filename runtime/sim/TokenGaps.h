@@ -21,7 +21,7 @@
 
 #include "absl/types/span.h"
 #include "runtime/core/TransitionPaths.h"
-#include "runtime/plan/Plan.h"
+#include "runtime/plan/value/Plan.h"
 
 namespace headrace::sim {
 

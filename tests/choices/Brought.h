@@ -12,7 +12,7 @@
 #include <string>
 
 #include "kernels/IterationMeta.h"
-#include "runtime/plan/Plan.h"
+#include "runtime/plan/value/Plan.h"
 
 namespace headrace::choices {
 

@@ -15,7 +15,7 @@
 #include "absl/status/statusor.h"
 #include "compiler/choice/CompileRequest.h"
 #include "runtime/job/Capabilities.h"
-#include "runtime/plan/Plan.h"
+#include "runtime/plan/value/Plan.h"
 #include "tests/choices/Rows.h"
 
 namespace headrace::choices {

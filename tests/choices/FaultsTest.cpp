@@ -7,7 +7,7 @@
 
 #include <algorithm>
 
-#include "runtime/plan/PlanVerifier.h"
+#include "runtime/plan/proof/PlanVerifier.h"
 #include "tests/choices/Cell.h"
 
 namespace headrace::choices {

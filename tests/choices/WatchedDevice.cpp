@@ -8,7 +8,7 @@
 #include "kernels/Kernels.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/model/ModelSpec.h"
-#include "runtime/plan/BlockRuns.h"
+#include "runtime/plan/value/BlockRuns.h"
 
 namespace headrace::choices {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "kernels/Kernels.h"
 #include "passes/algorithms/PickLayers.h"
-#include "runtime/plan/PlanVerifier.h"
+#include "runtime/plan/proof/PlanVerifier.h"
 #include "runtime/serve/engine/BatchEngine.h"
 #include "tests/conformance/DevicesUnderTest.h"
 #include "tests/conformance/EngineTraffic.h"

@@ -9,7 +9,7 @@
 #include <limits>
 #include <map>
 
-#include "runtime/plan/PlanVerifier.h"
+#include "runtime/plan/proof/PlanVerifier.h"
 #include "runtime/serve/engine/BatchEngine.h"
 #include "runtime/serve/engine/Engine.h"
 #ifndef HEADRACE_EMULATED_TESTS

@@ -11,7 +11,7 @@
 #include "compiler/Compile.h"
 #include "runtime/core/Runtime.h"
 #include "runtime/model/ModelSpec.h"
-#include "runtime/plan/PlacementTable.h"
+#include "runtime/plan/value/PlacementTable.h"
 #include "runtime/serve/engine/BatchEngine.h"
 #include "runtime/sim/SimDevice.h"
 #include "tests/support/LongRun.h"

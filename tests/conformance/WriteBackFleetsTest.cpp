@@ -11,7 +11,7 @@
 #include <deque>
 #include <map>
 
-#include "runtime/plan/PlanVerifier.h"
+#include "runtime/plan/proof/PlanVerifier.h"
 #include "runtime/sim/SimGroup.h"
 #include "runtime/sim/Simulator.h"
 #include "tests/conformance/FleetFixture.h"

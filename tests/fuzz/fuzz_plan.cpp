@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <string>
 
-#include "runtime/plan/PlanBytes.h"
 #include "runtime/plan/PlanFile.h"
-#include "runtime/plan/PlanVerifier.h"
+#include "runtime/plan/proof/PlanVerifier.h"
+#include "runtime/plan/value/PlanBytes.h"
 #include "tests/fuzz/FuzzCheck.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {

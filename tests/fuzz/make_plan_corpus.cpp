@@ -6,7 +6,7 @@
 #include <filesystem>
 
 #include "runtime/base/ReplaceFile.h"
-#include "runtime/plan/PlanBytes.h"
+#include "runtime/plan/value/PlanBytes.h"
 #include "tests/support/ShuffleBuffers.h"
 #include "tests/unit/plan/MakePlan.h"
 

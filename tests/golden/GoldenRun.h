@@ -16,7 +16,7 @@
 #include "runtime/job/JobFile.h"
 #include "runtime/model/ModelSpec.h"
 #include "runtime/model/WeightSource.h"
-#include "runtime/plan/Plan.h"
+#include "runtime/plan/value/Plan.h"
 #include "runtime/serve/engine/BatchEngine.h"
 
 namespace headrace::golden {

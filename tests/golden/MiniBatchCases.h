@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "passes/algorithms/RotatePlaces.h"
-#include "runtime/plan/Plan.h"
+#include "runtime/plan/value/Plan.h"
 #include "tests/golden/WriteBackCases.h"
 #include "tests/support/LongRun.h"
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "passes/algorithms/RotationOf.h"
-#include "runtime/plan/Plan.h"
+#include "runtime/plan/value/Plan.h"
 #include "tests/golden/SplitCase.h"
 
 namespace headrace::golden {

@@ -8,7 +8,7 @@
 #include "kernels/Kernels.h"
 #include "runtime/model/ModelSpec.h"
 #include "runtime/model/WeightLayout.h"
-#include "runtime/plan/Mirrors.h"
+#include "runtime/plan/value/Mirrors.h"
 
 namespace headrace::core {
 namespace {

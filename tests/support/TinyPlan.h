@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "runtime/model/ModelSpec.h"
-#include "runtime/plan/Plan.h"
+#include "runtime/plan/value/Plan.h"
 
 namespace headrace::core {
 

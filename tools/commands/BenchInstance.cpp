@@ -5,8 +5,8 @@
 
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
-#include "runtime/plan/PlacementTable.h"
 #include "runtime/plan/PlanFile.h"
+#include "runtime/plan/value/PlacementTable.h"
 #include "runtime/serve/engine/BatchEngine.h"
 #include "tools/commands/Devices.h"
 #include "tools/commands/RunSetup.h"

@@ -10,7 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "runtime/job/JobFile.h"
-#include "runtime/plan/Plan.h"
+#include "runtime/plan/value/Plan.h"
 
 namespace headrace::tools {
 

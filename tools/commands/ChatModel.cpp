@@ -6,7 +6,7 @@
 
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
-#include "runtime/plan/PlacementTable.h"
+#include "runtime/plan/value/PlacementTable.h"
 #include "tools/commands/Devices.h"
 #include "tools/commands/InputErrors.h"
 #include "tools/commands/Outputs.h"

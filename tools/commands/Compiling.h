@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "runtime/job/JobFile.h"
-#include "runtime/plan/Plan.h"
+#include "runtime/plan/value/Plan.h"
 #include "tools/commands/JobFlags.h"
 
 namespace headrace::tools {

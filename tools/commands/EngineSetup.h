@@ -5,7 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "runtime/plan/Plan.h"
+#include "runtime/plan/value/Plan.h"
 #include "tools/commands/Commands.h"
 
 namespace headrace::tools {

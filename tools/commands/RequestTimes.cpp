@@ -7,7 +7,7 @@
 
 #include "runtime/base/StatusMacros.h"
 #include "runtime/core/Runtime.h"
-#include "runtime/plan/PlacementTable.h"
+#include "runtime/plan/value/PlacementTable.h"
 #include "runtime/serve/engine/BatchEngine.h"
 #include "runtime/sim/SimDevice.h"
 

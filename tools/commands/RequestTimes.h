@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "runtime/plan/Plan.h"
+#include "runtime/plan/value/Plan.h"
 
 namespace headrace::tools {
 

@@ -16,7 +16,7 @@
 #include "runtime/cuda/CudaDevice.h"
 #include "runtime/model/ModelSpec.h"
 #include "runtime/model/WeightSource.h"
-#include "runtime/plan/PlacementTable.h"
+#include "runtime/plan/value/PlacementTable.h"
 #include "runtime/serve/engine/BatchEngine.h"
 #include "runtime/serve/engine/Engine.h"
 #include "tools/commands/Commands.h"

@@ -11,7 +11,7 @@
 #include "runtime/core/Device.h"
 #include "runtime/core/Runtime.h"
 #include "runtime/model/WeightSource.h"
-#include "runtime/plan/Plan.h"
+#include "runtime/plan/value/Plan.h"
 #include "tools/commands/Commands.h"
 #include "tools/commands/Devices.h"
 

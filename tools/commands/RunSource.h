@@ -11,7 +11,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "runtime/plan/Plan.h"
+#include "runtime/plan/value/Plan.h"
 #include "runtime/serve/engine/BatchEngine.h"
 #include "tools/commands/Commands.h"
 #include "tools/commands/Outputs.h"

@@ -8,7 +8,7 @@
 #include "runtime/base/Text.h"
 #include "runtime/base/Units.h"
 #include "runtime/model/ModelSpec.h"
-#include "runtime/plan/PlacementTable.h"
+#include "runtime/plan/value/PlacementTable.h"
 #include "runtime/sim/TokenGaps.h"
 #include "tools/report/Format.h"
 #include "tools/report/InspectReport.h"

@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/cost/SelectN.h"
-#include "runtime/plan/Plan.h"
+#include "runtime/plan/value/Plan.h"
 
 namespace headrace::tools {
 

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/plan/Plan.h"
+#include "runtime/plan/value/Plan.h"
 
 namespace headrace::tools {
 

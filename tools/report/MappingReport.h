@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/plan/Plan.h"
+#include "runtime/plan/value/Plan.h"
 
 namespace headrace::tools {
 

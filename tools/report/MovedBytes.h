@@ -3,7 +3,7 @@
 // What an iteration copies, as reports say it.
 #pragma once
 
-#include "runtime/plan/Plan.h"
+#include "runtime/plan/value/Plan.h"
 
 namespace headrace::tools {
 

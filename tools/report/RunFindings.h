@@ -10,7 +10,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "runtime/plan/Plan.h"
+#include "runtime/plan/value/Plan.h"
 #include "tools/timeline/Timeline.h"
 #include "tools/timeline/Trace.h"
 

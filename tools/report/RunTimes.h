@@ -12,7 +12,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "runtime/plan/Plan.h"
+#include "runtime/plan/value/Plan.h"
 #include "runtime/serve/engine/BatchEngine.h"
 #include "runtime/sim/Simulator.h"
 #include "runtime/sim/TokenGaps.h"

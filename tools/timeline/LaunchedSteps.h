@@ -12,7 +12,7 @@
 #include "runtime/core/InUse.h"
 #include "runtime/cost/CostModel.h"
 #include "runtime/model/WeightLayout.h"
-#include "runtime/plan/Plan.h"
+#include "runtime/plan/value/Plan.h"
 #include "runtime/sim/RowPrices.h"
 
 namespace headrace::tools {

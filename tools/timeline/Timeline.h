@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/plan/Plan.h"
+#include "runtime/plan/value/Plan.h"
 #include "tools/timeline/Trace.h"
 
 namespace headrace::tools {

@@ -13,7 +13,7 @@
 #include "absl/types/span.h"
 #include "runtime/core/Device.h"
 #include "runtime/cost/CostModel.h"
-#include "runtime/plan/Plan.h"
+#include "runtime/plan/value/Plan.h"
 
 namespace headrace::tools {
 

@@ -16,7 +16,7 @@
 #include "compiler/search/generators/Generators.h"
 #include "compiler/search/generators/WholeLayers.h"
 #include "runtime/model/ModelSpec.h"
-#include "runtime/plan/PlacementTable.h"
+#include "runtime/plan/value/PlacementTable.h"
 
 namespace headrace::compiler {
 namespace {

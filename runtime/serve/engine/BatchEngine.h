@@ -12,7 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "runtime/core/Runtime.h"
-#include "runtime/plan/PlacementTable.h"
+#include "runtime/plan/value/PlacementTable.h"
 #include "runtime/serve/engine/Scheduler.h"
 
 namespace headrace::serve {

@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "runtime/core/Device.h"
 #include "runtime/core/KvPlaces.h"
-#include "runtime/plan/Plan.h"
+#include "runtime/plan/value/Plan.h"
 
 namespace headrace::serve {
 

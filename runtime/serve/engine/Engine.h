@@ -48,7 +48,7 @@
 #include "absl/types/span.h"
 #include "runtime/core/MetaWriter.h"
 #include "runtime/core/Runtime.h"
-#include "runtime/plan/PlacementTable.h"
+#include "runtime/plan/value/PlacementTable.h"
 #include "runtime/serve/engine/BatchEngine.h"
 #include "runtime/serve/engine/BlockMover.h"
 #include "runtime/serve/engine/Expansion.h"

@@ -11,8 +11,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "runtime/plan/PlacementTable.h"
-#include "runtime/plan/Plan.h"
+#include "runtime/plan/value/PlacementTable.h"
+#include "runtime/plan/value/Plan.h"
 
 namespace headrace::serve {
 

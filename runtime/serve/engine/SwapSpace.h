@@ -17,7 +17,7 @@
 #include "absl/types/span.h"
 #include "runtime/core/Device.h"
 #include "runtime/core/KvPlaces.h"
-#include "runtime/plan/Plan.h"
+#include "runtime/plan/value/Plan.h"
 
 namespace headrace::serve {
 

@@ -51,7 +51,7 @@
 #include "absl/types/span.h"
 #include "runtime/core/BusShare.h"
 #include "runtime/cost/SelectN.h"
-#include "runtime/plan/Plan.h"
+#include "runtime/plan/value/Plan.h"
 
 namespace headrace::serve {
 

@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "runtime/base/Text.h"
-#include "runtime/plan/PlacementTable.h"
+#include "runtime/plan/value/PlacementTable.h"
 
 namespace headrace::serve {
 

@@ -42,7 +42,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "runtime/core/TransitionPaths.h"
-#include "runtime/plan/Plan.h"
+#include "runtime/plan/value/Plan.h"
 #include "runtime/serve/fleet/Contention.h"
 #include "runtime/serve/fleet/VariantLoads.h"
 

@@ -7,7 +7,7 @@
 #include <functional>
 #include <limits>
 
-#include "runtime/plan/PlacementTable.h"
+#include "runtime/plan/value/PlacementTable.h"
 #include "runtime/serve/fleet/PlanLoads.h"
 
 namespace headrace::serve {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "runtime/plan/PlacementTable.h"
+#include "runtime/plan/value/PlacementTable.h"
 #include "runtime/serve/fleet/PlanLoads.h"
 
 namespace headrace::serve {

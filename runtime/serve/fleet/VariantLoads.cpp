@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "runtime/core/GraphSteps.h"
-#include "runtime/plan/BlockRuns.h"
+#include "runtime/plan/value/BlockRuns.h"
 
 namespace headrace::serve {
 namespace {

@@ -24,7 +24,7 @@
 #include <vector>
 
 #include "runtime/core/InUse.h"
-#include "runtime/plan/Plan.h"
+#include "runtime/plan/value/Plan.h"
 
 namespace headrace::serve {
 

@@ -10,7 +10,7 @@
 #include "runtime/core/TransitionPaths.h"
 #include "runtime/model/ModelSpec.h"
 #include "runtime/plan/PlanFile.h"
-#include "runtime/plan/PlanVerifier.h"
+#include "runtime/plan/proof/PlanVerifier.h"
 #include "runtime/sim/Simulator.h"
 #include "tests/support/StatedPlacements.h"
 #include "tests/unit/compiler/Requests.h"

@@ -5,7 +5,7 @@
 
 #include "compiler/Compile.h"
 #include "runtime/model/ModelSpec.h"
-#include "runtime/plan/PlacementTable.h"
+#include "runtime/plan/value/PlacementTable.h"
 #include "tests/unit/compiler/Requests.h"
 #include "gtest/gtest.h"
 

@@ -5,7 +5,7 @@
 
 #include "compiler/Compile.h"
 #include "runtime/model/ModelSpec.h"
-#include "runtime/plan/PlanVerifier.h"
+#include "runtime/plan/proof/PlanVerifier.h"
 #include "tests/support/StatedPlacements.h"
 #include "tests/unit/compiler/Requests.h"
 #include "gmock/gmock.h"

@@ -8,7 +8,7 @@
 #include "kernels/Kernels.h"
 #include "runtime/cost/SelectN.h"
 #include "runtime/model/ModelSpec.h"
-#include "runtime/plan/PlacementTable.h"
+#include "runtime/plan/value/PlacementTable.h"
 #include "tests/unit/compiler/Requests.h"
 #include "gtest/gtest.h"
 

@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "runtime/plan/PlanVerifier.h"
+#include "runtime/plan/proof/PlanVerifier.h"
 
 namespace headrace::core {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "kernels/Kernels.h"
 #include "runtime/plan/PlanFile.h"
-#include "runtime/plan/PlanVerifier.h"
+#include "runtime/plan/proof/PlanVerifier.h"
 #include "tests/support/LongRun.h"
 #include "tests/support/ShuffleBuffers.h"
 #include "tests/unit/plan/BrokenPlan.h"

@@ -11,7 +11,7 @@
 
 #include "kernels/Kernels.h"
 #include "runtime/model/ModelSpec.h"
-#include "runtime/plan/PlanVerifier.h"
+#include "runtime/plan/proof/PlanVerifier.h"
 #include "tests/unit/plan/BrokenPlan.h"
 #include "tests/unit/plan/MakePlan.h"
 #include "tests/unit/plan/SplitCachePlan.h"

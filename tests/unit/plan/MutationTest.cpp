@@ -8,7 +8,7 @@
 
 #include "runtime/base/EnumCount.h"
 #include "runtime/model/ModelSpec.h"
-#include "runtime/plan/PlanVerifier.h"
+#include "runtime/plan/proof/PlanVerifier.h"
 #include "tests/support/LongRun.h"
 #include "tests/support/ShuffleBuffers.h"
 #include "tests/unit/plan/CacheSpots.h"

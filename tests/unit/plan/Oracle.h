@@ -7,7 +7,7 @@
 
 #include <set>
 
-#include "runtime/plan/PlanVerifier.h"
+#include "runtime/plan/proof/PlanVerifier.h"
 
 namespace headrace::plan::test {
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "runtime/model/WeightLayout.h"
-#include "runtime/plan/PlanVerifier.h"
+#include "runtime/plan/proof/PlanVerifier.h"
 
 namespace headrace::plan::test {
 

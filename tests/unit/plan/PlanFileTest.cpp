@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/plan/PlanFile.h"
-#include "runtime/plan/PlanBytes.h"
+#include "runtime/plan/value/PlanBytes.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -14,7 +14,7 @@
 #include <fstream>
 
 #include "runtime/model/ModelSpec.h"
-#include "runtime/plan/PlanVerifier.h"
+#include "runtime/plan/proof/PlanVerifier.h"
 #include "tests/support/LongRun.h"
 #include "tests/support/SourceDir.h"
 #include "tests/unit/plan/MakePlan.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Each fault in a plan's structure, by the message with which both the reader and the verifier refuse it.
-#include "runtime/plan/PlanStructure.h"
+#include "runtime/plan/structure/PlanStructure.h"
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@
 #include "runtime/model/ModelSpec.h"
 #include "runtime/model/WeightLayout.h"
 #include "runtime/plan/PlanFile.h"
-#include "runtime/plan/PlanVerifier.h"
+#include "runtime/plan/proof/PlanVerifier.h"
 #include "tests/unit/plan/MakePlan.h"
 #include "tests/unit/plan/PlanText.h"
 

@@ -9,12 +9,12 @@
 //   down   32 x 48 x 4                                                          6144
 //   layer                                                                      31232
 //   embedding 96 x 32 x 4 = 12288;  head norm 256 + 12288 = 12544
-#include "runtime/plan/Plan.h"
+#include "runtime/plan/value/Plan.h"
 
 #include <gtest/gtest.h>
 
 #include "runtime/model/ModelSpec.h"
-#include "runtime/plan/PlanVerifier.h"
+#include "runtime/plan/proof/PlanVerifier.h"
 #include "tests/unit/plan/MakePlan.h"
 
 namespace headrace::plan {

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "absl/types/span.h"
-#include "runtime/plan/Plan.h"
+#include "runtime/plan/value/Plan.h"
 
 namespace headrace::plan::test {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // One plan, wrong in one way at a time: the rule that is broken, and the words that say so.
-#include "runtime/plan/PlanVerifier.h"
+#include "runtime/plan/proof/PlanVerifier.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

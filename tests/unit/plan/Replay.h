@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <string>
 
-#include "runtime/plan/Plan.h"
+#include "runtime/plan/value/Plan.h"
 
 namespace headrace::plan::test {
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/plan/UnitBytes.h"
+#include "runtime/plan/proof/UnitBytes.h"
 
 #include <gtest/gtest.h>
 
 #include "runtime/model/ModelSpec.h"
-#include "runtime/plan/PlanVerifier.h"
+#include "runtime/plan/proof/PlanVerifier.h"
 #include "tests/unit/plan/MakePlan.h"
 
 namespace headrace::plan {

@@ -9,7 +9,7 @@
 
 #include "kernels/Kernels.h"
 #include "runtime/model/ModelSpec.h"
-#include "runtime/plan/BlockRuns.h"
+#include "runtime/plan/value/BlockRuns.h"
 #include "tests/unit/plan/PlanParts.h"
 
 namespace headrace::plan::test {

@@ -10,7 +10,7 @@
 #include "runtime/cost/RecordFile.h"
 #include "runtime/host/HostDevice.h"
 #include "runtime/model/ModelSpec.h"
-#include "runtime/plan/PlanVerifier.h"
+#include "runtime/plan/proof/PlanVerifier.h"
 #include "runtime/profile/AnalyzerPlan.h"
 #include "runtime/profile/Repeat.h"
 #include "tests/unit/profile/Profiles.h"

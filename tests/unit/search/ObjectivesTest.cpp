@@ -7,7 +7,7 @@
 #include "compiler/search/Search.h"
 #include "runtime/base/Units.h"
 #include "runtime/model/ModelSpec.h"
-#include "runtime/plan/PlanVerifier.h"
+#include "runtime/plan/proof/PlanVerifier.h"
 #include "runtime/sim/BucketTime.h"
 #include "tests/support/LongRun.h"
 #include "tests/unit/compiler/Requests.h"

@@ -9,7 +9,7 @@
 #include "compiler/search/Why.h"
 #include "runtime/model/ModelSpec.h"
 #include "runtime/plan/PlanFile.h"
-#include "runtime/plan/PlanVerifier.h"
+#include "runtime/plan/proof/PlanVerifier.h"
 #include "tests/support/LongRun.h"
 #include "tests/unit/compiler/Requests.h"
 #include "gmock/gmock.h"

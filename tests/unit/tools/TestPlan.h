@@ -9,7 +9,7 @@
 #pragma once
 
 #include "kernels/Kernels.h"
-#include "runtime/plan/Plan.h"
+#include "runtime/plan/value/Plan.h"
 
 namespace headrace::tools {
 

@@ -1,0 +1,478 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Operands against what the model says they are. The sizes are worked out here from the model and the op,
+// as the table below has them; nothing is taken from the steps' own amounts.
+//
+// The operands of a step, at most one of each Arg, in any order. T, S: the schedule's maxTokens and maxSequences. "if":
+// only where the model has it. Activations are of Plan::activationDtype, but the residual stream
+// (Embed's X, Norm's and GatherRows' X, GatherRows' Y, Residual and the Y that goes with it) and logits are F32. They
+// begin at byte 0; sizes are lower bounds.
+//
+//   Copy        Source R, Destination W: the same bytes of the same buffer; the host side is the buffer's home
+//   Embed       Meta R, Table R (TokenTable of the embedding), Positions R if learned (PositionTable), Sampled R,
+//               History W or RW, X W [T, hidden]
+//   Norm        Meta R, X R, NormWeights R (of qkv, up or head: from NormWeight to the end of NormBias if there is one,
+//               else of NormWeight), Y W; rows are T, of the head's S
+//   Linear      Meta R, X R, Weight R (the unit's Matrix; for a tied head the embedding's TokenTable), Bias R if the
+//               unit has one, Residual R if one is added (may be the very range of Y), Y W, Workspace W if
+//               linearWorkspaceBytes() > 0; rows are T, of the head S
+//   RopeAppend  Meta R, X RW [T, qkvRows], NormWeights R (the qkv unit's HeadNorms) if q and k have norms, Kv W or RW,
+//               KvTail RW if there is one, KvHome RW if there is one, KvRecomputed RW where there are activation blocks
+//   Attention   Meta R, X R [T, qkvRows], Kv R, KvTail R if there is one, KvRecomputed R where there are activation
+//               blocks, Y W [T, qRows], Workspace W if attentionWorkspaceBytes() > 0
+//   ActAppend   Meta R, X R [T, hidden], Act W or RW
+//   RecomputeKv Meta R, Act R, Weight R (the qkv unit's Matrix), Bias R if the unit has one, NormWeights R (its
+//   HeadNorms)
+//               if k has a norm, Y W (actBlocks x kvBlockBytes), Workspace W if recomputeWorkspaceBytes() > 0
+//   Activate    Meta R, X R [T, 2 * intermediate], Y W [T, intermediate]
+//   GatherRows  Meta R, X R [T, hidden], Y W [S, hidden]
+//   Sample      Meta R, X R [S, vocab], History R, Sampled W or RW, Output W or RW, Workspace W if
+//               sampleWorkspaceBytes() > 0
+//   Publish     Output R, Meta R if wanted; on the compute lane
+//
+// Where residual streams leave (Plan::residualsLeave), the stream of T rows - Embed's X, Norm's and GatherRows' X,
+// Residual and its Y - is no transient but the whole residual of the step's mini-batch, on the device; what the head
+// has of it, S rows, stays one.
+//
+// Act is a whole buffer, the step's layer's and mini-batch's; KvRecomputed is the Y of the RecomputeKv before it of
+// both (VerifyCaches.cpp). Kv is a whole buffer; of a cache that is split what is at home on the device, interleaved.
+// KvTail is what else of it may be in use (CacheHomes::bytesInUse), as one run on the device, KvHome what may be in use
+// and is mirrored, on the host: all of it, or, where copies write the tail back, the blocks that are at home on the
+// device. What has no blocks is no operand. Output is a whole buffer, and so are Meta, Sampled and History; of several
+// mini-batches the range of the step's own (Plan::ioRangeBytes()). Caches and transients are the step's mini-batch's.
+// Weights cover the bytes of their tensors (WeightLayout.h), packed ones of scales and minima as well as of codes; the
+// matrices' are worked out here (UnitBytes.h). Table and Positions of a step marked direct are in host
+// memory. A Workspace holds nothing before or after its step.
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/Kernels.h"
+#include "runtime/model/ModelSpec.h"
+#include "runtime/plan/proof/UnitBytes.h"
+#include "runtime/plan/proof/VerifyParts.h"
+#include "runtime/plan/value/BufferIndex.h"
+#include "runtime/plan/value/Mirrors.h"
+
+namespace headrace::plan {
+namespace {
+
+using model::TensorRole;
+using model::UnitRole;
+
+uint64_t times(int64_t a, int64_t b) { return static_cast<uint64_t>(a) * static_cast<uint64_t>(b); }
+
+// What an op may do with an operand, as bits.
+constexpr unsigned kR = 1u << static_cast<int>(Access::Read);
+constexpr unsigned kW = 1u << static_cast<int>(Access::Write);
+constexpr unsigned kRW = 1u << static_cast<int>(Access::ReadWrite);
+
+// The operands of one compute step against its op.
+class OperandCheck {
+public:
+  OperandCheck(const Plan &plan, const model::WeightLayout &layout, const BufferIndex &buffers,
+               const CacheHomes &caches, uint32_t schedule, Report &report)
+      : plan_(plan), spec_(plan.model), layout_(layout), buffers_(buffers), caches_(caches), index_(schedule),
+        schedule_(plan.schedules[schedule]), report_(report), tokens_(schedule_.maxTokens),
+        sequences_(schedule_.maxSequences) {}
+
+  void check(uint32_t step);
+
+private:
+  template <typename... Parts> void fail(const Parts &...parts) {
+    if (failed_)
+      return;
+    failed_ = true;
+    const char *name = step_->kind == StepKind::Publish ? "publish" : kernels::opName(step_->op);
+    report_.add(Rule::Structure, index_, number_, absl::StrCat(name, ": ", parts...));
+  }
+
+  const Operand *find(Arg arg) const {
+    for (uint32_t i = 0; i < step_->operandCount; ++i)
+      if (const Operand &operand = schedule_.operands[step_->firstOperand + i]; operand.arg == arg)
+        return &operand;
+    return nullptr;
+  }
+
+  // The operand, which must be there, with an access out of `accesses`; noted, so that others are refused.
+  const Operand *take(Arg arg, unsigned accesses) {
+    const Operand *operand = find(arg);
+    if (operand == nullptr) {
+      fail("operand ", argName(arg), " is missing");
+      return nullptr;
+    }
+    taken_ |= 1u << static_cast<int>(arg);
+    if (!(accesses >> static_cast<int>(operand->access) & 1))
+      fail("operand ", argName(arg), " has access ", static_cast<int>(operand->access), ", which the op does not make");
+    return operand;
+  }
+
+  // A whole persistent buffer.
+  void whole(Arg arg, unsigned accesses, uint32_t buffer) {
+    const Operand *operand = take(arg, accesses);
+    if (operand &&
+        (operand->buffer != buffer || operand->bufferOffset != 0 || operand->bytes != plan_.buffers[buffer].bytes))
+      fail("operand ", argName(arg), " is ",
+           describe(plan_, schedule_, operand->buffer, operand->bufferOffset, operand->bytes), ", expected all of ",
+           plan_.buffers[buffer].name);
+  }
+  // A cache, as far as it is at home on the device.
+  void cache(unsigned accesses) {
+    const uint32_t buffer = buffers_.kv(step_->layer, step_->miniBatch);
+    if (!caches_.split()) {
+      whole(Arg::Kv, accesses, buffer);
+      return;
+    }
+    const uint64_t bytes = caches_.residentBytes(schedule_.placement);
+    if (bytes == 0)
+      return;
+    const Operand *operand = take(Arg::Kv, accesses);
+    if (operand &&
+        (operand->buffer != buffer || operand->bufferOffset != 0 || operand->bytes != bytes || !operand->interleaved))
+      fail("operand ", argName(Arg::Kv), " is ",
+           describe(plan_, schedule_, operand->buffer, operand->bufferOffset, operand->bytes),
+           operand->interleaved ? "" : ", not interleaved", ", expected ", describe(plan_, schedule_, buffer, 0, bytes),
+           ", interleaved");
+  }
+  // Blocks of a cache that lie apart from those in cache(), as one run; none of them, and there is no such operand.
+  void blocks(Arg arg, unsigned accesses, Space space, uint64_t begin, uint64_t end) {
+    if (begin >= end)
+      return;
+    const uint32_t buffer = buffers_.kv(step_->layer, step_->miniBatch);
+    const Operand *operand = take(arg, accesses);
+    if (operand && (operand->buffer != buffer || operand->bufferOffset != begin || operand->bytes != end - begin ||
+                    operand->interleaved || operand->space != space))
+      fail("operand ", argName(arg), " is ",
+           describe(plan_, schedule_, operand->buffer, operand->bufferOffset, operand->bytes), " in space ",
+           static_cast<int>(operand->space), operand->interleaved ? ", interleaved" : "", ", expected ",
+           describe(plan_, schedule_, buffer, begin, end - begin), " as one run in space ", static_cast<int>(space));
+  }
+  void tail(unsigned accesses) {
+    if (!caches_.split())
+      return;
+    blocks(Arg::KvTail, accesses, Space::Device, caches_.residentBytes(schedule_.placement),
+           caches_.bytesInUse(schedule_));
+    if (const Operand *operand = find(Arg::KvTail); operand && operand->address % model::kAlign != 0)
+      fail("operand ", argName(Arg::KvTail), " is at ", operand->address, ", expected a multiple of ", model::kAlign);
+  }
+  // That copies write the tail back is seen where the homes are (Playback.h).
+  void home() {
+    if (!caches_.mirrors())
+      return;
+    const uint64_t begin = caches_.mirrorBegin(), resident = caches_.residentBytes(schedule_.placement);
+    const Operand *operand = find(Arg::KvHome);
+    const uint64_t end = operand ? operand->bufferOffset + operand->bytes : begin;
+    blocks(Arg::KvHome, kRW, Space::Host, begin,
+           end == std::max(begin, resident) ? end : caches_.bytesInUse(schedule_));
+  }
+  // Where the plan has activation blocks.
+  bool needsAct() {
+    if (plan_.actBlocks > 0 && step_->layer >= 0)
+      return true;
+    fail(plan_.actBlocks > 0 ? "the step is of no layer" : "the plan has no activation blocks");
+    return false;
+  }
+  void act(unsigned accesses) { whole(Arg::Act, accesses, buffers_.act(step_->layer, step_->miniBatch)); }
+  uint64_t recomputedBytes() const {
+    uint64_t bytes = 0;
+    return __builtin_mul_overflow(static_cast<uint64_t>(plan_.actBlocks), plan_.kvBlockBytes(), &bytes) ? UINT64_MAX
+                                                                                                        : bytes;
+  }
+  void recomputed(unsigned accesses) {
+    if (plan_.actBlocks > 0)
+      local(Arg::KvRecomputed, accesses, recomputedBytes());
+  }
+  // The range of the step's mini-batch; where there is one mini-batch, the buffer.
+  void range(Arg arg, unsigned accesses, Io io) {
+    const uint32_t buffer = buffers_.io(io);
+    if (plan_.miniBatches == 1) {
+      whole(arg, accesses, buffer);
+      return;
+    }
+    const uint64_t bytes = plan_.ioRangeBytes(plan_.buffers[buffer]), begin = step_->miniBatch * bytes;
+    const Operand *operand = take(arg, accesses);
+    if (operand && (operand->buffer != buffer || operand->bufferOffset != begin || operand->bytes != bytes))
+      fail("operand ", argName(arg), " is ",
+           describe(plan_, schedule_, operand->buffer, operand->bufferOffset, operand->bytes), ", expected ",
+           describe(plan_, schedule_, buffer, begin, bytes), " of mini-batch ", step_->miniBatch);
+  }
+  void meta() { range(Arg::Meta, kR, Io::Meta); }
+
+  // A transient buffer from its start, with at least `bytes`.
+  void local(Arg arg, unsigned accesses, uint64_t bytes) {
+    const Operand *operand = take(arg, accesses);
+    if (!operand)
+      return;
+    if (operand->buffer < plan_.buffers.size() || operand->bufferOffset != 0)
+      fail("operand ", argName(arg), " is ",
+           describe(plan_, schedule_, operand->buffer, operand->bufferOffset, operand->bytes),
+           ", expected a transient buffer from its start");
+    else if (const Buffer &buffer = plan_.buffer(schedule_, operand->buffer); buffer.index != step_->miniBatch)
+      fail("operand ", argName(arg), " is ", buffer.name, " of mini-batch ", buffer.index, ", the step is of ",
+           step_->miniBatch);
+    if (operand->bytes < bytes)
+      fail("operand ", argName(arg), " has ", operand->bytes, " bytes, the op touches ", bytes);
+  }
+  void rows(Arg arg, unsigned accesses, int64_t rows, int64_t columns) {
+    local(arg, accesses, times(rows, columns) * model::dtypeBytes(plan_.activationDtype));
+  }
+  // The residual stream and logits.
+  void rowsF32(Arg arg, unsigned accesses, int64_t rows, int64_t columns) {
+    local(arg, accesses, times(rows, columns) * sizeof(float));
+  }
+  // The residual stream, one row a token. Where it leaves, it is in a slot (VerifyPlaces.cpp).
+  void stream(Arg arg, unsigned accesses, int64_t columns) {
+    const uint32_t buffer = buffers_.residual(step_->miniBatch);
+    if (buffer == kNone) {
+      rowsF32(arg, accesses, tokens_, columns);
+      return;
+    }
+    whole(arg, accesses, buffer);
+    const Operand *operand = find(arg);
+    if (operand && operand->space != Space::Device)
+      fail("operand ", argName(arg), " is ", plan_.buffers[buffer].name, " in space ", static_cast<int>(operand->space),
+           ", expected on the device");
+    if (const uint64_t touched = times(tokens_, columns) * sizeof(float); operand && operand->bytes < touched)
+      fail("operand ", argName(arg), " has ", operand->bytes, " bytes, the op touches ", touched);
+  }
+  kernels::Backend backend() const { return backendOf(plan_.hardware.kind); }
+  void workspace(uint64_t bytes) {
+    if (bytes > 0)
+      local(Arg::Workspace, kW | kRW, bytes);
+  }
+
+  // The unit that an operand is of.
+  const model::Unit *unit(Arg arg) {
+    const Operand *operand = take(arg, kR);
+    if (!operand)
+      return nullptr;
+    const Buffer &buffer = plan_.buffer(schedule_, operand->buffer);
+    if (buffer.kind != BufferKind::Weight) {
+      fail("operand ", argName(arg), " is ", buffer.name, ", expected a weight");
+      return nullptr;
+    }
+    const model::Unit &unit = layout_.units[buffer.index];
+    if (unit.layer >= 0 && unit.layer != step_->layer)
+      fail("operand ", argName(arg), " is ", unit.name, ", the step is of layer ", step_->layer);
+    return &unit;
+  }
+  // The operand covers a tensor of the unit.
+  void covers(Arg arg, const model::Unit &unit, const model::Tensor *tensor) {
+    const Operand *operand = take(arg, kR);
+    if (!operand)
+      return;
+    if (tensor == nullptr) {
+      fail("operand ", argName(arg), " is of ", unit.name, ", which has no such tensor");
+      return;
+    }
+    const bool matrix = tensor->role == TensorRole::Matrix || tensor->role == TensorRole::TokenTable;
+    const uint64_t bytes = matrix ? unitBytes(spec_, unit.role).matrix : tensor->bytes;
+    if (operand->buffer != buffers_.weight(static_cast<size_t>(&unit - layout_.units.data())) ||
+        operand->bufferOffset > tensor->offset || operand->bytes < bytes ||
+        tensor->offset - operand->bufferOffset > operand->bytes - bytes)
+      fail("operand ", argName(arg), " is ",
+           describe(plan_, schedule_, operand->buffer, operand->bufferOffset, operand->bytes), ", expected bytes [",
+           tensor->offset, ", ", tensor->offset + bytes, ") of ", unit.name);
+  }
+
+  void embed();
+  void norm();
+  void linear();
+  void recomputeKv();
+
+  const Plan &plan_;
+  const model::ModelSpec &spec_;
+  const model::WeightLayout &layout_;
+  const BufferIndex &buffers_;
+  const CacheHomes &caches_;
+  const uint32_t index_;
+  const Schedule &schedule_;
+  Report &report_;
+  const int64_t tokens_, sequences_;
+  // Of the step being checked.
+  const Step *step_ = nullptr;
+  uint32_t number_ = 0;
+  uint32_t taken_ = 0;
+  bool failed_ = false;
+  uint64_t sampled_ = 0; // mini-batches that steps so far have sampled
+};
+
+void OperandCheck::embed() {
+  const model::Unit *table = unit(Arg::Table);
+  if (table) {
+    covers(Arg::Table, *table, table->find(TensorRole::TokenTable));
+    if (spec_.learnedPositions)
+      covers(Arg::Positions, *table, table->find(TensorRole::PositionTable));
+  }
+  range(Arg::Sampled, kR, Io::Sampled);
+  range(Arg::History, kW | kRW, Io::History);
+  stream(Arg::X, kW, spec_.hidden);
+}
+
+void OperandCheck::norm() {
+  const model::Unit *weights = unit(Arg::NormWeights);
+  if (!weights)
+    return;
+  covers(Arg::NormWeights, *weights, weights->find(TensorRole::NormWeight));
+  if (spec_.norm == model::NormKind::LayerNorm)
+    covers(Arg::NormWeights, *weights, weights->find(TensorRole::NormBias));
+  const bool head = weights->role == UnitRole::Head;
+  const int64_t count = head ? sequences_ : tokens_;
+  if (head)
+    rowsF32(Arg::X, kR, count, spec_.hidden);
+  else
+    stream(Arg::X, kR, spec_.hidden);
+  rows(Arg::Y, kW, count, spec_.hidden);
+}
+
+void OperandCheck::linear() {
+  const model::Unit *weights = unit(Arg::Weight);
+  if (!weights)
+    return;
+  const bool head = weights->role == UnitRole::Head || weights->role == UnitRole::Embedding;
+  const model::Tensor *matrix =
+      weights->find(weights->role == UnitRole::Embedding ? TensorRole::TokenTable : TensorRole::Matrix);
+  covers(Arg::Weight, *weights, matrix);
+  if (!matrix)
+    return;
+  if (const model::Tensor *bias = weights->find(TensorRole::Bias))
+    covers(Arg::Bias, *weights, bias);
+  const int64_t count = head ? sequences_ : tokens_;
+  rows(Arg::X, kR, count, matrix->cols);
+  const bool onto = find(Arg::Residual) != nullptr;
+  if (head && onto)
+    rowsF32(Arg::Residual, kR, count, matrix->rows);
+  else if (onto)
+    stream(Arg::Residual, kR, matrix->rows);
+  if (head)
+    rowsF32(Arg::Y, kW, count, matrix->rows);
+  else if (onto)
+    stream(Arg::Y, kW, matrix->rows);
+  else
+    rows(Arg::Y, kW, count, matrix->rows);
+  workspace(kernels::linearWorkspaceBytes(backend(), count, matrix->rows, matrix->cols));
+}
+
+void OperandCheck::recomputeKv() {
+  if (!needsAct())
+    return;
+  act(kR);
+  if (const Operand *operand = find(Arg::Act); operand && operand->space != Space::Device)
+    fail("operand ", argName(Arg::Act), " is in space ", static_cast<int>(operand->space), ", expected on the device");
+  const model::Unit *weights = unit(Arg::Weight);
+  if (!weights)
+    return;
+  if (weights->role != UnitRole::Qkv)
+    fail("operand ", argName(Arg::Weight), " is ", weights->name, ", expected the layer's qkv");
+  covers(Arg::Weight, *weights, weights->find(TensorRole::Matrix));
+  if (const model::Tensor *bias = weights->find(TensorRole::Bias))
+    covers(Arg::Bias, *weights, bias);
+  if (spec_.qkNorm)
+    if (const model::Unit *qkv = unit(Arg::NormWeights))
+      covers(Arg::NormWeights, *qkv, qkv->find(TensorRole::HeadNorms));
+  local(Arg::Y, kW, recomputedBytes());
+  workspace(kernels::recomputeWorkspaceBytes(backend(), plan_.actBlocks * plan_.blockTokens,
+                                             spec_.qkvRows() - spec_.qRows() + spec_.qRows() % model::kPanelRows,
+                                             spec_.hidden,
+                                             static_cast<int64_t>(model::dtypeBytes(plan_.activationDtype))));
+}
+
+void OperandCheck::check(uint32_t number) {
+  step_ = &schedule_.steps[number];
+  number_ = number;
+  taken_ = 0;
+  failed_ = false;
+  if (step_->kind == StepKind::Copy)
+    return; // PlanStructure has seen to it
+  if (step_->kind == StepKind::Publish) {
+    for (uint32_t i = 0; i < plan_.miniBatches; ++i)
+      if (!(sampled_ >> i & 1))
+        fail("no step before it samples mini-batch ", i);
+    whole(Arg::Output, kR, buffers_.io(Io::Output));
+    if (find(Arg::Meta))
+      meta();
+  } else {
+    meta();
+    switch (step_->op) {
+    case kernels::Op::Embed:
+      embed();
+      break;
+    case kernels::Op::Norm:
+      norm();
+      break;
+    case kernels::Op::Linear:
+      linear();
+      break;
+    case kernels::Op::RopeAppend:
+    case kernels::Op::Attention: {
+      if (step_->layer < 0) {
+        fail("the step is of no layer");
+        break;
+      }
+      const bool append = step_->op == kernels::Op::RopeAppend;
+      rows(Arg::X, append ? kRW : kR, tokens_, spec_.qkvRows());
+      cache(append ? kW | kRW : kR);
+      tail(append ? kRW : kR);
+      recomputed(append ? kRW : kR);
+      if (append)
+        home();
+      if (append && spec_.qkNorm)
+        if (const model::Unit *qkv = unit(Arg::NormWeights))
+          covers(Arg::NormWeights, *qkv, qkv->find(TensorRole::HeadNorms));
+      if (append)
+        break;
+      rows(Arg::Y, kW, tokens_, spec_.qRows());
+      workspace(
+          kernels::attentionWorkspaceBytes(backend(), sequences_, spec_.heads, spec_.headDim, schedule_.maxContext));
+      break;
+    }
+    case kernels::Op::ActAppend:
+      if (!needsAct())
+        break;
+      rows(Arg::X, kR, tokens_, spec_.hidden);
+      act(kW | kRW);
+      break;
+    case kernels::Op::RecomputeKv:
+      recomputeKv();
+      break;
+    case kernels::Op::Activate:
+      rows(Arg::X, kR, tokens_, 2 * spec_.intermediate);
+      rows(Arg::Y, kW, tokens_, spec_.intermediate);
+      break;
+    case kernels::Op::GatherRows:
+      stream(Arg::X, kR, spec_.hidden);
+      rowsF32(Arg::Y, kW, sequences_, spec_.hidden);
+      break;
+    case kernels::Op::Sample:
+      rowsF32(Arg::X, kR, sequences_, spec_.vocab);
+      range(Arg::History, kR, Io::History);
+      range(Arg::Sampled, kW | kRW, Io::Sampled);
+      whole(Arg::Output, kW | kRW, buffers_.io(Io::Output));
+      sampled_ |= uint64_t{1} << step_->miniBatch;
+      workspace(kernels::sampleWorkspaceBytes(backend(), sequences_, spec_.vocab));
+      break;
+    }
+  }
+  // A workspace may be given where none is needed.
+  for (uint32_t i = 0; i < step_->operandCount; ++i) {
+    const Operand &operand = schedule_.operands[step_->firstOperand + i];
+    if (operand.arg == Arg::Workspace && !(taken_ >> static_cast<int>(Arg::Workspace) & 1))
+      local(Arg::Workspace, kW | kRW, 0);
+    else if (!(taken_ >> static_cast<int>(operand.arg) & 1))
+      fail("operand ", argName(operand.arg), " is not one of the op's");
+  }
+}
+
+} // namespace
+
+std::string describe(const Plan &plan, const Schedule &schedule, uint32_t buffer, uint64_t offset, uint64_t bytes) {
+  return absl::StrCat(plan.buffer(schedule, buffer).name, " [", offset, ", ", offset + bytes, ")");
+}
+
+void verifyOperands(const Plan &plan, const model::WeightLayout &layout, const BufferIndex &buffers,
+                    const CacheHomes &caches, uint32_t schedule, Report &report) {
+  OperandCheck check(plan, layout, buffers, caches, schedule, report);
+  for (uint32_t step = 0; step < plan.schedules[schedule].steps.size() && !report.full(); ++step)
+    check.check(step);
+}
+
+} // namespace headrace::plan

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/plan/structure/PlanStructure.h"
+
+#include <cmath>
+#include <numeric>
+#include <tuple>
+
+#include "kernels/Kernels.h"
+#include "runtime/job/Expansion.h"
+#include "runtime/model/KvEncoding.h"
+#include "runtime/model/ModelSpec.h"
+#include "runtime/plan/structure/StructureCheck.h"
+
+namespace headrace::plan {
+
+void StructureCheck::checkHeader() {
+  if (plan_.version != kFormatVersion)
+    fail("version is ", plan_.version, ", expected ", kFormatVersion);
+  text(plan_.compilerVersion, model::kLongestName, false, "compiler_version");
+  if (plan_.slowestPermille < kPredicted)
+    fail("slowest_permille is ", plan_.slowestPermille, ", expected at least ", kPredicted);
+  text(plan_.model->name, model::kLongestName, false, "model.name");
+  text(plan_.modelHash, model::kLongestName, false, "model_hash");
+  text(plan_.modelPath, kLongestText, false, "model_path");
+  text(plan_.hardware.name, model::kLongestName, false, "hardware.name");
+  text(plan_.policy.name, model::kLongestName, false, "policy.name");
+  if (plan_.policy.startRule == model::StartRule::Ahead) // some policies' own, not to be asked for
+    fail("policy.start_rule is ", static_cast<int>(plan_.policy.startRule), ", expected 0 to 1");
+  text(plan_.goal.record, kLongestText, false, "goal.record");
+  if (plan_.goal.expansion && !model::isExpansion(*plan_.goal.expansion))
+    fail("goal.expansion is ", *plan_.goal.expansion, ", expected 0 or 1 to 1e6");
+  if (plan_.goal.sloFactor && !std::isfinite(*plan_.goal.sloFactor))
+    fail("goal.slo_factor is ", *plan_.goal.sloFactor, ", expected a finite factor");
+  text(plan_.reason, kLongestText, true, "reason");
+  text(plan_.limitingResource, model::kLongestName, false, "limiting_resource");
+  const model::ModelSpec &m = plan_.model;
+  enumerator(m.family, "model.family");
+  enumerator(m.norm, "model.norm");
+  enumerator(m.activation, "model.activation");
+  enumerator(m.rope.scaling, "model.rope.scaling");
+  enumerator(m.dtype, "model.dtype");
+  if (!ok())
+    return;
+  const absl::Status model = model::validate(plan_.model, "model");
+  if (!model.ok())
+    fail(model.message());
+  else if (const auto units = static_cast<uint64_t>(model::unitCount(m.layers));
+           !plan_.weightHashes.empty() && plan_.weightHashes.size() != units)
+    fail("weight_hashes has ", plan_.weightHashes.size(), " entries, expected none, or one for each of the model's ",
+         units, " weight units");
+  const model::Hardware &h = plan_.hardware;
+  for (const auto &[name, figure] : {std::pair{"flops_f32", h.flopsF32},
+                                     {"flops_f16", h.flopsF16},
+                                     {"memory_bandwidth", h.memoryBandwidth},
+                                     {"h2d_bandwidth", h.h2dBandwidth},
+                                     {"d2h_bandwidth", h.d2hBandwidth},
+                                     {"duplex_bandwidth", h.duplexBandwidth},
+                                     {"copy_latency", h.copyLatency},
+                                     {"launch_overhead", h.launchOverhead},
+                                     {"flops_efficiency", h.flopsEfficiency},
+                                     {"memory_efficiency", h.memoryEfficiency},
+                                     {"link_efficiency", h.linkEfficiency},
+                                     {"memory_bandwidth_limit", h.memoryBandwidthLimit}})
+    if (!std::isfinite(figure) || figure < 0)
+      fail("hardware.", name, " is ", figure, ", expected a finite figure that is not negative");
+  for (const model::ClassKey &key : model::classKeys())
+    if (const double figure = h.classes.*key.field; !std::isfinite(figure) || figure < 0)
+      fail("hardware.", std::string(key.key), " is ", figure, ", expected a finite figure that is not negative");
+  within(h.threads, 1, model::kMostThreads, "hardware.threads");
+  enumerator(h.kind, "hardware.kind");
+  enumerator(plan_.activationDtype, "activation_dtype");
+  enumerator(plan_.kvEncoding.element, "kv_dtype");
+  if (const model::Encoding &kv = plan_.kvEncoding;
+      ok() && (!model::isEncoding(kv) || model::kvEncodingFor(kv, plan_.model->headDim) != kv))
+    fail("kv_packed is ", model::encodingText(kv), " of heads of ", plan_.model->headDim,
+         ", expected q8 or q4 in groups of 64 or else 32 that divide a head");
+  if (const auto &asked = plan_.goal.kvEncoding; ok() && asked && !model::isEncoding(*asked))
+    fail("goal.kv_packed is ", model::encodingText(*asked), ", expected q8 or q4 in groups of 64 or 32");
+  // 2^20 tokens a block, 2^31 blocks, 2^31 heads x dimension: checked as a product with the KV buffers' size.
+  within(plan_.blockTokens, 1, int64_t{1} << 20, "block_tokens");
+  within(plan_.kvBlocks, 1, model::kMaxDimension, "kv_blocks");
+  within(plan_.miniBatches, 1, kernels::kMostMiniBatches, "mini_batches");
+  if (plan_.goal.miniBatches != static_cast<int64_t>(plan_.miniBatches))
+    fail("goal.mini_batches is ", plan_.goal.miniBatches, ", the plan has ", plan_.miniBatches);
+  within(plan_.maxContext, 1, model::kMaxDimension, "max_context");
+  const kernels::MetaLayout &meta = plan_.metaLayout;
+  within(meta.maxTokens, 1, int64_t{1} << 26, "max_tokens");
+  within(meta.maxSequences, 1, int64_t{1} << 24, "max_sequences");
+  within(meta.maxBlocksPerSequence, 1, int64_t{1} << 28, "max_blocks_per_sequence");
+  checkActBlocks();
+  if (ok() && kernels::metaBytes(meta) >= kMaxMetaBytes / plan_.miniBatches)
+    fail("max_tokens ", meta.maxTokens, ", max_sequences ", meta.maxSequences, " and max_blocks_per_sequence ",
+         meta.maxBlocksPerSequence, " make a meta buffer of ", plan_.miniBatches * kernels::metaBytes(meta),
+         " bytes, expected less than ", kMaxMetaBytes);
+  atMost(plan_.arenaBytes, kMaxBytes, "arena_bytes");
+  atMost(plan_.hostBytes, kMaxBytes, "host_bytes");
+  for (const auto &[name, count] : {std::pair{"placements", plan_.placements.size()},
+                                    {"states", plan_.states.size()},
+                                    {"schedules", plan_.schedules.size()},
+                                    {"variants", plan_.variants.size()}})
+    if (count == 0 || count > kMaxSchedules)
+      fail(name, " has ", count, " entries, expected 1 to ", kMaxSchedules);
+  atMost(plan_.transitions.size(), kMaxSchedules, "the number of transitions");
+}
+
+// Shares are lowest terms from 0 to 1; of both kinds of blocks there are as many as sequences may need.
+void StructureCheck::checkActBlocks() {
+  const auto share = [&](const model::ActRatio &s, const char *path) {
+    within(s.den, 1, model::kMaxActDenominator, path, "_den");
+    within(s.num, 0, s.den, path, "_num");
+    if (ok() && std::gcd(s.num, s.den) != 1)
+      fail(path, "_num is ", s.num, " of ", s.den, ", expected lowest terms");
+  };
+  enumerator(plan_.policy.actHome, "policy.act_home");
+  enumerator(plan_.policy.prefer, "policy.prefer");
+  if (plan_.policy.actRatio)
+    share(*plan_.policy.actRatio, "policy.act");
+  share(plan_.actRatio, "act");
+  const kernels::MetaLayout &meta = plan_.metaLayout;
+  within(plan_.actBlocks, 0, model::kMaxDimension - plan_.kvBlocks, "act_blocks");
+  if (!ok())
+    return;
+  const bool any = plan_.actBlocks > 0;
+  if (meta.firstActBlock != (any ? plan_.kvBlocks : kernels::MetaLayout().firstActBlock) ||
+      meta.maxActBlocks != plan_.actBlocks)
+    fail("the meta buffer is for ", meta.maxActBlocks, " activation blocks from number ", meta.firstActBlock,
+         " on, the plan has ", plan_.actBlocks, " from ", plan_.kvBlocks, " on");
+  if (!any) {
+    if (plan_.contextBlocks != 0 || plan_.actRatio != model::ActRatio())
+      fail("act_num is ", plan_.actRatio.num, " of ", plan_.actRatio.den, " and context_blocks ", plan_.contextBlocks,
+           ", expected 0 of 1 and 0: there are no activation blocks");
+    return;
+  }
+  within(plan_.contextBlocks, 1, model::kMaxDimension, "context_blocks");
+  if (!ok())
+    return;
+  const model::BlocksOfKinds need =
+      model::blocksOfKinds(plan_.actRatio, plan_.contextBlocks, plan_.mostSequences(), meta.maxBlocksPerSequence);
+  if (need.kv > plan_.kvBlocks - 1 || need.act > plan_.actBlocks)
+    fail("kv_blocks is ", plan_.kvBlocks, " and act_blocks ", plan_.actBlocks, ", expected at least ", need.kv + 1,
+         " and ", need.act, " for context_blocks ", plan_.contextBlocks, " of which ", plan_.actRatio.num, " of ",
+         plan_.actRatio.den, " keep activations");
+}
+
+std::optional<StructureFault> findStructureFault(const Plan &plan) { return StructureCheck(plan).run(); }
+
+} // namespace headrace::plan
