@@ -8,6 +8,7 @@
 
 #include "runtime/job/JobFile.h"
 #include "runtime/model/WeightLayout.h"
+#include "runtime/plan/value/BlockRuns.h"
 #include "tests/support/SourceDir.h"
 
 namespace headrace::bench {

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/IterationMeta.h"
 #include "runtime/model/ModelSpec.h"
+#include "runtime/plan/value/BlockRuns.h"
 
 namespace headrace::compiler {
 namespace {
@@ -156,7 +157,7 @@ uint32_t PlanWriter::addSwitch(uint32_t fromPlacement, uint32_t toPlacement) {
       if (home == nullptr || home->space != plan::Space::Host)
         continue;
       if (to.interleaved) { // blocks that are on the device in both lie in the same place
-        to.address += home->bufferOffset / plan_.kvBlockBytes() * plan_.kvStride();
+        to.address = plan::addressAt(plan_, to, home->bufferOffset);
         to.bytes -= home->bufferOffset;
         to.bufferOffset = home->bufferOffset;
       }

@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "passes/algorithms/Residency.h"
 #include "runtime/model/ModelSpec.h"
+#include "runtime/plan/value/CacheMap.h"
 
 namespace headrace::compiler {
 
@@ -150,7 +151,7 @@ std::optional<uint64_t> lacksDeviceMemory(const absl::Status &status) {
 }
 
 std::string explainSplit(const plan::Plan &plan) {
-  const auto blocksOf = [&](const plan::Placement &placement) { return plan::residentBlocks(plan, placement); };
+  const auto blocksOf = [&](const plan::Placement &placement) { return plan::CacheMap(plan, placement).resident(); };
   const plan::Placement &first = plan.placements.front();
   const uint64_t blockBytes = plan.kvStride();
   const int64_t resident = blocksOf(first), away = plan.kvBlocks - resident;

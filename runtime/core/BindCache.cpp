@@ -7,6 +7,7 @@
 #include "runtime/base/StatusMacros.h"
 #include "runtime/model/ModelSpec.h"
 #include "runtime/plan/value/BlockRuns.h"
+#include "runtime/plan/value/CacheMap.h"
 
 namespace headrace::core {
 namespace {
@@ -65,16 +66,6 @@ absl::StatusOr<uint64_t> residentBlocks(const plan::Plan &plan, const CacheOpera
     return std::min(kv.bytes / blockBytes, static_cast<uint64_t>(plan.kvBlocks));
   ASSIGN_OR_RETURN(blocks, wholeBlocks(kv, blockBytes));
   return blocks.end;
-}
-
-// Whether the scratch block is at home on the host somewhere, and so has a place in the slab.
-bool scratchHasHome(const plan::Plan &plan) {
-  for (const plan::Placement &placement : plan.placements)
-    for (const plan::Extent &extent : placement.extents)
-      if (extent.space == Space::Host && extent.bufferOffset == 0 && extent.buffer < plan.buffers.size() &&
-          plan.buffers[extent.buffer].kind == plan::BufferKind::Kv)
-        return true;
-  return false;
 }
 
 } // namespace
@@ -143,7 +134,7 @@ absl::StatusOr<BoundCache> bindCache(const plan::Plan &plan, const plan::Schedul
   if (operands.home != nullptr) {
     const Operand &home = *operands.home;
     ASSIGN_OR_RETURN(blocks, oneBehindTheOther(home, Space::Host, blockBytes));
-    if (blocks.first == 0 && !scratchHasHome(plan))
+    if (blocks.first == 0 && plan::firstBlockOnHost(plan) > 0)
       return refuse(home, "begins at block 0, the scratch block, which has no home on the host");
     if (blocks.first > resident)
       return refuse(home, "begins at block ", blocks.first, ", expected at most block ", resident, ", where kv ends");

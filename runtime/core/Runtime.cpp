@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "runtime/base/StatusMacros.h"
+#include "runtime/core/BlockMover.h"
 #include "runtime/core/DirtyStates.h"
 #include "runtime/core/LoadWeights.h"
 #include "runtime/core/TransitionPaths.h"
@@ -20,13 +21,16 @@ using plan::kNone;
 
 struct Runtime::Impl {
   Impl(const plan::Plan &planIn, Device &deviceIn, uint32_t placement)
-      : plan(planIn), device(deviceIn), paths(planIn), now(paths.config(placement, 0)), tellsRows(copiesByRows(planIn)),
+      : plan(planIn), device(deviceIn), caches(plan::cacheMaps(planIn)), mover(planIn, deviceIn), paths(planIn),
+        now(paths.config(placement, 0)), tellsRows(copiesByRows(planIn)),
         blocks(planIn.miniBatches,
                KvBlocks(planIn.kvBlocks, planIn.blockTokens,
                         {planIn.actBlocks, planIn.contextBlocks, planIn.actRatio, planIn.mostSequences()})) {}
 
   const plan::Plan &plan;
   Device &device;
+  const std::vector<plan::CacheMap> caches; // by placement
+  BlockMover mover;
   Manifest manifest;
   const TransitionPaths paths;
   VariantTable table;
@@ -223,6 +227,8 @@ absl::StatusOr<std::unique_ptr<Runtime>> Runtime::load(const plan::Plan &plan, D
 const plan::Plan &Runtime::plan() const { return impl_->plan; }
 Device &Runtime::device() { return impl_->device; }
 KvBlocks &Runtime::kvBlocks(uint32_t miniBatch) { return impl_->blocks[miniBatch]; }
+const plan::CacheMap &Runtime::caches(uint32_t placement) const { return impl_->caches[placement]; }
+BlockMover &Runtime::mover() { return impl_->mover; }
 const Manifest &Runtime::manifest() const { return impl_->manifest; }
 absl::Status Runtime::flushKv() {
   Impl &impl = *impl_;
@@ -241,8 +247,7 @@ void Runtime::kvWritten() {
     impl_->lost = absl::FailedPreconditionError(
         "KV blocks were written while slots held what their homes did not have: flushKv() comes first");
   // Of caches that are all on the device slots hold nothing; what they hold of weights stays.
-  const plan::Placement &of = impl_->plan.placements[placement()];
-  if (plan::residentBlocks(impl_->plan, of) < of.kvBlocks)
+  if (caches().split())
     impl_->now = impl_->paths.config(placement(), 0);
 }
 uint32_t Runtime::placement() const { return impl_->paths.placementOf(impl_->now); }

@@ -15,9 +15,11 @@
 #include "runtime/core/Device.h"
 #include "runtime/core/KvBlocks.h"
 #include "runtime/model/WeightSource.h"
-#include "runtime/plan/value/Plan.h"
+#include "runtime/plan/value/CacheMap.h"
 
 namespace headrace::core {
+
+class BlockMover;
 
 // Bytes of weights by home, counted while loading, beside what the plan says; and where its KV blocks are at home.
 struct Manifest {
@@ -73,11 +75,15 @@ public:
   // block is in use that it does not have: memory is never taken from a block in use. Each mini-batch has a pool of its
   // own, all of one limit.
   KvBlocks &kvBlocks(uint32_t miniBatch = 0);
+  // Where blocks are in a placement; in the present one.
+  const plan::CacheMap &caches(uint32_t placement) const;
+  const plan::CacheMap &caches() const { return caches(placement()); }
+  BlockMover &mover();
   // Launches what makes every home of KV on the host current, where a launch has left one behind what is in slots (a
   // dirty state, DirtyStates.h); nothing where none is. Before blocks are read or written otherwise than by a launch.
   // Slots hold nothing afterwards that such a state had. Allocates nothing.
   absl::Status flushKv();
-  // Blocks were filled otherwise than by a launch (KvPlaces.h says where): what slots hold of caches is no longer what
+  // Blocks were filled otherwise than by a launch (BlockMover.h): what slots hold of caches is no longer what
   // blocks hold, and the next launch brings it anew. After flushKv(), with nothing launched in between: else what was
   // written to them could be lost, and every launch from then on is FailedPrecondition.
   void kvWritten();

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "runtime/core/DirtyStates.h"
+#include "runtime/plan/value/CacheMap.h"
 
 namespace headrace::core {
 namespace {
@@ -47,8 +48,8 @@ std::vector<Content> homesOf(const plan::Plan &plan, const plan::Placement &plac
 }
 
 // The KV blocks that `want` has at home on the device, as far as there are such in `have`, are there already.
-bool keepsBlocks(const plan::Plan &plan, const plan::Placement &have, const plan::Placement &want) {
-  return std::min(plan::residentBlocks(plan, want), have.kvBlocks) <= plan::residentBlocks(plan, have);
+bool keepsBlocks(const plan::CacheMap &have, const plan::CacheMap &want) {
+  return std::min(want.resident(), have.blocks()) <= have.resident();
 }
 
 // What each configuration has on the device, and so which of them holds which.
@@ -62,10 +63,10 @@ public:
     std::vector<std::vector<Content>> homes;
     for (const plan::Placement &placement : plan.placements)
       homes.push_back(homesOf(plan, placement));
+    const std::vector<plan::CacheMap> caches = plan::cacheMaps(plan);
     for (size_t a = 0; a < placements_; ++a)
       for (size_t b = 0; b < placements_; ++b)
-        keepsHomes_[a * placements_ + b] =
-            a == b || (keepsBlocks(plan, plan.placements[a], plan.placements[b]) && covers(homes[a], homes[b]));
+        keepsHomes_[a * placements_ + b] = a == b || (keepsBlocks(caches[a], caches[b]) && covers(homes[a], homes[b]));
     for (size_t c = 0; c < all_.size(); ++c) {
       const std::vector<Content> &home = homes[placementOf[c]], &held = plan.states[stateOf[c]].contents;
       std::merge(home.begin(), home.end(), held.begin(), held.end(), std::back_inserter(all_[c]), byAddress);

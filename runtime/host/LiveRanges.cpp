@@ -112,8 +112,7 @@ DeadRanges deadRanges(const plan::Plan &plan, const plan::Schedule &schedule) {
       const uint64_t keptEnd = extent.address + plan::spannedBytes(plan, kept);
       if (kept.bytes > 0)
         lives.push_back({{extent.address, keptEnd}, -1, steps});
-      if (extent.interleaved)
-        rest.address += kept.bytes / plan.kvBlockBytes() * plan.kvStride();
+      rest.address = plan::addressAt(plan, extent, kept.bytes);
       plan::forEachRun(plan, rest, [&](uint64_t begin, uint64_t bytes) { brought.push_back({begin, begin + bytes}); });
     }
 

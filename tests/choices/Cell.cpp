@@ -15,6 +15,7 @@
 #include "runtime/base/StatusMacros.h"
 #include "runtime/core/Runtime.h"
 #include "runtime/host/HostDevice.h"
+#include "runtime/plan/value/CacheMap.h"
 #include "runtime/serve/engine/BatchEngine.h"
 #include "runtime/sim/SimDevice.h"
 #include "tests/choices/WatchedDevice.h"
@@ -186,7 +187,7 @@ void checkPlan(const std::vector<compiler::Candidate> &placements, const plan::P
       findings.expectEqual("whether iterations begin with something", entered, asked.residency.wrapsAround());
     if (asked.kvBlocks > 0)
       findings.expectEqual("the number of KV blocks", made.kvBlocks, asked.kvBlocks);
-    findings.expectEqual("the number of KV blocks on the device", plan::residentBlocks(plan, made),
+    findings.expectEqual("the number of KV blocks on the device", plan::CacheMap(plan, made).resident(),
                          asked.residency.firstKvBlockAway().value_or(made.kvBlocks));
   }
 }

@@ -15,6 +15,7 @@
 #include "compiler/Compile.h"
 #include "runtime/job/JobFile.h"
 #include "runtime/model/ModelSpec.h"
+#include "runtime/plan/value/CacheMap.h"
 #include "runtime/serve/traffic/Lengths.h"
 #include "runtime/serve/traffic/Traffic.h"
 #include "runtime/sim/SimDevice.h"
@@ -94,7 +95,7 @@ class AdaptiveExpansion : public testing::TestWithParam<Case> {};
 
 TEST_P(AdaptiveExpansion, ServesAsTheBestFixedExpansionDoes) {
   const plan::Plan plan = planOf(GetParam());
-  const int64_t resident = plan::residentBlocks(plan, plan.placements[0]), most = plan.kvBlocks - 1;
+  const int64_t resident = plan::CacheMap(plan, plan.placements[0]).resident(), most = plan.kvBlocks - 1;
   ASSERT_LT(resident, most);
   const Found adaptive = play(plan, GetParam(), std::nullopt);
   double best = 0, alone = 0; // the latter: with the blocks at home on the device

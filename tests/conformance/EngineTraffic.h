@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "passes/algorithms/PickLayers.h"
+#include "runtime/plan/value/CacheMap.h"
 #include "runtime/serve/engine/Engine.h"
 #include "tests/conformance/ShadowKv.h"
 #include "tests/support/LongRun.h"
@@ -162,7 +163,7 @@ inline void anySwap(Draw &draw, const plan::Plan &plan, EngineOptions &options) 
   if (plan.actBlocks > 0) // of keys and values alone
     return;
   const int64_t blocks = draw.oneIn(4) ? 0 : draw.oneIn(2) ? draw.between(1, 3) : plan.kvBlocks;
-  options.swapBytes = static_cast<uint64_t>(blocks) * serve::SwapSpace::slotBytes(plan);
+  options.swapBytes = static_cast<uint64_t>(blocks) * plan::movedBlockBytes(plan);
   options.preemption = blocks == 0 || draw.oneIn(4)
                            ? draw.oneOf({serve::Preemption::Recompute, serve::Preemption::Auto})
                            : serve::Preemption::Swap;

@@ -11,6 +11,7 @@
 #include "runtime/core/MetaWriter.h"
 #include "runtime/core/Runtime.h"
 #include "runtime/host/HostDevice.h"
+#include "runtime/plan/value/CacheMap.h"
 #include "runtime/sim/SimDevice.h"
 #include "tests/support/CountAllocations.h"
 #include "tests/support/StatedPlacements.h"
@@ -96,7 +97,7 @@ TEST(SwitchAllocations, NoneWhereCachesAreSplit) {
   const plan::Plan plan = compiled(placements, std::nullopt);
   ASSERT_EQ(plan.placements.size(), 5u);
   for (size_t p = 0; p < 5; ++p)
-    ASSERT_EQ(plan::residentBlocks(plan, plan.placements[p]), splits[p].resident);
+    ASSERT_EQ(plan::CacheMap(plan, plan.placements[p]).resident(), splits[p].resident);
   for (const std::shared_ptr<core::Device> &device :
        {std::shared_ptr<core::Device>(host::makeHostDevice({.unpaced = true})),
         std::shared_ptr<core::Device>(host::makeHostDevice({})), std::shared_ptr<core::Device>(sim::makeSimDevice())}) {

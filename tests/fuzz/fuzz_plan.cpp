@@ -8,6 +8,7 @@
 
 #include "runtime/plan/PlanFile.h"
 #include "runtime/plan/proof/PlanVerifier.h"
+#include "runtime/plan/value/CacheMap.h"
 #include "runtime/plan/value/PlanBytes.h"
 #include "tests/fuzz/FuzzCheck.h"
 
@@ -46,7 +47,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     weightBytesByHome(*plan, i);
     kvBytesByHome(*plan, i);
     if (verified.ok()) {
-      FUZZ_CHECK(residentBlocks(*plan, plan->placements[i]) <= plan->placements[i].kvBlocks);
+      FUZZ_CHECK(CacheMap(*plan, plan->placements[i]).resident() <= plan->placements[i].kvBlocks);
     }
   }
   return 0;

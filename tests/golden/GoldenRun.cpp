@@ -9,7 +9,7 @@
 #include "runtime/core/Runtime.h"
 #include "runtime/host/HostDevice.h"
 #include "runtime/model/CheckpointFiles.h"
-#include "runtime/serve/engine/SwapSpace.h"
+#include "runtime/plan/value/CacheMap.h"
 #include "tests/support/SourceDir.h"
 
 namespace headrace::golden {
@@ -171,7 +171,7 @@ absl::StatusOr<RunResult> run(const RunSetup &setup) {
   generation.chunkedPrefill = !setup.wholePrompts;
   if (setup.swapBlocks > 0) {
     generation.preemption = serve::Preemption::Swap;
-    generation.swapBytes = static_cast<uint64_t>(setup.swapBlocks) * serve::SwapSpace::slotBytes(*plan);
+    generation.swapBytes = static_cast<uint64_t>(setup.swapBlocks) * plan::movedBlockBytes(*plan);
   }
   std::vector<int64_t> buckets;
   generation.onIteration = [&](const serve::IterationSeen &seen) {
@@ -194,7 +194,7 @@ absl::StatusOr<RunResult> run(const RunSetup &setup) {
                    .offloadedLayers = placement.offloadedLayers,
                    .offloadsEmbedding = placement.offloadsEmbedding,
                    .offloadsHead = placement.offloadsHead,
-                   .residentBlocks = plan::residentBlocks(*plan, placement),
+                   .residentBlocks = plan::CacheMap(*plan, placement).resident(),
                    .kvBlocks = placement.kvBlocks};
 }
 

@@ -6,6 +6,7 @@
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
 #include "runtime/base/Units.h"
+#include "runtime/plan/value/CacheMap.h"
 #include "runtime/serve/engine/Engine.h"
 #include "tools/commands/InputErrors.h"
 
@@ -52,7 +53,7 @@ absl::Status checkScheduler(const SchedulerFlags &flags, const plan::Plan &plan)
   const serve::EngineBounds bounds = serve::engineBounds(plan);
   RETURN_IF_ERROR(checkScheduler(flags, bounds.maxNumSeqs, plan.miniBatches));
   ASSIGN_OR_RETURN(swapBytes, swapSpace(flags));
-  if (const uint64_t least = serve::SwapSpace::slotBytes(plan); swapBytes > 0 && swapBytes < least)
+  if (const uint64_t least = plan::movedBlockBytes(plan); swapBytes > 0 && swapBytes < least)
     return badFlag(kSwapSpace, flags.swapSpace,
                    cat("at least ", model::bytesText(least), ", a KV block of all layers"));
   const uint64_t all = plan.hardware.hostLimit();

@@ -12,6 +12,7 @@
 #include "runtime/model/ModelSpec.h"
 #include "runtime/plan/PlanFile.h"
 #include "runtime/plan/value/BlockRuns.h"
+#include "runtime/plan/value/CacheMap.h"
 #include "runtime/plan/value/PlacementTable.h"
 #include "tools/commands/ModelHash.h"
 #include "tools/report/ChoiceReport.h"
@@ -103,7 +104,7 @@ std::string describePlacement(const plan::Plan &plan, const plan::Placement &pla
     parts.push_back("embedding");
   if (placement.offloadsHead)
     parts.push_back("head");
-  if (const int64_t resident = plan::residentBlocks(plan, placement); resident < placement.kvBlocks)
+  if (const int64_t resident = plan::CacheMap(plan, placement).resident(); resident < placement.kvBlocks)
     parts.push_back(resident == 0 ? "all KV blocks" : absl::StrFormat("KV blocks from %d on", resident));
   if (plan.residualsLeave())
     parts.push_back("residuals between layers");
@@ -113,7 +114,7 @@ std::string describePlacement(const plan::Plan &plan, const plan::Placement &pla
 std::string kvHomesText(const plan::Plan &plan, uint32_t placement) {
   const plan::Placement &p = plan.placements[placement];
   const plan::HomeBytes bytes = plan::kvBytesByHome(plan, placement);
-  const int64_t resident = plan::residentBlocks(plan, p);
+  const int64_t resident = plan::CacheMap(plan, p).resident();
   if (bytes.host == 0)
     return "";
   const std::string each =
@@ -379,7 +380,7 @@ std::string inspectJson(const plan::Plan &plan, const std::string &path) {
          {"slots", placement.slots.size()},
          {"freed_bytes", plan::freedBytes(plan, p)},
          {"kv_blocks", placement.kvBlocks},
-         {"kv_blocks_on_device", plan::residentBlocks(plan, placement)},
+         {"kv_blocks_on_device", plan::CacheMap(plan, placement).resident()},
          {"kv_bytes_by_home",
           {{"device", plan::kvBytesByHome(plan, p).device}, {"host", plan::kvBytesByHome(plan, p).host}}},
          {"kv_slot_bytes", plan::kvSlotBytes(plan, p)},

@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "runtime/base/Text.h"
 #include "runtime/model/ModelSpec.h"
+#include "runtime/plan/value/CacheMap.h"
 #include "runtime/sim/Simulator.h"
 #include "tools/report/Format.h"
 
@@ -159,10 +160,9 @@ Mapping mappingOf(const plan::Plan &plan) {
   if (mapping.places.empty())
     return mapping;
   mapping.homes.assign(static_cast<size_t>(plan.model->layers), 0);
-  for (const plan::Extent &extent : plan.placements.front().extents)
-    if (const plan::Buffer &buffer = plan.buffers[extent.buffer];
-        buffer.kind == plan::BufferKind::Kv && buffer.index == 0 && extent.space == plan::Space::Host)
-      mapping.homes[static_cast<size_t>(buffer.layer)] = extent.address;
+  if (const plan::CacheMap caches(plan, plan.placements.front()); caches.split())
+    for (int64_t layer = 0; layer < caches.layers(); ++layer)
+      mapping.homes[static_cast<size_t>(layer)] = *caches.of(layer, caches.resident()).host;
   for (const uint32_t variant : variants)
     mapping.phases.push_back(phaseOf(plan, mapping.places, variant));
   return mapping;

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "runtime/plan/proof/VerifyParts.h"
+#include "runtime/plan/value/BlockRuns.h"
 
 namespace headrace::plan {
 namespace {

@@ -40,4 +40,14 @@ template <typename Bytes> uint64_t spannedBytes(const Plan &plan, const Bytes &o
              : bytes;
 }
 
+// The address behind its last byte.
+template <typename Bytes> uint64_t addressEnd(const Plan &plan, const Bytes &of) {
+  return of.address + spannedBytes(plan, of);
+}
+
+// Of the byte at `offset` from its first; below its bytes, and of an interleaved one where a block begins.
+template <typename Bytes> uint64_t addressAt(const Plan &plan, const Bytes &of, uint64_t offset) {
+  return of.address + (of.interleaved ? offset / plan.kvBlockBytes() * plan.kvStride() : offset);
+}
+
 } // namespace headrace::plan

@@ -9,6 +9,7 @@
 
 #include "runtime/model/ModelSpec.h"
 #include "runtime/model/WeightLayout.h"
+#include "runtime/plan/value/BlockRuns.h"
 
 namespace headrace::plan {
 
@@ -115,24 +116,6 @@ std::string actName(int64_t layer, uint32_t miniBatch, uint32_t miniBatches) {
 
 std::string residualName(uint32_t miniBatch, uint32_t miniBatches) {
   return miniBatches == 1 ? "residual" : absl::StrCat("residual.", miniBatch);
-}
-
-uint64_t addressEnd(const Plan &plan, const Extent &extent) {
-  const uint64_t end = extent.address + extent.bytes;
-  if (!extent.interleaved)
-    return end;
-  const uint64_t block = plan.kvBlockBytes(), between = plan.kvStride() - block; // two blocks of the layer
-  return end + (extent.bytes / block - 1) * between;
-}
-
-int64_t residentBlocks(const Plan &plan, const Placement &placement) {
-  for (const Extent &extent : placement.extents) { // of a cache the first is on the device, if any of it is
-    if (extent.interleaved)
-      return static_cast<int64_t>(extent.bytes / plan.kvBlockBytes());
-    if (extent.space == Space::Host && plan.buffers[extent.buffer].kind == BufferKind::Kv)
-      return 0;
-  }
-  return placement.kvBlocks;
 }
 
 const Buffer &Plan::buffer(const Schedule &schedule, uint32_t id) const {

@@ -412,12 +412,6 @@ std::string actName(int64_t layer, uint32_t miniBatch, uint32_t miniBatches);
 // "residual", or "residual.1" where a plan has several mini-batches.
 std::string residualName(uint32_t miniBatch, uint32_t miniBatches);
 
-// The address behind an extent's last byte.
-uint64_t addressEnd(const Plan &plan, const Extent &extent);
-// How many blocks of a cache, from the first, are at home on the device in a placement: all that it has, but where a
-// tail is at home on the host; none where all of it is.
-int64_t residentBlocks(const Plan &plan, const Placement &placement);
-
 // Device memory of one schedule and its placement by what it is used for. The sum need not be the arena: ranges are
 // shared (activations and workspace count each byte of their own once); `peak` is the end of the highest range in use.
 struct DeviceBytes {

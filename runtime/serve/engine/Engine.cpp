@@ -34,7 +34,7 @@ absl::Status checkOptions(const plan::Plan &plan, const EngineOptions &options, 
                                " to the plan's largest mixed bucket of ", bounds.maxNumBatchedTokens));
   if (!(options.watermark >= 0 && options.watermark < 1))
     return refuse(absl::StrCat("watermark = ", options.watermark, ", expected 0 or more and less than 1"));
-  if (const uint64_t slot = SwapSpace::slotBytes(plan);
+  if (const uint64_t slot = plan::movedBlockBytes(plan);
       (options.preemption == Preemption::Swap || (options.preemption == Preemption::Auto && options.swapBytes > 0)) &&
       options.swapBytes < slot)
     return refuse(absl::StrCat("swap space = ", options.swapBytes, " bytes, expected at least ", slot,
@@ -101,7 +101,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::create(core::Runtime &runtime, E
   // Swap space takes keys and values.
   const bool swaps =
       options.preemption != Preemption::Recompute && options.batching == Batching::Continuous && plan.actBlocks == 0;
-  const uint64_t slot = SwapSpace::slotBytes(plan);
+  const uint64_t slot = plan::movedBlockBytes(plan);
   const uint64_t swapBytes = swaps ? options.swapBytes / slot * slot : 0;
   if (swapBytes > 0)
     RETURN_IF_ERROR(runtime.device().reserveSwap(swapBytes));
@@ -120,12 +120,11 @@ Engine::Engine(core::Runtime &runtime, EngineOptions options, int64_t maxNumSeqs
                uint64_t swapBytes)
     : runtime_(runtime), plan_(runtime.plan()), device_(runtime.device()), options_(std::move(options)),
       maxNumSeqs_(maxNumSeqs), limits_(limits), scheduler_(limits), padded_(runtime.plan()),
-      swap_(runtime.plan(), swapBytes), swapPrice_(runtime.plan()), mover_(runtime.plan()),
-      miniBatches_(plan_.miniBatches), rows_(plan_.miniBatches) {
+      swap_(runtime.plan(), swapBytes), swapPrice_(runtime.plan()), miniBatches_(plan_.miniBatches),
+      rows_(plan_.miniBatches) {
   for (uint32_t p = 0; p < plan_.placements.size(); ++p) {
-    resident_.push_back(plan::residentBlocks(plan_, plan_.placements[p]));
-    compacts_.push_back((mover_.actsOnHost() || resident_.back() < plan_.placements[p].kvBlocks) &&
-                        mayCompact(plan_, p));
+    const plan::CacheMap &caches = runtime.caches(p);
+    compacts_.push_back((caches.actsOnHost() || caches.split()) && mayCompact(plan_, p));
   }
   const auto ofOne = static_cast<size_t>(limits.maxNumSeqs), seqs = ofOne * miniBatches_.size();
   for (uint32_t i = 0; i < miniBatches_.size(); ++i) {

@@ -50,7 +50,6 @@
 #include "runtime/core/Runtime.h"
 #include "runtime/plan/value/PlacementTable.h"
 #include "runtime/serve/engine/BatchEngine.h"
-#include "runtime/serve/engine/BlockMover.h"
 #include "runtime/serve/engine/Expansion.h"
 #include "runtime/serve/engine/ExpansionLevels.h"
 #include "runtime/serve/engine/KeepLogits.h"
@@ -371,7 +370,7 @@ private:
   void finishMove(Sequence &sequence);
 
   // Compaction (EngineCompaction.cpp).
-  int64_t resident() const { return resident_[runtime_.placement()]; }
+  int64_t resident() const { return runtime_.caches().resident(); }
   int64_t apart(const MiniBatch &of, bool act) const;
   bool wantsCompaction() const;
   absl::Status compact();
@@ -405,13 +404,11 @@ private:
   // Of an iteration with prompts, by placement: the rows that the largest bucket holds, and the new ones among them; 0:
   // there are no mixed variants.
   std::vector<int64_t> mostRows_, budgets_;
-  std::vector<int64_t> resident_; // blocks of each cache on the device, by placement
-  std::vector<bool> compacts_;    // the same: whether blocks may be moved together
+  std::vector<bool> compacts_; // by placement: whether blocks may be moved together
   const PaddedRows padded_;
   KeptLogits logits_;
   SwapSpace swap_;
   const SwapPrice swapPrice_;
-  BlockMover mover_;
   // One of them, or neither: it does not adapt.
   std::unique_ptr<Expansion> expansion_;
   std::unique_ptr<ExpansionLevels> levels_;

@@ -15,6 +15,7 @@
 #include <algorithm>
 
 #include "runtime/base/StatusMacros.h"
+#include "runtime/core/BlockMover.h"
 #include "runtime/serve/engine/Engine.h"
 
 namespace headrace::serve {
@@ -30,7 +31,7 @@ constexpr int64_t kApartShare = 64;                    // one part of so many of
 int64_t Engine::apart(const MiniBatch &of, bool act) const {
   if (levels_)
     return !act && of.blocks->used() <= levels_->offered() ? of.blocks->blocksInUseAbove(levels_->offered() + 1) : 0;
-  if (act && !mover_.actsOnHost())
+  if (act && !runtime_.caches().actsOnHost())
     return 0;
   const int64_t end = act ? of.blocks->actEndOfUse() : of.blocks->endOfUse() - 1;
   const int64_t brought = act ? end : end + 1 - resident();
@@ -83,8 +84,8 @@ absl::Status Engine::compact() {
         const int32_t from = *entry;
         if (from < resident() || !one.blocks->lower(*entry))
           break;
-        ASSIGN_OR_RETURN(bytes, mover_.move(runtime_.placement(), one.number, from, *entry, device_));
-        moved += mover_.blockBytes(act);
+        ASSIGN_OR_RETURN(bytes, runtime_.mover().move(runtime_.caches(), one.number, from, *entry));
+        moved += runtime_.caches().bytesOf(from);
         ++counters_.compactedBlocks;
         counters_.compactionBytes += bytes;
       }

@@ -337,7 +337,7 @@ absl::Status Engine::launchIn(uint32_t placement) {
       counters_.leastBroughtBytes +=
           static_cast<uint64_t>(plan_.model->layers) *
           (static_cast<uint64_t>(std::max<int64_t>(0, one.blocks->kvUsed() + 1 - resident())) * plan_.kvBlockBytes() +
-           (mover_.actsOnHost() ? static_cast<uint64_t>(one.blocks->actUsed()) * plan_.actBlockBytes() : 0));
+           (runtime_.caches().actsOnHost() ? static_cast<uint64_t>(one.blocks->actUsed()) * plan_.actBlockBytes() : 0));
   ++counters_.iterations;
   counters_.prefillIterations += all.prefill;
   for (const Rows &rows : next.rows) {

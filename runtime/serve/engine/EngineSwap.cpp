@@ -21,7 +21,7 @@ constexpr uint64_t kPortion = uint64_t{16} << 20; // bytes within host memory at
 } // namespace
 
 SwapSpace::Move Engine::moveOf(const Sequence &sequence) const {
-  return {runtime_.placement(), sequence.miniBatch, sequence.away != Away::Out, sequence.blocks, sequence.swapSlots};
+  return {&runtime_.caches(), sequence.miniBatch, sequence.away != Away::Out, sequence.blocks, sequence.swapSlots};
 }
 
 bool Engine::onHostLeft(const Sequence &sequence) const {
@@ -53,7 +53,7 @@ absl::StatusOr<bool> Engine::swapOut(Sequence &sequence) {
     return false;
   poolOf(sequence).shrink(sequence.blocks, sequence.rows);
   const uint32_t placement = runtime_.placement();
-  const uint64_t bytes = swap_.linkBytes({placement, sequence.miniBatch, false, sequence.blocks, {}});
+  const uint64_t bytes = swap_.linkBytes({&runtime_.caches(), sequence.miniBatch, false, sequence.blocks, {}});
   if ((options_.preemption == Preemption::Auto &&
        !swapPrice_.pays(placement, sequence.rows, budgets_[placement], bytes)) ||
       !swap_.take(static_cast<int64_t>(sequence.blocks.size()), sequence.swapSlots)) {
@@ -98,7 +98,7 @@ absl::Status Engine::bringBack(Sequence &sequence) {
 absl::Status Engine::startMove(Sequence &sequence) {
   const SwapSpace::Move move = moveOf(sequence);
   sequence.swapCursor = swap_.movesOnHost(move) ? 0 : swap_.hostEnd(move);
-  ASSIGN_OR_RETURN(ticket, swap_.copyBeside(move, device_));
+  ASSIGN_OR_RETURN(ticket, swap_.copyBeside(move, runtime_.mover()));
   sequence.swapTicket = ticket;
   moving_.push_back(&sequence);
   return absl::OkStatus();
@@ -137,9 +137,9 @@ absl::Status Engine::moveOnHost(uint64_t bytes) {
     if (!onHostLeft(*one) || bytes == 0)
       continue;
     const SwapSpace::Move move = moveOf(*one);
-    written |= move.toDevice;
+    written |= move.toBlocks;
     if (device_.holdsData())
-      bytes -= std::min(bytes, swap_.moveOnHost(move, device_, bytes, one->swapCursor));
+      bytes -= std::min(bytes, swap_.moveOnHost(move, runtime_.mover(), device_.swapMemory(), bytes, one->swapCursor));
     else
       one->swapCursor = swap_.hostEnd(move); // within the host nothing takes virtual time
   }

@@ -24,21 +24,15 @@ absl::Status checkBlocks(const core::Runtime &runtime, absl::Span<const int32_t>
   return absl::OkStatus();
 }
 
-// Of a block, of which tokens it holds.
-uint64_t idsBytes(const plan::Plan &plan) { return static_cast<uint64_t>(plan.blockTokens) * sizeof(int32_t); }
-
-uint64_t slotBytesOf(const plan::Plan &plan) {
-  const uint64_t all = static_cast<uint64_t>(plan.kvBlocks) * (kvBlockBytesOfAllLayers(plan) + idsBytes(plan));
-  return std::max(plan.kvBlockBytes() + idsBytes(plan), std::min(kMostSlotBytes, (all + kSlots - 1) / kSlots));
+// Of a block in a layer, with the ids of its tokens.
+uint64_t leastSlotBytes(const plan::Plan &plan) {
+  return plan.kvBlockBytes() + plan::movedBlockBytes(plan) -
+         static_cast<uint64_t>(plan.model->layers) * plan.kvBlockBytes();
 }
 
-// Blocks on the device lie block by block, all layers of each together.
-bool liesByBlock(const plan::Plan &plan) {
-  for (const plan::Placement &placement : plan.placements)
-    for (const plan::Extent &extent : placement.extents)
-      if (plan.buffers[extent.buffer].kind == plan::BufferKind::Kv && extent.interleaved)
-        return true;
-  return false;
+uint64_t slotBytesOf(const plan::Plan &plan) {
+  const uint64_t all = static_cast<uint64_t>(plan.kvBlocks) * plan::movedBlockBytes(plan);
+  return std::max(leastSlotBytes(plan), std::min(kMostSlotBytes, (all + kSlots - 1) / kSlots));
 }
 
 // At most: each is filled up to less than a block of a layer, but the last.
@@ -49,10 +43,6 @@ uint64_t handoverPortions(const plan::Plan &from, const plan::Plan &to, uint64_t
 
 } // namespace
 
-uint64_t kvBlockBytesOfAllLayers(const plan::Plan &plan) {
-  return static_cast<uint64_t>(plan.model->layers) * plan.kvBlockBytes();
-}
-
 uint64_t handoverBlocks(const plan::Plan &plan, absl::Span<const int64_t> tokens) {
   uint64_t blocks = 0;
   for (int64_t t : tokens)
@@ -60,13 +50,12 @@ uint64_t handoverBlocks(const plan::Plan &plan, absl::Span<const int64_t> tokens
   return blocks;
 }
 
-uint64_t handoverBytes(const plan::Plan &plan, uint64_t blocks) {
-  return blocks * (kvBlockBytesOfAllLayers(plan) + idsBytes(plan));
-}
+uint64_t handoverBytes(const plan::Plan &plan, uint64_t blocks) { return blocks * plan::movedBlockBytes(plan); }
 
 uint64_t handoverCopies(const plan::Plan &from, const plan::Plan &to, uint64_t blocks, uint64_t runs) {
   const auto layers = static_cast<uint64_t>(from.model->layers);
-  const bool one = liesByBlock(from), other = liesByBlock(to);
+  const bool one = plan::CacheMap(from, from.placements.front()).byNumber(),
+             other = plan::CacheMap(to, to.placements.front()).byNumber();
   const uint64_t bytes = handoverBytes(from, blocks);
   const uint64_t portions = handoverPortions(from, to, bytes);
   return (one && other ? runs : one || other ? layers * blocks : layers * runs) + runs + 2 * portions;
@@ -74,7 +63,7 @@ uint64_t handoverCopies(const plan::Plan &from, const plan::Plan &to, uint64_t b
 
 uint64_t handoverPortion(const plan::Plan &from, const plan::Plan &to, uint64_t bytes) {
   const uint64_t slot = std::min(slotBytesOf(from), slotBytesOf(to));
-  return std::min(slot, bytes / kSlots + from.kvBlockBytes() + idsBytes(from));
+  return std::min(slot, bytes / kSlots + leastSlotBytes(from));
 }
 
 uint64_t handoverRounds(const plan::Plan &from, const plan::Plan &to, uint64_t bytes) {
@@ -106,21 +95,21 @@ uint64_t KvHandover::slotOf(const Portion &portion) const {
 }
 
 // Ids come first: they are on the device, so that the first portion has something to wait for the sender's launches by.
-KvHandover::Unit KvHandover::unit(uint64_t number) const {
-  const uint64_t blocks = fromBlocks_.size();
-  const auto layers = static_cast<uint64_t>(from_->plan().model->layers);
-  if (number < blocks)
-    return {static_cast<int64_t>(layers), number, idsBytes(from_->plan())};
-  number -= blocks;
-  const uint64_t layer = byBlock_ ? number % layers : number / blocks;
-  const uint64_t index = byBlock_ ? number / layers : number % blocks;
-  return {static_cast<int64_t>(layer), index, from_->plan().kvBlockBytes()};
+plan::BlockPart KvHandover::part(uint64_t number) const {
+  const int64_t layers = from_->caches().layers();
+  const size_t blocks = fromBlocks_.size();
+  const uint64_t ofLayers = static_cast<uint64_t>(layers) * blocks;
+  return plan::blockPart(number < blocks ? ofLayers + number : number - blocks, layers, blocks, byNumber_);
 }
 
-core::KvPlaces KvHandover::placeOf(const core::KvLayout &layout, const Unit &unit, int32_t block) {
-  if (unit.layer == layout.layers())
-    return {plan::Space::Device, layout.ids(block), false, 0};
-  return layout.of(unit.layer, block);
+uint64_t KvHandover::bytesOf(const plan::BlockPart &part) const {
+  return from_->caches().bytesOf(part.layer, fromBlocks_[part.index]);
+}
+plan::BlockPlace KvHandover::source(const plan::BlockPart &part) const {
+  return from_->caches().of(part.layer, fromBlocks_[part.index]);
+}
+plan::BlockPlace KvHandover::target(const plan::BlockPart &part) const {
+  return to_->caches().of(part.layer, toBlocks_[part.index]);
 }
 
 absl::Status KvHandover::begin(core::Runtime &from, absl::Span<const int32_t> fromBlocks, core::Runtime &to,
@@ -140,93 +129,55 @@ absl::Status KvHandover::begin(core::Runtime &from, absl::Span<const int32_t> fr
   to_ = &to;
   fromBlocks_.assign(fromBlocks.begin(), fromBlocks.end());
   toBlocks_.assign(toBlocks.begin(), toBlocks.end());
-  source_.make(from.plan());
-  target_.make(to.plan());
   slotBytes_ = handoverPortion(from.plan(), to.plan(), handoverBytes(from.plan(), fromBlocks.size()));
-  byBlock_ = liesByBlock(from.plan()) && liesByBlock(to.plan());
+  byNumber_ = from.caches().byNumber() && to.caches().byNumber();
   sent_ = brought_ = ended_ = 0;
   tails_.clear();
   homes_.clear();
   portions_.clear();
-  const uint64_t units = fromBlocks_.size() * (static_cast<uint64_t>(from.plan().model->layers) + 1);
-  for (uint64_t first = 0, end = 0; first < units; first = end) {
+  const uint64_t parts = fromBlocks_.size() * (static_cast<uint64_t>(from.caches().layers()) + 1);
+  for (uint64_t first = 0, end = 0; first < parts; first = end) {
     uint64_t bytes = 0;
-    for (end = first; end < units && bytes + unit(end).bytes <= slotBytes_; ++end)
-      bytes += unit(end).bytes;
+    for (end = first; end < parts && bytes + bytesOf(part(end)) <= slotBytes_; ++end)
+      bytes += bytesOf(part(end));
     portions_.push_back({first, end});
   }
-  for (const Portion &portion : portions_)
-    copies_.reserve(portion.end - portion.first);
   return absl::OkStatus();
 }
 
-void KvHandover::Layouts::make(const plan::Plan &made) {
-  if (plan == &made)
-    return;
-  plan = &made;
-  of.clear();
-  for (uint32_t p = 0; p < made.placements.size(); ++p)
-    of.emplace_back(made, p);
-}
-
-// Joins the copy before it where they follow each other on both sides.
-void KvHandover::addCopy(bool toDevice, uint64_t device, uint64_t swap, uint64_t bytes) {
-  if (!copies_.empty()) {
-    core::BlockCopy &last = copies_.back();
-    if (last.device + last.bytes == device && last.swap + last.bytes == swap) {
-      last.bytes += bytes;
-      return;
-    }
-  }
-  copies_.push_back({toDevice, device, swap, bytes});
-}
-
 absl::Status KvHandover::sendOut(Portion &portion) {
-  copies_.clear();
   uint64_t at = slotOf(portion);
-  const core::KvLayout &from = source_.of[from_->placement()];
-  for (uint64_t u = portion.first; u < portion.end; ++u) {
-    const Unit one = unit(u);
-    const core::KvPlaces place = placeOf(from, one, fromBlocks_[one.index]);
-    if (place.space == plan::Space::Device)
-      addCopy(false, place.address, at, one.bytes);
-    at += one.bytes;
+  for (uint64_t p = portion.first; p < portion.end; ++p) {
+    const plan::BlockPart one = part(p);
+    RETURN_IF_ERROR(done(*from_, from_->mover().add(/*toDevice=*/false, source(one), at, bytesOf(one))));
+    at += bytesOf(one);
   }
-  if (copies_.empty())
-    return absl::OkStatus();
-  const absl::StatusOr<uint64_t> ticket = from_->device().copyBeside(copies_);
+  const absl::StatusOr<uint64_t> ticket = from_->mover().ask();
   RETURN_IF_ERROR(done(*from_, ticket.status()));
   portion.out = *ticket;
   return absl::OkStatus();
 }
 
 absl::Status KvHandover::bringIn(Portion &portion) {
-  const core::KvLayout &from = source_.of[from_->placement()], &to = target_.of[to_->placement()];
-  copies_.clear();
   uint64_t at = slotOf(portion);
-  for (uint64_t u = portion.first; u < portion.end; ++u) {
-    const Unit one = unit(u);
-    const core::KvPlaces source = placeOf(from, one, fromBlocks_[one.index]);
-    const core::KvPlaces target = placeOf(to, one, toBlocks_[one.index]);
-    const bool onDevice = target.space == plan::Space::Device;
-    if (onDevice)
-      addCopy(true, target.address, at, one.bytes);
+  for (uint64_t p = portion.first; p < portion.end; ++p) {
+    const plan::BlockPart one = part(p);
+    const uint64_t bytes = bytesOf(one);
+    const plan::BlockPlace from = source(one), to = target(one);
+    RETURN_IF_ERROR(done(*to_, to_->mover().add(/*toDevice=*/true, to, at, bytes)));
     if (data()) {
-      const absl::Span<const std::byte> bytes =
-          (source.space == plan::Space::Device ? from_->device().swapMemory().subspan(at, one.bytes)
-                                               : from_->device().hostSlab().subspan(source.address, one.bytes));
-      if (onDevice)
-        std::copy(bytes.begin(), bytes.end(), to_->device().swapMemory().subspan(at, one.bytes).begin());
-      if (!onDevice || target.mirrored) {
-        tails_.insert(tails_.end(), bytes.begin(), bytes.end());
-        homes_.push_back({onDevice ? target.mirror : target.address, one.bytes});
+      const absl::Span<const std::byte> held = from.device ? from_->device().swapMemory().subspan(at, bytes)
+                                                           : from_->device().hostSlab().subspan(*from.host, bytes);
+      if (to.device)
+        std::copy(held.begin(), held.end(), to_->device().swapMemory().subspan(at, bytes).begin());
+      if (to.host) {
+        tails_.insert(tails_.end(), held.begin(), held.end());
+        homes_.push_back({to, bytes});
       }
     }
-    at += one.bytes;
+    at += bytes;
   }
-  if (copies_.empty())
-    return absl::OkStatus();
-  const absl::StatusOr<uint64_t> ticket = to_->device().copyBeside(copies_);
+  const absl::StatusOr<uint64_t> ticket = to_->mover().ask();
   RETURN_IF_ERROR(done(*to_, ticket.status()));
   portion.in = *ticket;
   return absl::OkStatus();
@@ -279,8 +230,7 @@ absl::Status KvHandover::finish() {
     RETURN_IF_ERROR(done(to, to.device().drain()));
   uint64_t at = 0;
   for (const HomeRun &home : homes_) {
-    const auto bytes = absl::MakeConstSpan(tails_).subspan(at, home.bytes);
-    std::copy(bytes.begin(), bytes.end(), to.device().hostSlab().subspan(home.address, home.bytes).begin());
+    to.mover().onHost(home.place, /*toBlock=*/true, absl::MakeSpan(tails_).subspan(at, home.bytes));
     at += home.bytes;
   }
   to.kvWritten();

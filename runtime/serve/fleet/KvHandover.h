@@ -22,13 +22,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "runtime/core/KvPlaces.h"
+#include "runtime/core/BlockMover.h"
 #include "runtime/core/Runtime.h"
 
 namespace headrace::serve {
 
-// Bytes of one KV block over all layers: layers x 2 x kvRows x blockTokens x element.
-uint64_t kvBlockBytesOfAllLayers(const plan::Plan &plan);
 // KV blocks of sequences with these many cached tokens.
 uint64_t handoverBlocks(const plan::Plan &plan, absl::Span<const int64_t> tokens);
 // Bytes that a hand-over of so many blocks moves, with the ids of their tokens.
@@ -77,21 +75,17 @@ public:
 
 private:
   struct Portion {
-    uint64_t first = 0, end = 0; // units
+    uint64_t first = 0, end = 0; // parts
     uint64_t out = 0, in = 0;    // tickets; 0: nothing is copied by the link
   };
-  // A layer's share of a block; behind the last layer, of ids.
-  struct Unit {
-    int64_t layer = 0;
-    size_t index = 0; // into the lists of blocks
+  struct HomeRun { // in the receiver's slab, of tails_
+    plan::BlockPlace place;
     uint64_t bytes = 0;
   };
-  struct HomeRun { // in the receiver's slab, of tails_
-    uint64_t address = 0, bytes = 0;
-  };
-  Unit unit(uint64_t number) const;
-  static core::KvPlaces placeOf(const core::KvLayout &layout, const Unit &unit, int32_t block);
-  void addCopy(bool toDevice, uint64_t device, uint64_t swap, uint64_t bytes);
+  plan::BlockPart part(uint64_t number) const;
+  uint64_t bytesOf(const plan::BlockPart &part) const;
+  plan::BlockPlace source(const plan::BlockPart &part) const;
+  plan::BlockPlace target(const plan::BlockPart &part) const;
   absl::Status sendOut(Portion &portion);
   absl::Status bringIn(Portion &portion);
   absl::StatusOr<bool> ended(core::Runtime &of, uint64_t ticket);
@@ -102,17 +96,10 @@ private:
   core::Runtime *from_ = nullptr, *to_ = nullptr; // null: none is under way
   const core::Runtime *failed_ = nullptr;
   std::vector<int32_t> fromBlocks_, toBlocks_;
-  struct Layouts { // of every placement of a plan
-    const plan::Plan *plan = nullptr;
-    std::vector<core::KvLayout> of;
-    void make(const plan::Plan &made);
-  };
-  Layouts source_, target_;
   uint64_t slotBytes_ = 0;
-  bool byBlock_ = false; // units of a block follow each other, else those of a layer
+  bool byNumber_ = false; // parts of a block follow each other, else those of a layer
   std::vector<Portion> portions_;
   size_t sent_ = 0, brought_ = 0, ended_ = 0; // portions: asked for out, in, and there
-  std::vector<core::BlockCopy> copies_;       // scratch
   std::vector<std::byte> tails_;              // what is written to homes in the end
   std::vector<HomeRun> homes_;
 };

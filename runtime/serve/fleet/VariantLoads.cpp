@@ -6,6 +6,7 @@
 
 #include "runtime/core/GraphSteps.h"
 #include "runtime/plan/value/BlockRuns.h"
+#include "runtime/plan/value/CacheMap.h"
 
 namespace headrace::serve {
 namespace {
@@ -74,8 +75,8 @@ VariantLoads::VariantLoads(const plan::Plan &plan)
     }
   }
   all_ = loadsOf(std::nullopt);
-  for (uint32_t p = 0; p < plan.placements.size(); ++p)
-    split_ = split_ || plan::residentBlocks(plan, plan.placements[p]) < plan.placements[p].kvBlocks;
+  for (const plan::CacheMap &caches : plan::cacheMaps(plan))
+    split_ = split_ || caches.split();
   for (uint32_t v = 0; v < plan.variants.size(); ++v)
     of_[plan.variants[v].placement].push_back(v);
   for (std::vector<uint32_t> &of : of_)

@@ -11,6 +11,7 @@
 #include "runtime/model/ModelSpec.h"
 #include "runtime/plan/PlanFile.h"
 #include "runtime/plan/proof/PlanVerifier.h"
+#include "runtime/plan/value/CacheMap.h"
 #include "runtime/sim/Simulator.h"
 #include "tests/support/StatedPlacements.h"
 #include "tests/unit/compiler/Requests.h"
@@ -158,7 +159,7 @@ TEST(Compile, PackedCachesTakeTheirOwnBytes) {
   r.goal.kvDeviceMemory = 24 * plan->kvBlockBytes();
   const auto split = compile(r);
   ASSERT_TRUE(split.ok()) << split.status();
-  EXPECT_EQ(plan::residentBlocks(*split, split->placements[0]), 3);
+  EXPECT_EQ(plan::CacheMap(*split, split->placements[0]).resident(), 3);
   EXPECT_EQ(split->hostBytes, 4 * 6 * plan->kvBlockBytes());
   for (const plan::Schedule &schedule : split->schedules)
     for (const plan::Step &step : schedule.steps)

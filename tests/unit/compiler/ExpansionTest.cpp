@@ -11,6 +11,7 @@
 
 #include "compiler/Compile.h"
 #include "runtime/model/ModelSpec.h"
+#include "runtime/plan/value/CacheMap.h"
 #include "tests/unit/compiler/Requests.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -30,7 +31,7 @@ CompileRequest expanded(double expansion, int64_t layers = 6) {
   return r;
 }
 
-int64_t residentIn(const plan::Plan &plan) { return plan::residentBlocks(plan, plan.placements[0]); }
+int64_t residentIn(const plan::Plan &plan) { return plan::CacheMap(plan, plan.placements[0]).resident(); }
 
 TEST(KvExpansion, IsBoundBySlotsAndByTheLink) {
   EXPECT_EQ(mostExpansion(40, 2), 20);

@@ -9,6 +9,7 @@
 
 #include "compiler/Compile.h"
 #include "runtime/model/ModelSpec.h"
+#include "runtime/plan/value/CacheMap.h"
 #include "tests/support/LongRun.h"
 #include "tests/support/RandomSplits.h"
 #include "tests/unit/compiler/Requests.h"
@@ -79,7 +80,7 @@ TEST(KvOnDevice, ThePlanSaysWhatSlotsTake) {
   r.goal.kvDeviceMemory = 300 * 4096;
   const auto plan = compile(r);
   ASSERT_TRUE(plan.ok()) << plan.status();
-  EXPECT_EQ(plan::residentBlocks(*plan, plan->placements[0]), 42);
+  EXPECT_EQ(plan::CacheMap(*plan, plan->placements[0]).resident(), 42);
   EXPECT_EQ(plan::kvSlotBytes(*plan, 0), 46 * 4096u);
   EXPECT_EQ(plan::kvDeviceBytes(*plan, 0), 298 * 4096u);
   EXPECT_THAT(plan->reason, HasSubstr(". KV takes 1.16 MiB of the device, 184.00 KiB of that the slots that blocks on "
@@ -87,7 +88,7 @@ TEST(KvOnDevice, ThePlanSaysWhatSlotsTake) {
   r.goal.kvDeviceMemory = 0;
   const auto none = compile(r);
   ASSERT_TRUE(none.ok()) << none.status();
-  EXPECT_EQ(plan::residentBlocks(*none, none->placements[0]), 0);
+  EXPECT_EQ(plan::CacheMap(*none, none->placements[0]).resident(), 0);
   EXPECT_EQ(plan::kvDeviceBytes(*none, 0), 130 * 4096u);
   EXPECT_THAT(none->reason, HasSubstr(". KV takes 520.00 KiB of the device, all of that the slots that blocks on the "
                                       "host go through"));

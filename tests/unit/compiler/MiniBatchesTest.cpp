@@ -11,6 +11,7 @@
 #include "compiler/choice/Resolve.h"
 #include "kernels/Kernels.h"
 #include "runtime/model/ModelSpec.h"
+#include "runtime/plan/value/CacheMap.h"
 #include "tests/unit/compiler/Requests.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -109,7 +110,7 @@ TEST(MiniBatches, SlotsHoldOneMiniBatchsTailAndEachHasACopyOfItsOwn) {
     r.policy.kvWriteBack = writeBack;
     r.goal.kvDeviceMemory = (2 * 3 * kLayers + 2 * 7) * kLayerBlock;
     const plan::Plan plan = compiled(r);
-    ASSERT_EQ(plan::residentBlocks(plan, plan.placements[0]), 2);
+    ASSERT_EQ(plan::CacheMap(plan, plan.placements[0]).resident(), 2);
     ASSERT_EQ(plan.kvBlocks, 9);
     for (const plan::Slot &slot : plan.placements[0].slots)
       EXPECT_EQ(slot.bytes, 7 * kLayerBlock);

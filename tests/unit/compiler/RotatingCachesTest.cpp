@@ -14,6 +14,7 @@
 #include "compiler/Compile.h"
 #include "runtime/model/ModelSpec.h"
 #include "runtime/plan/proof/PlanVerifier.h"
+#include "runtime/plan/value/CacheMap.h"
 #include "tests/unit/compiler/Requests.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -139,7 +140,7 @@ TEST(RotatingCaches, BlocksFillWhatPlacesLeave) {
     if (places == 2) {
       EXPECT_EQ(weightsAway, 0u);
       EXPECT_EQ(plan->placements[0].slots.size(), 2u);
-      EXPECT_EQ(plan::residentBlocks(*plan, plan->placements[0]), 14);
+      EXPECT_EQ(plan::CacheMap(*plan, plan->placements[0]).resident(), 14);
     } else {
       EXPECT_GT(weightsAway, 0u);
       EXPECT_GT(plan->placements[0].slots.size(), 4u);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "runtime/model/ModelSpec.h"
+#include "runtime/plan/value/CacheMap.h"
 #include "tests/unit/compiler/Requests.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -42,7 +43,7 @@ uint64_t besideSlots(int64_t resident) {
 }
 
 int64_t residentOf(const plan::Plan &plan, size_t placement = 0) {
-  return plan::residentBlocks(plan, plan.placements[placement]);
+  return plan::CacheMap(plan, plan.placements[placement]).resident();
 }
 
 // The number that follows `text` in a message, its decimals left out.

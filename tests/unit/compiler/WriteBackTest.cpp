@@ -12,6 +12,7 @@
 
 #include "kernels/Kernels.h"
 #include "runtime/model/ModelSpec.h"
+#include "runtime/plan/value/CacheMap.h"
 #include "tests/unit/compiler/Requests.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -135,8 +136,8 @@ TEST(WriteBack, BlocksThatAnotherPlacementHasOnTheHostAreStillWrittenThere) {
   r.policy.placements = 2;
   const plan::Plan plan = compiled(r);
   ASSERT_EQ(plan.placements.size(), 2u);
-  const int64_t least = plan::residentBlocks(plan, plan.placements[0]);
-  const int64_t most = plan::residentBlocks(plan, plan.placements[1]);
+  const int64_t least = plan::CacheMap(plan, plan.placements[0]).resident();
+  const int64_t most = plan::CacheMap(plan, plan.placements[1]).resident();
   ASSERT_LT(least, most);
   for (const plan::Schedule &schedule : plan.schedules) {
     if (schedule.iterationClass != IterationClass::Decode || schedule.kvBlocks != 0)
@@ -154,7 +155,7 @@ TEST(WriteBack, NoBlockNeedBeAtHomeOnTheDevice) {
   for (const KvWriteBack writeBack : {KvWriteBack::Mirror, KvWriteBack::All, KvWriteBack::Dirty}) {
     const plan::Plan plan = compiled(asked(writeBack, 0));
     ASSERT_EQ(plan.placements.size(), 1u);
-    EXPECT_EQ(plan::residentBlocks(plan, plan.placements[0]), 0);
+    EXPECT_EQ(plan::CacheMap(plan, plan.placements[0]).resident(), 0);
     EXPECT_EQ(plan::kvBytesByHome(plan, 0).device, 0u);
     for (const plan::Schedule &schedule : plan.schedules) {
       EXPECT_EQ(schedule.kvBlocks, 0); // no schedule is without tails

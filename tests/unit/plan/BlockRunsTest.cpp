@@ -74,6 +74,13 @@ TEST(BlockRuns, ASpanBeyondAllNumbersIsTheLargest) {
   EXPECT_EQ(spannedBytes(threeLayers(), extent((blocks + 2) * 256, true)), kMost);
 }
 
+TEST(BlockRuns, ABlockIsFoundByItsOffset) {
+  EXPECT_EQ(addressAt(threeLayers(), extent(1000, false), 600), 1024u + 600);
+  EXPECT_EQ(addressEnd(threeLayers(), extent(1000, false)), 1024u + 1000);
+  EXPECT_EQ(addressAt(threeLayers(), extent(3 * 256, true), 2 * 256), 1024u + 2 * 768);
+  EXPECT_EQ(addressEnd(threeLayers(), extent(3 * 256, true)), 1024u + 2 * 768 + 256);
+}
+
 TEST(BlockRuns, AScheduleIsForItsOwnBlocksElseForAllThatItsPlacementHas) {
   Plan p = threeLayers();
   p.placements.resize(2);

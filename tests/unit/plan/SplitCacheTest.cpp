@@ -10,6 +10,7 @@
 #include "kernels/Kernels.h"
 #include "runtime/model/ModelSpec.h"
 #include "runtime/plan/proof/PlanVerifier.h"
+#include "runtime/plan/value/BlockRuns.h"
 #include "tests/unit/plan/BrokenPlan.h"
 #include "tests/unit/plan/MakePlan.h"
 #include "tests/unit/plan/SplitCachePlan.h"

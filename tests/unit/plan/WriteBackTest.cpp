@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "runtime/plan/PlanFile.h"
+#include "runtime/plan/value/CacheMap.h"
 #include "tests/unit/plan/PlanText.h"
 #include "tests/unit/plan/WriteBackCases.h"
 
@@ -61,7 +62,7 @@ TEST(WriteBack, IsCountedOnTheLink) {
 TEST(WriteBack, MayHaveNoBlockAtHomeOnTheDevice) {
   const Plan plan = tailPlan(3, {turns(0, WriteBack::All, 2, 3)});
   const Placement &placement = plan.placements[0];
-  EXPECT_EQ(residentBlocks(plan, placement), 0);
+  EXPECT_EQ(CacheMap(plan, placement).resident(), 0);
   EXPECT_EQ(deviceBytes(plan, 0).kv, 0u);
   EXPECT_EQ(deviceBytes(plan, 0).slots, 2 * 6144u);
   EXPECT_EQ(kvBytesByHome(plan, 0).host, 3 * 6144u);

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "runtime/host/HostDevice.h"
+#include "runtime/plan/value/CacheMap.h"
 #include "runtime/serve/engine/Engine.h"
 #include "runtime/sim/SimDevice.h"
 #include "tests/support/TinyPlan.h"
@@ -89,7 +90,7 @@ protected:
 
 // Two of five blocks each in six: the younger is away while the older ends. No row is computed twice.
 TEST_P(EngineSwap, WhoIsSwappedGoesOnWhereItWas) {
-  EXPECT_EQ(SwapSpace::slotBytes(plan_), kSlot);
+  EXPECT_EQ(plan::movedBlockBytes(plan_), kSlot);
   std::map<uint64_t, Ids> apart;
   start({.preemption = Preemption::Recompute});
   submit(1);
