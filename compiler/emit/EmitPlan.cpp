@@ -302,8 +302,8 @@ void addIoHome(const plan::Plan &plan, plan::Placement &placement, ir::IoOp io) 
   if (io.getMiniBatch() != 0)
     return;
   const uint32_t buffer = plan.ioBuffer(toPlan(io.getRole()));
-  placement.extents.push_back({buffer, plan::Space::Device, plan::Encoding::Bytes, false, 0, plan.buffers[buffer].bytes,
-                               static_cast<uint64_t>(io.address().value)});
+  placement.extents.push_back(
+      {buffer, plan::Space::Device, false, 0, plan.buffers[buffer].bytes, static_cast<uint64_t>(io.address().value)});
 }
 
 } // namespace
@@ -316,7 +316,7 @@ uint32_t addPlacement(ir::IterationOp iteration, plan::Placement placement, Plan
   const auto home = [&](uint32_t buffer, mlir::Value value, uint64_t offset = 0, bool direct = false,
                         bool interleaved = false) {
     const ir::BufferType type = ir::bufferType(value);
-    placement.extents.push_back({buffer, spaceOf(value), toPlan(type.getEncoding()), direct, offset, type.getBytes(),
+    placement.extents.push_back({buffer, spaceOf(value), direct, offset, type.getBytes(),
                                  static_cast<uint64_t>(ir::addressOf(value).value), interleaved});
   };
   bool table = false; // the embedding is read directly

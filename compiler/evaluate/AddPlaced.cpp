@@ -53,7 +53,7 @@ public:
     const algorithms::Residency &residency = placed_.candidate->residency;
     const auto add = [&](const StepBuffer &of, plan::Space space, bool direct, uint64_t offset, uint64_t bytes,
                          uint64_t address) {
-      placement.extents.push_back({planBuffer(of), space, of.encoding, direct, offset, bytes, address});
+      placement.extents.push_back({planBuffer(of), space, direct, offset, bytes, address});
     };
     std::vector<uint8_t> streams(steps.own.size());
     for (const StepBuffer &of : steps.buffers) {

@@ -74,7 +74,6 @@ private:
       const std::string extent = absl::StrCat(at, ", extent ", i);
       same(extent, "buffer", a.buffer, b.buffer);
       same(extent, "space", static_cast<int>(a.space), static_cast<int>(b.space));
-      same(extent, "encoding", static_cast<int>(a.encoding), static_cast<int>(b.encoding));
       same(extent, "direct", a.direct, b.direct);
       same(extent, "buffer_offset", a.bufferOffset, b.bufferOffset);
       same(extent, "bytes", a.bytes, b.bytes);

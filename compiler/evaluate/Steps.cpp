@@ -14,20 +14,19 @@ using model::UnitRole;
 using plan::Part;
 using Kind = StepBuffer::Kind;
 
-constexpr plan::Encoding encodingOf(const model::Encoding &of) {
-  return of.packed() ? plan::Encoding::Packed : static_cast<plan::Encoding>(of.element);
+constexpr Elements elementsOf(const model::Encoding &of) {
+  return of.packed() ? Elements::Packed : static_cast<Elements>(of.element);
 }
-static_assert(encodingOf(model::DType::F32) == plan::Encoding::F32 &&
-              encodingOf(model::DType::F16) == plan::Encoding::F16 &&
-              encodingOf(model::DType::BF16) == plan::Encoding::BF16);
+static_assert(elementsOf(model::DType::F32) == Elements::F32 && elementsOf(model::DType::F16) == Elements::F16 &&
+              elementsOf(model::DType::BF16) == Elements::BF16);
 
-StepBuffer movable(algorithms::Movable of, int32_t miniBatch, int32_t layer, uint64_t bytes, plan::Encoding encoding) {
+StepBuffer movable(algorithms::Movable of, int32_t miniBatch, int32_t layer, uint64_t bytes, Elements elements) {
   return {
-      .kind = Kind::Movable, .bytes = bytes, .encoding = encoding, .miniBatch = miniBatch, .of = of, .layer = layer};
+      .kind = Kind::Movable, .bytes = bytes, .elements = elements, .miniBatch = miniBatch, .of = of, .layer = layer};
 }
 StepBuffer residual(const Target &target, const model::ModelSpec &spec, int32_t miniBatch, int32_t layer) {
   return movable({MovableKind::Residual, miniBatch}, miniBatch, layer, target.residualBytes(spec.hidden),
-                 plan::Encoding::F32);
+                 Elements::F32);
 }
 
 class StepsMaker {
@@ -109,7 +108,7 @@ private:
   // [rows, columns] activations that a step makes.
   BufferIndex transient(int64_t rows, int64_t columns, model::DType dtype) {
     const auto bytes = static_cast<uint64_t>(rows) * static_cast<uint64_t>(columns) * model::dtypeBytes(dtype);
-    return add({.bytes = model::alignUp(bytes), .encoding = encodingOf(dtype), .miniBatch = batch()});
+    return add({.bytes = model::alignUp(bytes), .elements = elementsOf(dtype), .miniBatch = batch()});
   }
   BufferIndex tokenRows(int64_t columns) { return transient(request_.limits.tokens, columns, target_.activation); }
 
@@ -227,7 +226,7 @@ private:
   // Keys and values of earlier tokens, from the activations that were kept of them.
   BufferIndex recompute(int32_t layer, int32_t unit) {
     const BufferIndex y = add({.bytes = model::alignUp(static_cast<uint64_t>(target_.actBlocks) * target_.kvBlockBytes),
-                               .encoding = encodingOf(target_.kv),
+                               .elements = elementsOf(target_.kv),
                                .miniBatch = batch()});
     Step &recompute = step(layer, Part::Attention, Op::RecomputeKv, UnitRole::Qkv);
     const int64_t columns = 2 * spec_.kvRows() + spec_.qRows() % model::kPanelRows;
@@ -285,13 +284,13 @@ std::vector<StepBuffer> movableBuffers(const model::ModelSpec &spec, const model
   for (const model::Unit &of : layout.units) {
     const auto unit = static_cast<int32_t>(buffers.size());
     buffers.push_back(movable({MovableKind::Weight, unit}, 0, of.layer, of.bytes,
-                              encodingOf(spec.encodings[of.role].value_or(spec.dtype))));
+                              elementsOf(spec.encodings[of.role].value_or(spec.dtype))));
     buffers.back().unit = unit;
   }
   const auto ofLayers = [&](MovableKind kind, uint64_t bytes, const model::Encoding &encoding) {
     for (int32_t layer = 0; layer < spec.layers; ++layer)
       for (int32_t i = 0; i < target.choice.miniBatches; ++i)
-        buffers.push_back(movable({kind, layer}, i, layer, bytes, encodingOf(encoding)));
+        buffers.push_back(movable({kind, layer}, i, layer, bytes, elementsOf(encoding)));
   };
   ofLayers(MovableKind::Kv, target.kvBytes, target.kv);
   if (target.actBlocks > 0)

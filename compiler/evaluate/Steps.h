@@ -46,11 +46,14 @@ struct StepsRequest {
   cost::Bucket limits;
 };
 
+// What a buffer's bytes are, as the IR has it in a type.
+enum class Elements : uint8_t { F32 = 0, F16 = 1, BF16 = 2, Bytes = 3, Packed = 4 };
+
 struct StepBuffer {
   enum class Kind : uint8_t { Movable, Io, Transient };
   Kind kind = Kind::Transient;
   uint64_t bytes = 0;
-  plan::Encoding encoding = plan::Encoding::Bytes;
+  Elements elements = Elements::Bytes;
   int32_t miniBatch = 0;
   plan::Io io = plan::Io::Meta; // of Io
   // Of what is movable: which, the layer that uses it (-1: none), and of what is loaded which unit of the layout. A

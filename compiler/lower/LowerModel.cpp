@@ -43,7 +43,7 @@ public:
 
 private:
   ir::BufferType type(const StepBuffer &buffer, MemorySpace space = MemorySpace::Device) {
-    return ir::BufferType::get(builder_.getContext(), space, buffer.bytes, toIr(buffer.encoding));
+    return ir::BufferType::get(builder_.getContext(), space, buffer.bytes, toIr(buffer.elements));
   }
   ir::BufferType type(BufferIndex index) { return type(steps_.buffer(index)); }
 

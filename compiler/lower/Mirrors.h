@@ -4,6 +4,7 @@
 // each other here and nowhere else. runtime/plan/value/Mirrors.h does the same for kernels and models.
 #pragma once
 
+#include "compiler/evaluate/Steps.h"
 #include "ir/Headrace.h"
 #include "passes/algorithms/Residency.h"
 #include "passes/algorithms/RotationOf.h"
@@ -17,7 +18,7 @@ static_assert(model::mirrors<ir::Lane, plan::Lane>());
 static_assert(model::mirrors<ir::Arg, plan::Arg>());
 static_assert(model::mirrors<ir::AccessKind, plan::Access>());
 static_assert(model::mirrors<ir::MemorySpace, plan::Space>());
-static_assert(model::mirrors<ir::Encoding, plan::Encoding>());
+static_assert(model::mirrors<ir::Encoding, Elements>());
 static_assert(model::mirrors<ir::Part, plan::Part>());
 static_assert(model::mirrors<ir::IoRole, plan::Io>());
 static_assert(model::mirrors<ir::IterationClass, plan::IterationClass>());
@@ -32,7 +33,6 @@ constexpr plan::Lane toPlan(ir::Lane lane) { return static_cast<plan::Lane>(lane
 constexpr plan::Arg toPlan(ir::Arg arg) { return static_cast<plan::Arg>(arg); }
 constexpr plan::Access toPlan(ir::AccessKind access) { return static_cast<plan::Access>(access); }
 constexpr plan::Space toPlan(ir::MemorySpace space) { return static_cast<plan::Space>(space); }
-constexpr plan::Encoding toPlan(ir::Encoding encoding) { return static_cast<plan::Encoding>(encoding); }
 constexpr plan::Io toPlan(ir::IoRole role) { return static_cast<plan::Io>(role); }
 constexpr plan::Part toPlan(ir::Part part) { return static_cast<plan::Part>(part); }
 constexpr plan::IterationClass toPlan(ir::IterationClass iterationClass) {
@@ -42,7 +42,7 @@ constexpr plan::EdgeKind toPlan(ir::WaitKind kind) { return static_cast<plan::Ed
 constexpr model::StartRule toModel(algorithms::StartRule rule) { return static_cast<model::StartRule>(rule); }
 constexpr model::UnitRole toModel(ir::UnitRole role) { return static_cast<model::UnitRole>(role); }
 constexpr ir::UnitRole toIr(model::UnitRole role) { return static_cast<ir::UnitRole>(role); }
-constexpr ir::Encoding toIr(plan::Encoding encoding) { return static_cast<ir::Encoding>(encoding); }
+constexpr ir::Encoding toIr(Elements elements) { return static_cast<ir::Encoding>(elements); }
 constexpr ir::Part toIr(plan::Part part) { return static_cast<ir::Part>(part); }
 constexpr ir::IoRole toIr(plan::Io role) { return static_cast<ir::IoRole>(role); }
 constexpr ir::IterationClass toIr(plan::IterationClass iterationClass) {

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "runtime/base/TomlReader.h"
 #include "runtime/job/JobFile.h"
+#include "runtime/job/TomlText.h"
 
 namespace headrace::model {
 
@@ -16,5 +17,10 @@ namespace headrace::model {
 absl::Status readGoal(TomlReader &table, const std::string &folder, Goal &goal);
 absl::Status readPolicy(TomlReader &table, Policy &policy);
 absl::Status readBuckets(TomlReader &table, Buckets &buckets);
+
+// What differs from a section without keys, a policy's name in any case; read back they give the same values. Without
+// the record, a path.
+TomlEntries goalEntries(const Goal &goal);
+TomlEntries policyEntries(const Policy &policy);
 
 } // namespace headrace::model

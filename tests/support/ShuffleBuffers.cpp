@@ -9,16 +9,6 @@
 namespace headrace::plan::test {
 
 Plan withShuffledBuffers(Plan plan, uint64_t seed) {
-  const size_t before = plan.buffers.size();
-  constexpr uint64_t kBytes = 256;
-  for (const BufferKind kind : {BufferKind::Packed, BufferKind::Staging}) {
-    const auto number = static_cast<uint32_t>(plan.buffers.size());
-    plan.buffers.push_back({bufferKindName(kind), kind, 0, kBytes, 5});
-    for (Placement &placement : plan.placements)
-      placement.extents.push_back({.buffer = number, .bytes = kBytes, .address = plan.arenaBytes});
-    plan.arenaBytes += kBytes;
-    plan.deviceMemory += kBytes;
-  }
   std::vector<uint32_t> oldAt(plan.buffers.size()), newOf(plan.buffers.size());
   std::iota(oldAt.begin(), oldAt.end(), 0);
   std::mt19937_64 random(seed);
@@ -42,8 +32,8 @@ Plan withShuffledBuffers(Plan plan, uint64_t seed) {
       content.buffer = newOf[content.buffer];
   for (Schedule &schedule : plan.schedules)
     for (Operand &operand : schedule.operands)
-      operand.buffer = operand.buffer < before ? newOf[operand.buffer]
-                                               : operand.buffer + static_cast<uint32_t>(plan.buffers.size() - before);
+      if (operand.buffer < newOf.size())
+        operand.buffer = newOf[operand.buffer];
   return plan;
 }
 

@@ -9,8 +9,6 @@
 
 namespace headrace::plan::test {
 
-// Buffers of kinds that no step uses (packed, staging) stand between the others, resident behind the arena, which
-// grows by their bytes; so does the device memory that the plan may use.
 Plan withShuffledBuffers(Plan plan, uint64_t seed);
 
 } // namespace headrace::plan::test

@@ -47,6 +47,8 @@ private:
     plan_.hardware.name = "test";
     plan_.hardware.kind = o_.kind;
     plan_.hardware.memoryBytes = plan_.hardware.hostMemoryBytes = uint64_t{1} << 32;
+    plan_.hardware.flopsF32 = plan_.hardware.flopsF16 = plan_.hardware.memoryBandwidth = 1e10;
+    plan_.hardware.flopsEfficiency = plan_.hardware.memoryEfficiency = 1;
     plan_.hardware.h2dBandwidth = plan_.hardware.d2hBandwidth = 1e9;
     plan_.hardware.duplexBandwidth = 2e9;
     plan_.hardware.copyLatency = 1e-6;
@@ -91,7 +93,7 @@ private:
     placement.offloadsEmbedding = o_.offloadEmbedding;
     for (uint32_t u = 0; u < layout_.units.size(); ++u) {
       const model::Unit &unit = layout_.units[u];
-      plan::Extent extent{.buffer = u, .encoding = static_cast<plan::Encoding>(spec_.dtype), .bytes = unit.bytes};
+      plan::Extent extent{.buffer = u, .bytes = unit.bytes};
       if ((unit.layer >= 0 && offloaded(unit.layer)) || (u == 0 && o_.offloadEmbedding)) {
         extent.space = Space::Host;
         extent.direct = u == 0;

@@ -180,7 +180,7 @@ TEST_F(MiniBatches, ResidualsMayLeaveBetweenLayers) {
   EXPECT_EQ(small.status, 1);
   EXPECT_THAT(small.err, ContainsRegex("the minimum is [0-9]+ bytes .* of which slots of residuals "));
   EXPECT_THAT(headrace(compiled({"--mini-batches", "4", "--device-memory", "64KiB", "--dry-run"})).err,
-              HasSubstr(", residual streams that leave the device (residuals = \"host\")"));
+              HasSubstr(", or residual streams that leave the device (residuals = \"host\")"));
   expectUsage(compiled({"--residuals", "disk", "--dry-run"}), "--residuals = \"disk\": expected device or host");
   expectUsage(compiled({"--residuals", "host", "--start-rule", "paper", "--dry-run"}),
               "--residuals = \"host\" beside --start-rule = \"paper\": expected start rule eager: ");

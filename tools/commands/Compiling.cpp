@@ -14,6 +14,7 @@
 #include "runtime/base/Text.h"
 #include "runtime/base/Units.h"
 #include "runtime/job/Examples.h"
+#include "runtime/job/JobSections.h"
 #include "runtime/model/KvEncoding.h"
 #include "runtime/model/ModelSpec.h"
 #include "tools/commands/ModelHash.h"
@@ -156,29 +157,10 @@ void addGoal(const plan::Plan &plan, bool stated, Words &words) {
 
 // As it was asked for, whatever a plan has of it.
 void addGoal(const model::Goal &goal, Words &words) {
-  if (goal.deviceMemory)
-    words.add("--device-memory", model::bytesText(*goal.deviceMemory));
-  words.addIf("--batch", goal.batch);
-  if (goal.autoMiniBatches || goal.miniBatches > 1)
-    words.add("--mini-batches", goal.autoMiniBatches ? "auto" : model::cat(goal.miniBatches));
-  words.addIf("--context", goal.context);
-  if (goal.autoKvTokens)
-    words.add("--kv-tokens", "auto");
-  words.addIf("--kv-tokens", goal.kvTokens);
-  if (goal.kvDeviceMemory)
-    words.add("--kv-device-memory", model::bytesText(*goal.kvDeviceMemory));
-  if (goal.kvHostMemory)
-    words.add("--kv-host-memory", model::bytesText(*goal.kvHostMemory));
-  if (goal.expansion)
-    words.add("--expansion", expansionWord(*goal.expansion));
-  if (goal.kvEncoding)
-    words.add("--kv-dtype", model::kvEncodingText(*goal.kvEncoding));
-  if (goal.blockTokens != model::Goal().blockTokens)
-    words.add("--block-tokens", model::cat(goal.blockTokens));
-  if (goal.elasticKv != model::AutoOnOff::Auto)
-    words.add("--elastic-kv", std::string(model::autoOnOffName(goal.elasticKv)));
-  addObjectives(goal, words);
-  addPrices(goal, words);
+  for (const auto &[flag, value] : differingFlags("goal", {}, model::goalEntries(goal)))
+    words.add(flag, value);
+  if (!goal.record.empty())
+    words.add("--record", goal.record);
 }
 
 void addPolicy(const model::Policy &policy, bool startRule, Words &words) {

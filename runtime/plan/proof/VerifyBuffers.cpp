@@ -22,23 +22,6 @@ uint64_t product(std::initializer_list<uint64_t> factors) {
   return out;
 }
 
-// Extents of units whose matrix is packed, and of caches whose rows are, say so, and no others.
-void verifyPacked(const Plan &plan, const model::WeightLayout &layout, Report &report) {
-  for (size_t p = 0; p < plan.placements.size(); ++p)
-    for (size_t i = 0; i < plan.placements[p].extents.size(); ++i) {
-      const Extent &extent = plan.placements[p].extents[i];
-      const Buffer &buffer = plan.buffers[extent.buffer];
-      const bool packed =
-          (buffer.kind == BufferKind::Weight && plan.model->encodings[layout.units[buffer.index].role].has_value()) ||
-          (buffer.kind == BufferKind::Kv && plan.kvEncoding.packed());
-      if (packed != (extent.encoding == Encoding::Packed))
-        report.add(Rule::Structure, kNone, kNone,
-                   absl::StrCat("placements[", p, "].extents[", i, "].encoding is ", static_cast<int>(extent.encoding),
-                                ", expected ", packed ? "" : "not ", static_cast<int>(Encoding::Packed), ": ",
-                                buffer.name, packed ? " is packed" : " is not packed"));
-    }
-}
-
 // Of one token's head: elements, or codes and, for each group, a scale and a minimum of F16.
 uint64_t kvRowBytes(const Plan &plan) {
   const auto headDim = static_cast<uint64_t>(plan.model->headDim);
@@ -65,7 +48,6 @@ void verifyBuffers(const Plan &plan, const model::WeightLayout &layout, const Bu
   for (uint32_t i = 0; i < layout.units.size(); ++i)
     expect(buffers.weight(i), layout.units[i].name, layout.units[i].layer,
            unitBytes(plan.model, layout.units[i].role).unit, true);
-  verifyPacked(plan, layout, report);
   // One layer's cache: [block][k, v][kvHead][token in block][headDim]
   uint64_t kv = product({static_cast<uint64_t>(plan.kvBlocks), 2, static_cast<uint64_t>(plan.model->kvHeads),
                          static_cast<uint64_t>(plan.blockTokens), kvRowBytes(plan)});

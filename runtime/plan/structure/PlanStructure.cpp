@@ -6,10 +6,11 @@
 #include <tuple>
 
 #include "kernels/Kernels.h"
-#include "runtime/job/Expansion.h"
+#include "runtime/job/InputsText.h"
 #include "runtime/model/KvEncoding.h"
 #include "runtime/model/ModelSpec.h"
 #include "runtime/plan/structure/StructureCheck.h"
+#include "runtime/plan/value/PlanBytes.h"
 
 namespace headrace::plan {
 
@@ -24,13 +25,7 @@ void StructureCheck::checkHeader() {
   text(plan_.modelPath, kLongestText, false, "model_path");
   text(plan_.hardware.name, model::kLongestName, false, "hardware.name");
   text(plan_.policy.name, model::kLongestName, false, "policy.name");
-  if (plan_.policy.startRule == model::StartRule::Ahead) // some policies' own, not to be asked for
-    fail("policy.start_rule is ", static_cast<int>(plan_.policy.startRule), ", expected 0 to 1");
   text(plan_.goal.record, kLongestText, false, "goal.record");
-  if (plan_.goal.expansion && !model::isExpansion(*plan_.goal.expansion))
-    fail("goal.expansion is ", *plan_.goal.expansion, ", expected 0 or 1 to 1e6");
-  if (plan_.goal.sloFactor && !std::isfinite(*plan_.goal.sloFactor))
-    fail("goal.slo_factor is ", *plan_.goal.sloFactor, ", expected a finite factor");
   text(plan_.reason, kLongestText, true, "reason");
   text(plan_.limitingResource, model::kLongestName, false, "limiting_resource");
   const model::ModelSpec &m = plan_.model;
@@ -48,34 +43,12 @@ void StructureCheck::checkHeader() {
            !plan_.weightHashes.empty() && plan_.weightHashes.size() != units)
     fail("weight_hashes has ", plan_.weightHashes.size(), " entries, expected none, or one for each of the model's ",
          units, " weight units");
-  const model::Hardware &h = plan_.hardware;
-  for (const auto &[name, figure] : {std::pair{"flops_f32", h.flopsF32},
-                                     {"flops_f16", h.flopsF16},
-                                     {"memory_bandwidth", h.memoryBandwidth},
-                                     {"h2d_bandwidth", h.h2dBandwidth},
-                                     {"d2h_bandwidth", h.d2hBandwidth},
-                                     {"duplex_bandwidth", h.duplexBandwidth},
-                                     {"copy_latency", h.copyLatency},
-                                     {"launch_overhead", h.launchOverhead},
-                                     {"flops_efficiency", h.flopsEfficiency},
-                                     {"memory_efficiency", h.memoryEfficiency},
-                                     {"link_efficiency", h.linkEfficiency},
-                                     {"memory_bandwidth_limit", h.memoryBandwidthLimit}})
-    if (!std::isfinite(figure) || figure < 0)
-      fail("hardware.", name, " is ", figure, ", expected a finite figure that is not negative");
-  for (const model::ClassKey &key : model::classKeys())
-    if (const double figure = h.classes.*key.field; !std::isfinite(figure) || figure < 0)
-      fail("hardware.", std::string(key.key), " is ", figure, ", expected a finite figure that is not negative");
-  within(h.threads, 1, model::kMostThreads, "hardware.threads");
-  enumerator(h.kind, "hardware.kind");
   enumerator(plan_.activationDtype, "activation_dtype");
   enumerator(plan_.kvEncoding.element, "kv_dtype");
   if (const model::Encoding &kv = plan_.kvEncoding;
       ok() && (!model::isEncoding(kv) || model::kvEncodingFor(kv, plan_.model->headDim) != kv))
     fail("kv_packed is ", model::encodingText(kv), " of heads of ", plan_.model->headDim,
          ", expected q8 or q4 in groups of 64 or else 32 that divide a head");
-  if (const auto &asked = plan_.goal.kvEncoding; ok() && asked && !model::isEncoding(*asked))
-    fail("goal.kv_packed is ", model::encodingText(*asked), ", expected q8 or q4 in groups of 64 or 32");
   // 2^20 tokens a block, 2^31 blocks, 2^31 heads x dimension: checked as a product with the KV buffers' size.
   within(plan_.blockTokens, 1, int64_t{1} << 20, "block_tokens");
   within(plan_.kvBlocks, 1, model::kMaxDimension, "kv_blocks");
@@ -88,6 +61,10 @@ void StructureCheck::checkHeader() {
   within(meta.maxSequences, 1, int64_t{1} << 24, "max_sequences");
   within(meta.maxBlocksPerSequence, 1, int64_t{1} << 28, "max_blocks_per_sequence");
   checkActBlocks();
+  if (!ok())
+    return;
+  if (const absl::StatusOr<model::Inputs> inputs = model::parseInputs(inputsOf(plan_), "inputs"); !inputs.ok())
+    fail(inputs.status().message());
   if (ok() && kernels::metaBytes(meta) >= kMaxMetaBytes / plan_.miniBatches)
     fail("max_tokens ", meta.maxTokens, ", max_sequences ", meta.maxSequences, " and max_blocks_per_sequence ",
          meta.maxBlocksPerSequence, " make a meta buffer of ", plan_.miniBatches * kernels::metaBytes(meta),
@@ -111,10 +88,6 @@ void StructureCheck::checkActBlocks() {
     if (ok() && std::gcd(s.num, s.den) != 1)
       fail(path, "_num is ", s.num, " of ", s.den, ", expected lowest terms");
   };
-  enumerator(plan_.policy.actHome, "policy.act_home");
-  enumerator(plan_.policy.prefer, "policy.prefer");
-  if (plan_.policy.actRatio)
-    share(*plan_.policy.actRatio, "policy.act");
   share(plan_.actRatio, "act");
   const kernels::MetaLayout &meta = plan_.metaLayout;
   within(plan_.actBlocks, 0, model::kMaxDimension - plan_.kvBlocks, "act_blocks");

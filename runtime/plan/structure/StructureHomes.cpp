@@ -26,8 +26,6 @@ uint32_t largestIndex(BufferKind kind, int64_t layers, uint32_t miniBatches) {
   case BufferKind::Residual:
     return miniBatches - 1;
   case BufferKind::Act:
-  case BufferKind::Packed:
-  case BufferKind::Staging:
     return kMaxBuffers - 1;
   }
   return 0;
@@ -226,8 +224,7 @@ void StructureCheck::checkPlacement(const Placement &placement, const std::strin
   for (size_t i = 0; i < placement.extents.size() && ok(); ++i) {
     const Extent &extent = placement.extents[i];
     const std::string at = absl::StrCat(path, ".extents[", i, "]");
-    if (!enumerator(extent.space, at, ".space") || !enumerator(extent.encoding, at, ".encoding") ||
-        !index(extent.buffer, plan_.buffers.size(), at, ".buffer"))
+    if (!enumerator(extent.space, at, ".space") || !index(extent.buffer, plan_.buffers.size(), at, ".buffer"))
       return;
     if (extent.buffer != buffer || extent.bufferOffset != offset) {
       fail(at, " begins at byte ", extent.bufferOffset, " of buffer ", extent.buffer, ", expected byte ", offset,

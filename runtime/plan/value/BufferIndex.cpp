@@ -37,8 +37,6 @@ BufferIndex::BufferIndex(const Plan &plan)
       break;
     case BufferKind::Activation:
     case BufferKind::Workspace:
-    case BufferKind::Packed:
-    case BufferKind::Staging:
       break;
     }
   }

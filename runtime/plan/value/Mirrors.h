@@ -15,7 +15,6 @@
 namespace headrace::plan {
 
 static_assert(model::mirrors<model::DType, kernels::Elem>());
-static_assert(model::extends<model::DType, Encoding>()); // bytes are no element
 static_assert(model::mirrors<model::MatrixOrder, kernels::Order>());
 static_assert(model::mirrors<model::DeviceKind, kernels::Backend>());
 

@@ -67,10 +67,6 @@ const char *bufferKindName(BufferKind kind) {
     return "workspace";
   case BufferKind::Act:
     return "act";
-  case BufferKind::Packed:
-    return "packed";
-  case BufferKind::Staging:
-    return "staging";
   case BufferKind::Residual:
     return "residual";
   }
@@ -143,10 +139,6 @@ DeviceBytes deviceBytes(const Plan &plan, uint32_t index) {
       break;
     case BufferKind::Io:
       out.io += extent.bytes;
-      break;
-    case BufferKind::Packed:
-    case BufferKind::Staging:
-      out.slots += extent.bytes;
       break;
     case BufferKind::Activation:
     case BufferKind::Workspace:

@@ -38,7 +38,7 @@ struct ModelSpec;
 
 namespace headrace::plan {
 
-inline constexpr uint32_t kFormatVersion = 5;
+inline constexpr uint32_t kFormatVersion = 6;
 inline constexpr uint32_t kNone = 0xffffffffu;
 
 enum class Space : uint8_t { Device = 0, Host = 1 };
@@ -52,11 +52,9 @@ enum class BufferKind : uint8_t {
   // One layer's activation blocks (HybridServe), of one mini-batch: actBlocks x blockTokens x hidden, what K and V are
   // made from in place of them
   Act = 5,
-  Packed = 6,  // a quantised copy of what another buffer holds
-  Staging = 7, // where packed bytes arrive before they are unpacked
   // The residual stream of one mini-batch where it leaves the device between layers: at home on the host, float
   // [maxTokens, hidden] of Plan::metaLayout. It holds nothing at the edge of an iteration.
-  Residual = 8
+  Residual = 6
 };
 // Activations and workspaces are a schedule's own (Schedule::locals), all others the plan's (Plan::buffers).
 constexpr bool isTransient(BufferKind kind) { return kind == BufferKind::Activation || kind == BufferKind::Workspace; }
@@ -73,10 +71,6 @@ enum class Io : uint8_t {
   History = 3
 };
 
-// Element encoding of an extent. Packed: of a weight whose matrix is, as the model says (ModelSpec::encodings), and of
-// a cache whose rows are (Plan::kvEncoding).
-enum class Encoding : uint8_t { F32 = 0, F16 = 1, BF16 = 2, Bytes = 3, Packed = 4 };
-
 struct Buffer {
   std::string name; // "layers.3.qkv", "kv.3", "meta", "x"
   BufferKind kind = BufferKind::Activation;
@@ -88,11 +82,10 @@ struct Buffer {
   uint32_t index = 0;
 };
 
-// A run of bytes of a buffer with one place and one encoding.
+// A run of bytes of a buffer with one place. How they are encoded the model and Plan::kvEncoding say.
 struct Extent {
   uint32_t buffer = 0; // index into Plan::buffers
   Space space = Space::Device;
-  Encoding encoding = Encoding::Bytes;
   bool direct = false; // Host only: steps marked direct use it in place, over the link
   uint64_t bufferOffset = 0;
   uint64_t bytes = 0;
@@ -349,7 +342,7 @@ struct Plan {
   uint64_t hostBytes = 0;    // pinned: every unit that any placement offloads, the tails of caches, residuals
 
   // In any order: each weight unit, each cache and each Io once; a residual of each mini-batch, or of none; activation
-  // blocks of each layer and mini-batch, where there are any; and any number of other kinds.
+  // blocks of each layer and mini-batch, where there are any.
   std::vector<Buffer> buffers;
   std::vector<Placement> placements;
   std::vector<State> states;

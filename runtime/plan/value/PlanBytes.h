@@ -15,6 +15,8 @@ inline constexpr char kFileIdentifier[] = "HRPL";
 // Larger files are refused before they are read. (A plan of Llama-3.1-405B's shape with 256 variants takes 6 MB.)
 inline constexpr uint64_t kMaxFileBytes = uint64_t{1} << 30;
 
+// The plan's inputs as its file has them: of what the plan has by itself, too, that.
+std::string inputsOf(const Plan &plan);
 // At least as many bytes as `encode` makes.
 uint64_t encodedBytesBound(const Plan &plan);
 std::string encode(const Plan &plan);

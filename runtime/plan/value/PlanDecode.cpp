@@ -8,6 +8,8 @@
 #include "plan_generated.h"
 #include "runtime/base/EnumCount.h"
 #include "runtime/base/StatusMacros.h"
+#include "runtime/job/InputsText.h"
+#include "runtime/model/KvEncoding.h"
 #include "runtime/model/ModelSpec.h"
 #include "runtime/plan/value/PlanBytes.h"
 
@@ -47,15 +49,6 @@ private:
     return claim(s->size() + sizeof(flatbuffers::uoffset_t)) ? s->str() : std::string();
   }
 
-  // A time, where one is stored.
-  std::optional<std::chrono::nanoseconds> time(const flatbuffers::Optional<uint64_t> &ns, const char *path) {
-    constexpr auto kMost = static_cast<uint64_t>(std::chrono::nanoseconds::max().count());
-    if (!ns)
-      return std::nullopt;
-    if (*ns > kMost)
-      fail(path, " is ", *ns, ", expected at most ", kMost);
-    return std::chrono::nanoseconds(static_cast<int64_t>(*ns));
-  }
   template <typename E, typename... Path> E enumerator(uint8_t raw, const Path &...path) {
     constexpr int kCount = model::enumCount<E>();
     if (raw >= kCount)
@@ -106,12 +99,7 @@ private:
     return fixed<uint64_t>(vec, absl::StrCat(path, ".durations_ns"), [](uint64_t ns, uint32_t) { return ns; });
   }
 
-  model::ModelSpec model(const fb::Model &m);
-  void weightEncodings(const flatbuffers::Vector<const fb::WeightEncoding *> &vec, model::WeightEncodings &out);
-  model::Encoding kvEncoding(uint8_t dtype, const fb::KvEncoding *packed, const char *where);
-  model::Hardware hardware(const fb::Hardware &h);
-  model::Goal goal(const fb::Goal &g);
-  model::Policy policy(const fb::Policy &p);
+  void inputs(const std::string &text, Plan &out);
   Buffer buffer(const fb::Buffer &b, const std::string &path);
   Placement placement(const fb::Placement &p, const std::string &path);
   State state(const fb::State &s, const std::string &path);
@@ -122,157 +110,32 @@ private:
   absl::Status status_;
 };
 
-model::ModelSpec Decoder::model(const fb::Model &m) {
-  model::ModelSpec out;
-  out.name = text(m.name());
-  out.family = enumerator<model::Family>(m.family(), "model.family");
-  out.layers = m.layers();
-  out.hidden = m.hidden();
-  out.heads = m.heads();
-  out.kvHeads = m.kv_heads();
-  out.headDim = m.head_dim();
-  out.intermediate = m.intermediate();
-  out.vocab = m.vocab();
-  out.maxPositions = m.max_positions();
-  out.norm = enumerator<model::NormKind>(m.norm(), "model.norm");
-  out.normEps = m.norm_eps();
-  out.activation = enumerator<model::Activation>(m.activation(), "model.activation");
-  out.qkvBias = m.qkv_bias();
-  out.outBias = m.out_bias();
-  out.mlpBias = m.mlp_bias();
-  const fb::Rope &rope = *m.rope();
-  out.rope.enabled = rope.enabled();
-  out.rope.theta = rope.theta();
-  out.rope.scaling = enumerator<model::RopeScalingKind>(rope.scaling(), "model.rope.scaling");
-  out.rope.factor = rope.factor();
-  out.rope.lowFreqFactor = rope.low_freq_factor();
-  out.rope.highFreqFactor = rope.high_freq_factor();
-  out.rope.originalMaxPositions = rope.original_max_positions();
-  out.learnedPositions = m.learned_positions();
-  out.positionOffset = m.position_offset();
-  out.tiedEmbeddings = m.tied_embeddings();
-  out.dtype = enumerator<model::DType>(m.dtype(), "model.dtype");
-  out.qkNorm = m.qk_norm();
-  if (m.weight_encodings() != nullptr)
-    weightEncodings(*m.weight_encodings(), out.encodings);
-  return out;
-}
-
-// One of each role at most, in the order of roles: one plan is one file.
-void Decoder::weightEncodings(const flatbuffers::Vector<const fb::WeightEncoding *> &vec, model::WeightEncodings &out) {
-  const std::string path = "model.weight_encodings";
-  int next = 0;
-  if (vec.size() == 0)
-    fail(path, " is empty, expected none, or an encoding");
-  fixed<int>(&vec, path, [&](const fb::WeightEncoding &e, uint32_t i) {
-    const auto role = enumerator<model::UnitRole>(e.role(), path, "[", i, "].role");
-    if (static_cast<int>(role) < next)
-      fail(path, "[", i, "].role is ", static_cast<int>(role), ", expected more than the one before it");
-    next = static_cast<int>(role) + 1;
-    if (ok())
-      out[role] = model::Encoding::groups(e.code_bits(), e.group(),
-                                          enumerator<model::ScaleKind>(e.scale(), path, "[", i, "].scale"),
-                                          enumerator<model::ZeroKind>(e.zero(), path, "[", i, "].zero"));
-    return 0;
-  });
-}
-
-// One of the two says: one plan is one file.
-model::Encoding Decoder::kvEncoding(uint8_t dtype, const fb::KvEncoding *packed, const char *where) {
-  const auto element = enumerator<model::DType>(dtype, where, "kv_dtype");
-  if (packed == nullptr || !ok())
-    return element;
-  if (element != model::DType::F32)
-    fail(where, "kv_dtype is ", static_cast<int>(dtype), ", expected 0 beside ", where, "kv_packed");
-  if (packed->group() <= 0)
-    fail(where, "kv_packed.group is ", packed->group(), ", expected 64 or 32");
-  return model::Encoding::groups(packed->code_bits(), packed->group(),
-                                 enumerator<model::ScaleKind>(packed->scale(), where, "kv_packed.scale"),
-                                 enumerator<model::ZeroKind>(packed->zero(), where, "kv_packed.zero"));
-}
-
-model::Hardware Decoder::hardware(const fb::Hardware &h) {
-  model::Hardware out;
-  out.name = text(h.name());
-  out.kind = enumerator<model::DeviceKind>(h.kind(), "hardware.kind");
-  out.memoryBytes = h.memory_bytes();
-  out.hostMemoryBytes = h.host_memory_bytes();
-  out.flopsF32 = h.flops_f32();
-  out.flopsF16 = h.flops_f16();
-  out.memoryBandwidth = h.memory_bandwidth();
-  out.h2dBandwidth = h.h2d_bandwidth();
-  out.d2hBandwidth = h.d2h_bandwidth();
-  out.duplexBandwidth = h.duplex_bandwidth();
-  out.copyLatency = h.copy_latency();
-  out.launchOverhead = h.launch_overhead();
-  out.flopsEfficiency = h.flops_efficiency();
-  out.memoryEfficiency = h.memory_efficiency();
-  out.linkEfficiency = h.link_efficiency();
-  out.threads = h.threads();
-  out.memoryBandwidthLimit = h.memory_bandwidth_limit();
-  out.classes = {.productFlopsEfficiency = h.product_flops_efficiency(),
-                 .productMemoryEfficiency = h.product_memory_efficiency(),
-                 .prefillAttentionFlopsEfficiency = h.prefill_attention_flops_efficiency(),
-                 .prefillAttentionRamp = h.prefill_attention_ramp(),
-                 .decodeAttentionMemoryEfficiency = h.decode_attention_memory_efficiency(),
-                 .attentionOverhead = h.attention_overhead(),
-                 .plainAttentionFlopsEfficiency = h.plain_attention_flops_efficiency(),
-                 .rowMemoryEfficiency = h.row_memory_efficiency()};
-  return out;
-}
-
-// flatbuffers::Optional is not std::optional where the header was configured for C++11.
-template <typename T> std::optional<T> optional(const flatbuffers::Optional<T> &value) {
-  return value ? std::optional<T>(*value) : std::nullopt;
-}
-
-model::Goal Decoder::goal(const fb::Goal &g) {
-  model::Goal out;
-  out.deviceMemory = optional(g.device_memory());
-  out.batch = optional(g.batch());
-  out.context = optional(g.context());
-  out.kvTokens = optional(g.kv_tokens());
-  out.kvDeviceMemory = optional(g.kv_device_memory());
-  out.kvHostMemory = optional(g.kv_host_memory());
-  out.miniBatches = g.mini_batches();
-  out.expansion = optional(g.expansion());
-  out.inputLen = optional(g.input_len());
-  out.outputLen = optional(g.output_len());
-  if (g.kv_dtype())
-    out.kvEncoding = kvEncoding(*g.kv_dtype(), g.kv_packed(), "goal.");
-  else if (g.kv_packed() != nullptr)
-    fail("goal.kv_packed is there, expected none without goal.kv_dtype");
-  out.blockTokens = g.block_tokens();
-  out.ttft = time(g.ttft_ns(), "goal.ttft_ns");
-  out.tpot = time(g.tpot_ns(), "goal.tpot_ns");
-  out.sloFactor = optional(g.slo_factor());
-  out.busDevices = g.bus_devices();
-  if (g.record() != nullptr)
-    out.record = text(g.record());
-  out.elasticKv = enumerator<model::AutoOnOff>(g.elastic_kv(), "goal.elastic_kv");
-  out.instances = enumerator<model::Instances>(g.instances(), "goal.instances");
-  return out;
-}
-
-model::Policy Decoder::policy(const fb::Policy &p) {
-  model::Policy out;
-  out.name = text(p.name());
-  out.none = p.none();
-  out.interval = optional(p.interval());
-  out.offloadLayers = optional(p.offload_layers());
-  out.startRule = enumerator<model::StartRule>(p.start_rule(), "policy.start_rule");
-  out.slots = optional(p.slots());
-  out.offloadEmbedding = enumerator<model::AutoOnOff>(p.offload_embedding(), "policy.offload_embedding");
-  out.offloadHead = enumerator<model::AutoOnOff>(p.offload_head(), "policy.offload_head");
-  out.placements = optional(p.placements());
-  out.kvWriteBack = enumerator<model::KvWriteBack>(p.kv_write_back(), "policy.kv_write_back");
-  out.kvPlaces = optional(p.kv_places());
-  out.residuals = enumerator<model::Residuals>(p.residuals(), "policy.residuals");
-  out.actHome = enumerator<model::ActHome>(p.act_home(), "policy.act_home");
-  out.prefer = enumerator<model::Prefer>(p.prefer(), "policy.prefer");
-  if (p.act_num())
-    out.actRatio = model::ActRatio{*p.act_num(), p.act_den()};
-  return out;
+// And what follows from them.
+void Decoder::inputs(const std::string &text, Plan &out) {
+  if (!ok())
+    return;
+  absl::StatusOr<model::Inputs> inputs = model::parseInputs(text, where_ + ": inputs");
+  if (!inputs.ok()) {
+    status_ = inputs.status();
+    return;
+  }
+  out.model = std::move(inputs->model);
+  out.hardware = std::move(inputs->hardware);
+  out.goal = std::move(inputs->goal);
+  out.policy = std::move(inputs->policy);
+  const std::optional<model::Encoding> kv =
+      model::kvEncodingFor(out.goal.kvEncoding.value_or(model::DType::F32), out.model->headDim);
+  if (!out.goal.deviceMemory || !out.goal.kvEncoding || !kv || out.goal.autoMiniBatches || out.goal.autoKvTokens ||
+      (out.policy.actRatio && out.policy.actRatio->isAuto())) {
+    fail("inputs: expected goal.device_memory, goal.kv_dtype for heads of ", out.model->headDim,
+         ", and no \"auto\" in goal.mini_batches, goal.kv_tokens and policy.act_ratio");
+    return;
+  }
+  out.deviceMemory = *out.goal.deviceMemory;
+  out.miniBatches = static_cast<uint32_t>(out.goal.miniBatches);
+  out.blockTokens = out.goal.blockTokens;
+  out.goal.kvEncoding = out.kvEncoding = *kv;
+  out.actRatio = out.policy.actRatio.value_or(model::ActRatio());
 }
 
 Buffer Decoder::buffer(const fb::Buffer &b, const std::string &path) {
@@ -298,7 +161,6 @@ Placement Decoder::placement(const fb::Placement &p, const std::string &path) {
     Extent extent;
     extent.buffer = e.buffer();
     extent.space = enumerator<Space>(e.space(), path, ".extents[", i, "].space");
-    extent.encoding = enumerator<Encoding>(e.encoding(), path, ".extents[", i, "].encoding");
     extent.direct = flag(e.direct(), path, ".extents[", i, "].direct");
     extent.interleaved = flag(e.interleaved(), path, ".extents[", i, "].interleaved");
     extent.bufferOffset = e.buffer_offset();
@@ -382,29 +244,23 @@ Plan Decoder::plan(const fb::Plan &p) {
   Plan out;
   out.version = p.version();
   out.compilerVersion = text(p.compiler_version());
-  out.model = model(*p.model());
+  inputs(text(p.inputs()), out);
   out.modelHash = text(p.model_hash());
   out.modelPath = text(p.model_path());
-  out.hardware = hardware(*p.hardware());
-  out.goal = goal(*p.goal());
-  out.policy = policy(*p.policy());
+  if (p.record_path() != nullptr)
+    out.goal.record = text(p.record_path());
   out.reason = text(p.reason());
   out.limitingResource = text(p.limiting_resource());
   out.activationDtype = enumerator<model::DType>(p.activation_dtype(), "activation_dtype");
-  out.kvEncoding = kvEncoding(p.kv_dtype(), p.kv_packed(), "");
-  out.blockTokens = p.block_tokens();
-  out.miniBatches = p.mini_batches();
   out.kvBlocks = p.kv_blocks();
   out.actBlocks = p.act_blocks();
   out.contextBlocks = p.context_blocks();
-  out.actRatio = {p.act_num(), p.act_den()};
   out.metaLayout = {p.max_tokens(), p.max_sequences(), p.max_blocks_per_sequence()};
   if (out.actBlocks > 0) {
     out.metaLayout.firstActBlock = out.kvBlocks;
     out.metaLayout.maxActBlocks = out.actBlocks;
   }
   out.maxContext = p.max_context();
-  out.deviceMemory = p.device_memory();
   out.arenaBytes = p.arena_bytes();
   out.hostBytes = p.host_bytes();
   out.slowestPermille = p.slowest_permille();
@@ -463,13 +319,18 @@ absl::StatusOr<Plan> decode(absl::Span<const std::byte> bytes, const std::string
   options.max_depth = 8; // Plan > Schedule > Buffer is the deepest
   options.max_tables = static_cast<flatbuffers::uoffset_t>(bytes.size() / 8 + 1);
   flatbuffers::Verifier verifier(data, bytes.size(), options);
-  if (!fb::VerifyPlanBuffer(verifier))
+  const auto damaged = [&] {
     return absl::InvalidArgumentError(absl::StrCat(where, ": damaged plan file (FlatBuffers verifier)"));
+  };
+  if (!verifier.VerifyBuffer<fb::AnyVersion>(nullptr))
+    return damaged();
+  if (const uint32_t version = flatbuffers::GetRoot<fb::AnyVersion>(data)->version(); version != kFormatVersion)
+    return absl::InvalidArgumentError(absl::StrCat(where, ": version is ", version, ", this program reads version ",
+                                                   kFormatVersion, "; compile the plan again"));
+  flatbuffers::Verifier whole(data, bytes.size(), options);
+  if (!fb::VerifyPlanBuffer(whole))
+    return damaged();
   const fb::Plan &root = *fb::GetPlan(data);
-  if (root.version() != kFormatVersion)
-    return absl::InvalidArgumentError(absl::StrCat(where, ": version is ", root.version(),
-                                                   ", this program reads version ", kFormatVersion,
-                                                   "; compile the plan again"));
   Decoder decoder(where, bytes.size());
   Plan plan = decoder.plan(root);
   if (!decoder.status().ok())

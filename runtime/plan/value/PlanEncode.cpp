@@ -3,6 +3,7 @@
 
 #include "flatbuffers/flatbuffers.h"
 #include "plan_generated.h"
+#include "runtime/job/InputsText.h"
 #include "runtime/model/ModelSpec.h"
 #include "runtime/plan/value/PlanBytes.h"
 
@@ -14,10 +15,6 @@ using flatbuffers::Offset;
 using flatbuffers::Vector;
 
 template <typename E> constexpr uint8_t raw(E e) { return static_cast<uint8_t>(e); }
-
-template <typename T> flatbuffers::Optional<T> optional(const std::optional<T> &value) {
-  return value ? flatbuffers::Optional<T>(*value) : flatbuffers::nullopt;
-}
 
 // A vector of tables, each made by `one`.
 template <typename Table, typename From, typename One>
@@ -35,63 +32,6 @@ Offset<Vector<const Struct *>> structs(FlatBufferBuilder &fbb, const std::vector
   return fbb.CreateVectorOfStructs<Struct>(from.size(), [&](size_t i, Struct *out) { *out = one(from[i]); });
 }
 
-Offset<fb::Model> encodeModel(FlatBufferBuilder &fbb, const model::ModelSpec &m) {
-  const auto name = fbb.CreateString(m.name);
-  const auto rope = fb::CreateRope(fbb, m.rope.enabled, m.rope.theta, raw(m.rope.scaling), m.rope.factor,
-                                   m.rope.lowFreqFactor, m.rope.highFreqFactor, m.rope.originalMaxPositions);
-  std::vector<fb::WeightEncoding> encodings;
-  for (int role = 0; role < model::WeightEncodings::kRoles; ++role)
-    if (const auto &e = m.encodings[static_cast<model::UnitRole>(role)])
-      encodings.emplace_back(e->group, static_cast<uint8_t>(role), e->codeBits, raw(e->scale), raw(e->zero));
-  // Absent where there are none: other plans' bytes stay what they are.
-  const auto packed = encodings.empty() ? 0 : fbb.CreateVectorOfStructs(encodings);
-  return fb::CreateModel(fbb, name, raw(m.family), m.layers, m.hidden, m.heads, m.kvHeads, m.headDim, m.intermediate,
-                         m.vocab, m.maxPositions, raw(m.norm), m.normEps, raw(m.activation), m.qkvBias, m.outBias,
-                         m.mlpBias, rope, m.learnedPositions, m.positionOffset, m.tiedEmbeddings, raw(m.dtype),
-                         m.qkNorm, packed);
-}
-
-Offset<fb::Hardware> encodeHardware(FlatBufferBuilder &fbb, const model::Hardware &h) {
-  const model::OpClasses &c = h.classes;
-  return fb::CreateHardware(
-      fbb, fbb.CreateString(h.name), raw(h.kind), h.memoryBytes, h.hostMemoryBytes, h.flopsF32, h.flopsF16,
-      h.memoryBandwidth, h.h2dBandwidth, h.d2hBandwidth, h.duplexBandwidth, h.copyLatency, h.launchOverhead,
-      h.flopsEfficiency, h.memoryEfficiency, h.linkEfficiency, static_cast<uint32_t>(h.threads), h.memoryBandwidthLimit,
-      c.productFlopsEfficiency, c.productMemoryEfficiency, c.prefillAttentionFlopsEfficiency, c.prefillAttentionRamp,
-      c.decodeAttentionMemoryEfficiency, c.attentionOverhead, c.plainAttentionFlopsEfficiency, c.rowMemoryEfficiency);
-}
-
-flatbuffers::Optional<uint64_t> nanoseconds(const std::optional<std::chrono::nanoseconds> &time) {
-  return time ? flatbuffers::Optional<uint64_t>(static_cast<uint64_t>(time->count())) : flatbuffers::nullopt;
-}
-
-fb::KvEncoding packedKv(const model::Encoding &e) {
-  return fb::KvEncoding(e.group, e.codeBits, raw(e.scale), raw(e.zero));
-}
-
-Offset<fb::Goal> encodeGoal(FlatBufferBuilder &fbb, const model::Goal &g) {
-  flatbuffers::Optional<uint8_t> kvDtype = flatbuffers::nullopt;
-  fb::KvEncoding packed;
-  if (g.kvEncoding) {
-    kvDtype = raw(g.kvEncoding->element);
-    packed = packedKv(*g.kvEncoding);
-  }
-  return fb::CreateGoal(fbb, optional(g.deviceMemory), optional(g.batch), optional(g.context), optional(g.kvTokens),
-                        kvDtype, g.blockTokens, nanoseconds(g.ttft), nanoseconds(g.tpot), optional(g.sloFactor),
-                        g.busDevices, g.record.empty() ? 0 : fbb.CreateString(g.record), raw(g.elasticKv),
-                        raw(g.instances), optional(g.kvDeviceMemory), optional(g.kvHostMemory), g.miniBatches,
-                        optional(g.expansion), optional(g.inputLen), optional(g.outputLen),
-                        g.kvEncoding && g.kvEncoding->packed() ? &packed : nullptr);
-}
-
-Offset<fb::Policy> encodePolicy(FlatBufferBuilder &fbb, const model::Policy &p) {
-  return fb::CreatePolicy(fbb, fbb.CreateString(p.name), p.none, optional(p.interval), optional(p.offloadLayers),
-                          raw(p.startRule), optional(p.slots), raw(p.offloadEmbedding), raw(p.offloadHead),
-                          optional(p.placements), raw(p.kvWriteBack), optional(p.kvPlaces), raw(p.residuals),
-                          p.actRatio ? flatbuffers::Optional<int64_t>(p.actRatio->num) : flatbuffers::nullopt,
-                          p.actRatio ? p.actRatio->den : 1, raw(p.actHome), raw(p.prefer));
-}
-
 Offset<fb::Buffer> encodeBuffer(FlatBufferBuilder &fbb, const Buffer &b, uint64_t address) {
   return fb::CreateBuffer(fbb, fbb.CreateString(b.name), raw(b.kind), b.layer, b.bytes, address, b.index);
 }
@@ -99,8 +39,7 @@ Offset<fb::Buffer> encodeBuffer(FlatBufferBuilder &fbb, const Buffer &b, uint64_
 Offset<fb::Placement> encodePlacement(FlatBufferBuilder &fbb, const Placement &p) {
   const auto name = fbb.CreateString(p.name);
   const auto extents = structs<fb::Extent>(fbb, p.extents, [](const Extent &e) {
-    return fb::Extent(e.bufferOffset, e.bytes, e.address, e.buffer, raw(e.space), raw(e.encoding), e.direct,
-                      e.interleaved);
+    return fb::Extent(e.bufferOffset, e.bytes, e.address, e.buffer, raw(e.space), e.direct, e.interleaved);
   });
   const auto slots =
       structs<fb::Slot>(fbb, p.slots, [](const Slot &slot) { return fb::Slot(slot.address, slot.bytes); });
@@ -135,12 +74,24 @@ Offset<fb::Schedule> encodeSchedule(FlatBufferBuilder &fbb, const Schedule &s) {
 
 } // namespace
 
+std::string inputsOf(const Plan &plan) {
+  model::Goal goal = plan.goal;
+  goal.deviceMemory = plan.deviceMemory;
+  goal.miniBatches = plan.miniBatches;
+  goal.autoMiniBatches = goal.autoKvTokens = false;
+  goal.blockTokens = plan.blockTokens;
+  goal.kvEncoding = plan.kvEncoding;
+  model::Policy policy = plan.policy;
+  if (policy.actRatio || plan.actRatio.any())
+    policy.actRatio = plan.actRatio;
+  return model::inputsText(plan.model, plan.hardware, goal, policy);
+}
+
 uint64_t encodedBytesBound(const Plan &plan) {
   // A table's fields, its offset and its share of vtables and padding take less than this.
   constexpr uint64_t kTable = 512;
-  uint64_t bytes = 8 * kTable + plan.compilerVersion.size() + plan.model->name.size() + plan.modelHash.size() +
-                   plan.modelPath.size() + plan.hardware.name.size() + plan.policy.name.size() + plan.reason.size() +
-                   plan.limitingResource.size() + plan.goal.record.size() +
+  uint64_t bytes = 8 * kTable + plan.compilerVersion.size() + inputsOf(plan).size() + plan.modelHash.size() +
+                   plan.modelPath.size() + plan.reason.size() + plan.limitingResource.size() + plan.goal.record.size() +
                    plan.choices.size() * sizeof(fb::BucketChoice) + plan.weightHashes.size() * sizeof(uint64_t);
   for (const Buffer &buffer : plan.buffers)
     bytes += kTable + buffer.name.size();
@@ -164,12 +115,10 @@ uint64_t encodedBytesBound(const Plan &plan) {
 std::string encode(const Plan &plan) {
   FlatBufferBuilder fbb(64 << 10);
   const auto compilerVersion = fbb.CreateString(plan.compilerVersion);
-  const auto model = encodeModel(fbb, plan.model);
+  const auto inputs = fbb.CreateString(inputsOf(plan));
   const auto modelHash = fbb.CreateString(plan.modelHash);
   const auto modelPath = fbb.CreateString(plan.modelPath);
-  const auto hardware = encodeHardware(fbb, plan.hardware);
-  const auto goal = encodeGoal(fbb, plan.goal);
-  const auto policy = encodePolicy(fbb, plan.policy);
+  const Offset<flatbuffers::String> record = plan.goal.record.empty() ? 0 : fbb.CreateString(plan.goal.record);
   const auto reason = fbb.CreateString(plan.reason);
   const auto limitingResource = fbb.CreateString(plan.limitingResource);
   const auto buffers =
@@ -194,14 +143,11 @@ std::string encode(const Plan &plan) {
   if (!plan.weightHashes.empty())
     weightHashes = fbb.CreateVector(plan.weightHashes);
   const kernels::MetaLayout &meta = plan.metaLayout;
-  const fb::KvEncoding packed = packedKv(plan.kvEncoding);
-  fbb.Finish(fb::CreatePlan(fbb, plan.version, compilerVersion, model, modelHash, modelPath, hardware, goal, policy,
-                            reason, limitingResource, raw(plan.activationDtype), raw(plan.kvEncoding.element),
-                            plan.blockTokens, plan.kvBlocks, meta.maxTokens, meta.maxSequences,
-                            meta.maxBlocksPerSequence, plan.maxContext, plan.deviceMemory, plan.arenaBytes,
+  fbb.Finish(fb::CreatePlan(fbb, plan.version, compilerVersion, inputs, modelHash, modelPath, record, reason,
+                            limitingResource, raw(plan.activationDtype), plan.kvBlocks, meta.maxTokens,
+                            meta.maxSequences, meta.maxBlocksPerSequence, plan.maxContext, plan.arenaBytes,
                             plan.hostBytes, buffers, placements, states, schedules, variants, transitions, choices,
-                            plan.slowestPermille, weightHashes, plan.miniBatches, plan.actBlocks, plan.contextBlocks,
-                            plan.actRatio.num, plan.actRatio.den, plan.kvEncoding.packed() ? &packed : nullptr),
+                            plan.slowestPermille, weightHashes, plan.actBlocks, plan.contextBlocks),
              kFileIdentifier);
   return std::string(reinterpret_cast<const char *>(fbb.GetBufferPointer()), fbb.GetSize());
 }

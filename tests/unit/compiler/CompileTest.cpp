@@ -127,11 +127,6 @@ TEST(Compile, PackedWeightsTakeTheirOwnBytes) {
       EXPECT_EQ(copied, 3 * layout.layerBytes(0)) << schedule.name;
     }
   }
-  for (const plan::Extent &extent : plan->placements[0].extents)
-    if (const plan::Buffer &buffer = plan->buffers[extent.buffer]; buffer.kind == plan::BufferKind::Weight) {
-      EXPECT_EQ(extent.encoding, buffer.name == "embedding" ? plan::Encoding::F32 : plan::Encoding::Packed)
-          << buffer.name;
-    }
   EXPECT_LT(plan->variants[0].linkAloneNs, plain->variants[0].linkAloneNs);
 }
 
@@ -151,7 +146,6 @@ TEST(Compile, PackedCachesTakeTheirOwnBytes) {
   EXPECT_EQ(plan->kvBlockBytes(), static_cast<uint64_t>(2 * kvHeads * 16 * 20));
   for (const plan::Extent &extent : plan->placements[0].extents)
     if (plan->buffers[extent.buffer].kind == plan::BufferKind::Kv) {
-      EXPECT_EQ(extent.encoding, plan::Encoding::Packed);
       EXPECT_EQ(extent.bytes, model::alignUp(static_cast<uint64_t>(plan->kvBlocks) * plan->kvBlockBytes()));
     }
   // Three blocks of each cache stay, and the other six go through two slots: 4 x 3 + 2 x 6.

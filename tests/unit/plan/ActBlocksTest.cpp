@@ -171,11 +171,11 @@ TEST(ActBlocks, WithoutTheirStructureAreRefused) {
     const absl::Status status = parse(test::bytesOf(serialize(plan)), "a.plan").status();
     EXPECT_NE(status.message().find(message), std::string::npos) << message << "\n  was " << status.message();
   };
-  refused("act_den is 0, expected 1 to 1000000", [](Plan &p) { p.actRatio.den = 0; });
-  refused("act_den is 1000001, expected 1 to 1000000", [](Plan &p) { p.actRatio.den = 1'000'001; });
-  refused("act_num is 3, expected 0 to 2", [](Plan &p) { p.actRatio.num = 3; });
-  refused("act_num is -1, expected 0 to 2", [](Plan &p) { p.actRatio.num = -1; });
-  refused("act_num is 2 of 4, expected lowest terms", [](Plan &p) { p.actRatio = {2, 4}; });
+  refused("a.plan: inputs: expected goal.device_memory", [](Plan &p) { p.actRatio.den = 0; }); // auto
+  refused("policy.act_ratio = \"1/1000001\": expected", [](Plan &p) { p.actRatio.den = 1'000'001; });
+  refused("policy.act_ratio = \"3/2\": expected", [](Plan &p) { p.actRatio.num = 3; });
+  refused("policy.act_ratio = \"-1/2\": expected", [](Plan &p) { p.actRatio.num = -1; });
+  refused("a.plan: inputs: not as headrace writes them", [](Plan &p) { p.actRatio = {2, 4}; });
   refused("act_blocks is -1, expected 0 to ", [](Plan &p) { p.actBlocks = p.metaLayout.maxActBlocks = -1; });
   refused("act_blocks is 2147483643, expected 0 to 2147483642",
           [](Plan &p) { p.actBlocks = p.metaLayout.maxActBlocks = 2147483643; });
@@ -186,8 +186,7 @@ TEST(ActBlocks, WithoutTheirStructureAreRefused) {
   refused("kv_blocks is 4 and act_blocks 4, expected at least 5 and 4",
           [](Plan &p) { p.kvBlocks = p.placements[0].kvBlocks = p.metaLayout.firstActBlock = 4; });
   refused("kv_blocks is 5 and act_blocks 4, expected at least 3 and 6", [](Plan &p) { p.actRatio = {3, 4}; });
-  refused("buffers has no act of layer 2 and mini-batch 1",
-          [](Plan &p) { p.buffers[acts(p, 2, 1)].kind = BufferKind::Packed; });
+  refused("buffers has no act of layer 2 and mini-batch 1", [](Plan &p) { p.buffers[acts(p, 2, 1)].index = 7; });
   refused("is act 0 of layer 0, as buffers[", [](Plan &p) { p.buffers[acts(p, 1)].layer = 0; });
   refused("].layer is -1, expected 0 to 2", [](Plan &p) { p.buffers[acts(p, 1)].layer = -1; });
   refusedOf(somePlan(), "the meta buffer is for 5 activation blocks from number 5 on, the plan has 4 from 5 on",

@@ -139,7 +139,7 @@ bool denyActs(Plan &plan, Random &random) {
     plan.metaLayout.firstActBlock = kernels::MetaLayout{}.firstActBlock;
   if (coin(random))
     for (Buffer &b : plan.buffers)
-      b.kind = b.kind == BufferKind::Act ? BufferKind::Packed : b.kind;
+      b.kind = b.kind == BufferKind::Act ? BufferKind::Residual : b.kind;
   return true;
 }
 bool changeActBuffer(Plan &plan, Random &random) {
@@ -149,7 +149,7 @@ bool changeActBuffer(Plan &plan, Random &random) {
   Buffer &b = plan.buffers[pick(random, all)];
   switch (below(random, 4)) {
   case 0:
-    b.kind = coin(random) ? BufferKind::Packed : BufferKind::Staging;
+    b.kind = coin(random) ? BufferKind::Residual : BufferKind::Kv;
     return true;
   case 1:
     b.index = below(random, 2) == 0 && plan.miniBatches > 1 ? (b.index + 1) % plan.miniBatches : plan.miniBatches;

@@ -33,11 +33,10 @@ void addSplit(Plan &p, int64_t resident, int64_t blocks = kBlocks) {
   placement.kvBlocks = blocks;
   const auto device = static_cast<uint64_t>(resident) * kBlock, all = static_cast<uint64_t>(blocks) * kBlock;
   for (uint32_t layer = 0; layer < 2; ++layer) {
-    placement.extents.push_back(
-        {layer, Space::Device, Encoding::Bytes, false, 0, device, kDevice + layer * kBlock, true});
+    placement.extents.push_back({layer, Space::Device, false, 0, device, kDevice + layer * kBlock, true});
     if (blocks > resident)
       placement.extents.push_back(
-          {layer, Space::Host, Encoding::Bytes, true, device, all - device, kHost + layer * kBlocks * kBlock + device});
+          {layer, Space::Host, true, device, all - device, kHost + layer * kBlocks * kBlock + device});
   }
   p.placements.push_back(placement);
 }
@@ -46,8 +45,7 @@ void addWhole(Plan &p) {
   Placement placement;
   placement.kvBlocks = kBlocks;
   for (uint32_t layer = 0; layer < 2; ++layer)
-    placement.extents.push_back(
-        {layer, Space::Device, Encoding::Bytes, false, 0, kBlocks * kBlock, kDevice + layer * kBlocks * kBlock});
+    placement.extents.push_back({layer, Space::Device, false, 0, kBlocks * kBlock, kDevice + layer * kBlocks * kBlock});
   p.placements.push_back(placement);
 }
 
@@ -123,8 +121,7 @@ TEST(CacheMap, AWholeCacheMayBeAtHomeOnTheHost) {
   Placement none;
   none.kvBlocks = kBlocks;
   for (uint32_t layer = 0; layer < 2; ++layer)
-    none.extents.push_back(
-        {layer, Space::Host, Encoding::Bytes, true, 0, kBlocks * kBlock, kHost + layer * kBlocks * kBlock});
+    none.extents.push_back({layer, Space::Host, true, 0, kBlocks * kBlock, kHost + layer * kBlocks * kBlock});
   p.placements.push_back(none);
   addSplit(p, 2);
   EXPECT_EQ(firstBlockOnHost(p), 0);
@@ -158,11 +155,10 @@ TEST(CacheMap, EachMiniBatchHasItsOwn) {
   placement.kvBlocks = kBlocks;
   for (uint32_t cache = 0; cache < 4; ++cache) {
     p.buffers.push_back({"", BufferKind::Kv, static_cast<int32_t>(cache / 2), kBlocks * kBlock, cache % 2});
-    placement.extents.push_back(
-        {cache, Space::Device, Encoding::Bytes, false, 0, kBlocks * kBlock, kDevice + cache * kBlock, true});
+    placement.extents.push_back({cache, Space::Device, false, 0, kBlocks * kBlock, kDevice + cache * kBlock, true});
   }
   p.buffers.push_back({"history", BufferKind::Io, -1, 2 * 128, static_cast<uint32_t>(Io::History)});
-  placement.extents.push_back({4, Space::Device, Encoding::Bytes, false, 0, 2 * 128, 512});
+  placement.extents.push_back({4, Space::Device, false, 0, 2 * 128, 512});
   p.placements.push_back(placement);
   const CacheMap map = mapOf(p);
   EXPECT_EQ(map.layers(), 2);
@@ -189,8 +185,8 @@ TEST(CacheMap, ActivationBlocksAreNumberedBehindKvBlocks) {
     p.buffers.push_back({"act." + std::to_string(layer), BufferKind::Act, layer, 3 * 128, 0});
   addWhole(p);
   Placement &placement = p.placements.front();
-  placement.extents.push_back({2, Space::Host, Encoding::Bytes, true, 0, 3 * 128, 20480});
-  placement.extents.push_back({3, Space::Device, Encoding::Bytes, false, 0, 3 * 128, 30720});
+  placement.extents.push_back({2, Space::Host, true, 0, 3 * 128, 20480});
+  placement.extents.push_back({3, Space::Device, false, 0, 3 * 128, 30720});
   EXPECT_EQ(mapOf(p).of(0, 5), onHost(20480));
   EXPECT_EQ(mapOf(p).of(0, 7), onHost(20480 + 2 * 128));
   EXPECT_EQ(mapOf(p).of(1, 7), onDevice(30720 + 2 * 128));
@@ -198,7 +194,7 @@ TEST(CacheMap, ActivationBlocksAreNumberedBehindKvBlocks) {
   EXPECT_EQ(mapOf(p).bytesOf(0, 5), 128u);
   EXPECT_EQ(mapOf(p).bytesOf(5), 2 * 128u + 16);
   EXPECT_FALSE(mapOf(p).actsOnHost());
-  placement.extents.back() = {3, Space::Host, Encoding::Bytes, true, 0, 3 * 128, 30720};
+  placement.extents.back() = {3, Space::Host, true, 0, 3 * 128, 30720};
   EXPECT_TRUE(mapOf(p).actsOnHost());
   EXPECT_EQ(mapOf(p).of(1, 7), onHost(30720 + 2 * 128));
 }

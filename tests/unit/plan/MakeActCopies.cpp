@@ -12,7 +12,7 @@ bool areOnHost(const ActOptions &acts, const Buffer &buffer) {
 }
 
 Extent PlacementBuilder::actHome(uint32_t buffer) const {
-  return {buffer, Space::Host, Encoding::Bytes, true, 0, plan_.buffers[buffer].bytes, hostAddress(buffer)};
+  return {buffer, Space::Host, true, 0, plan_.buffers[buffer].bytes, hostAddress(buffer)};
 }
 
 // The slots before those of residuals, turn by turn.

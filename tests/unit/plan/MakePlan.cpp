@@ -79,6 +79,10 @@ Plan makePlan(const PlanOptions &given) {
   plan.hardware.kind = model::DeviceKind::Host;
   plan.modelHash = "00";
   plan.hardware.name = "test";
+  plan.hardware.flopsF32 = plan.hardware.flopsF16 = plan.hardware.memoryBandwidth = 1e10;
+  plan.hardware.flopsEfficiency = plan.hardware.memoryEfficiency = 1;
+  plan.hardware.h2dBandwidth = plan.hardware.d2hBandwidth = 1e9;
+  plan.hardware.duplexBandwidth = 2e9;
   plan.reason = "put together by hand";
   plan.limitingResource = "link h2d";
   const model::WeightLayout layout = model::layoutWeights(plan.model);

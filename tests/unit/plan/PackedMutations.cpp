@@ -152,30 +152,6 @@ bool cacheOfCodesAlone(Plan &plan, Random &random) {
   cache.bytes = to;
   return to != from;
 }
-bool cacheExtentOfAnother(Plan &plan, Random &random) {
-  const uint32_t buffer = plan.kvBuffer(0);
-  for (Extent &extent : pick(random, plan.placements).extents)
-    if (extent.buffer == buffer)
-      extent.encoding = plan.kvEncoding.packed() ? static_cast<Encoding>(below(random, 4)) : Encoding::Packed;
-  return true;
-}
-
-bool extentOfAnother(Plan &plan, Random &random) {
-  const std::optional<uint32_t> buffer = packedUnit(plan, random);
-  if (!buffer)
-    return false;
-  Placement &placement = pick(random, plan.placements);
-  for (Extent &extent : placement.extents)
-    if (extent.buffer == *buffer)
-      extent.encoding = static_cast<Encoding>(below(random, 4));
-  return true;
-}
-bool extentPacked(Plan &plan, Random &random) {
-  Placement &placement = pick(random, plan.placements);
-  pick(random, placement.extents).encoding = Encoding::Packed;
-  return true;
-}
-
 } // namespace
 
 const std::vector<Mutation> &packedMutations() {
@@ -186,14 +162,11 @@ const std::vector<Mutation> &packedMutations() {
       {"a role is packed", packedInstead},
       {"a unit has the bytes of another encoding", bytesOfAnother},
       {"an operand covers codes, but not scales", coversCodesAlone},
-      {"an extent is not packed", extentOfAnother},
-      {"an extent is packed", extentPacked},
       {"a cache's codes of other bits", otherCacheBits},
       {"a cache's groups of another size", otherCacheGroup},
       {"a cache is not packed", cacheNotPacked},
       {"a cache is packed", cachePacked},
       {"a cache has the bytes of codes alone", cacheOfCodesAlone},
-      {"a cache's extent is of another encoding", cacheExtentOfAnother},
   };
   return all;
 }

@@ -67,20 +67,13 @@ uint64_t keysAndValuesBytes(const Plan &plan) {
   return of.packed() ? elements * of.codeBits / 8 + elements / static_cast<uint64_t>(of.group) * 4 : elements * 4;
 }
 
-static Encoding encodingOf(const Plan &plan, const model::WeightLayout &layout, uint32_t buffer) {
-  const bool packed = buffer < layout.units.size()
-                          ? plan.model->encodings[layout.units[buffer].role].has_value()
-                          : plan.buffers[buffer].kind == BufferKind::Kv && plan.kvEncoding.packed();
-  return packed ? Encoding::Packed : Encoding::Bytes;
-}
-
 // Homes and slots behind the transients.
 void PlacementBuilder::place() {
   Placement p = described();
   uint64_t at = localsAt_ + localsBytes();
   for (uint32_t unit = 0; unit < layout_.units.size(); ++unit) {
     const uint64_t bytes = layout_.units[unit].bytes;
-    Extent e{unit, Space::Device, encodingOf(plan_, layout_, unit), false, 0, bytes, at};
+    Extent e{unit, Space::Device, false, 0, bytes, at};
     if (offloads(unit)) {
       e.space = Space::Host;
       e.direct = unit == 0;
@@ -105,8 +98,7 @@ void PlacementBuilder::place() {
       plan_.hostBytes = std::max(plan_.hostBytes, p.extents.back().address + p.extents.back().bytes);
       continue;
     }
-    p.extents.push_back(
-        {buffer, Space::Device, encodingOf(plan_, layout_, buffer), false, 0, plan_.buffers[buffer].bytes, fixed});
+    p.extents.push_back({buffer, Space::Device, false, 0, plan_.buffers[buffer].bytes, fixed});
     fixed += plan_.buffers[buffer].bytes;
   }
   for (uint32_t slot = 0; slot < slots_; ++slot) {
@@ -149,7 +141,7 @@ void PlacementBuilder::placeBesideCaches() {
       p.extents.push_back(actHome(buffer));
       continue;
     }
-    Extent e{buffer, Space::Device, encodingOf(plan_, layout_, buffer), false, 0, plan_.buffers[buffer].bytes, io};
+    Extent e{buffer, Space::Device, false, 0, plan_.buffers[buffer].bytes, io};
     if (plan_.buffers[buffer].kind != BufferKind::Weight) {
       io += e.bytes;
     } else if (offloads(buffer)) {
@@ -193,10 +185,10 @@ void PlacementBuilder::placeCache(Placement &p, int64_t layer) const {
   const uint64_t block = plan_.kvBlockBytes(), onDevice = static_cast<uint64_t>(resident()) * block;
   const uint64_t address = localsAt_ + localsBytes() + homes_->position[static_cast<size_t>(layer)] * block;
   if (onDevice > 0)
-    p.extents.push_back({buffer, Space::Device, encodingOf(plan_, layout_, buffer), false, 0, onDevice, address, true});
+    p.extents.push_back({buffer, Space::Device, false, 0, onDevice, address, true});
   if (hasTail())
-    p.extents.push_back({buffer, Space::Host, encodingOf(plan_, layout_, buffer), true, onDevice,
-                         static_cast<uint64_t>(existing()) * block - onDevice, hostAddress(buffer) + onDevice});
+    p.extents.push_back({buffer, Space::Host, true, onDevice, static_cast<uint64_t>(existing()) * block - onDevice,
+                         hostAddress(buffer) + onDevice});
 }
 
 // Where in the slots what takes turns in them lies.
@@ -235,7 +227,7 @@ uint64_t PlacementBuilder::hostAddress(uint32_t buffer) const {
   return residuals + plan_.buffers[buffer].index * residualBytes();
 }
 Extent PlacementBuilder::residualHome(uint32_t buffer) const {
-  return {buffer, Space::Host, Encoding::Bytes, false, 0, residualBytes(), hostAddress(buffer)};
+  return {buffer, Space::Host, false, 0, residualBytes(), hostAddress(buffer)};
 }
 uint64_t PlacementBuilder::itemBytes(const Item &item) const {
   uint64_t bytes = 0;

@@ -22,8 +22,7 @@ Plan threePlacements() {
   for (uint32_t p = 0; p < 3; ++p) {
     Placement placement;
     for (uint32_t b = 0; b < 10; ++b)
-      placement.extents.push_back(
-          {b, b < away[p] ? Space::Host : Space::Device, Encoding::Bytes, false, 0, 100, uint64_t{b} * 100});
+      placement.extents.push_back({b, b < away[p] ? Space::Host : Space::Device, false, 0, 100, uint64_t{b} * 100});
     placement.slots.assign(slots[p], Slot{0, 100});
     plan.placements.push_back(placement);
     Schedule decode, mixed;

@@ -106,6 +106,7 @@ TEST(PlanFile, ReadsBackWhatDescribesTheInputs) {
   plan.modelPath = "/models/tiny";
   plan.hardware = {"a10", model::DeviceKind::Cuda, {}, 24, 0, 25, 1.5, 2.5, 3.5, 4.5, 5.5, 6.5, 7.5, 8.5, 0.25, 0.5,
                    0.75};
+  plan.deviceMemory = uint64_t{8} << 30;
   plan.hardware.classes = {0.1, 0.2, 0.3, 4, 0.5, 6, 0.7, 0.8};
   plan.goal = {.deviceMemory = uint64_t{8} << 30,
                .batch = 8,
@@ -114,9 +115,9 @@ TEST(PlanFile, ReadsBackWhatDescribesTheInputs) {
                .kvDeviceMemory = uint64_t{3} << 30,
                .kvHostMemory = uint64_t{40} << 30,
                .expansion = 1.5,
-               .kvEncoding = model::DType::BF16,
-               .blockTokens = 32};
-  plan.policy = {"interval", true, 4, 10, model::StartRule::Paper, 2, model::AutoOnOff::On, model::AutoOnOff::Off};
+               .kvEncoding = model::DType::BF16};
+  plan.kvEncoding = model::DType::BF16;
+  plan.policy = {"interval", false, 4, 10, model::StartRule::Paper, 2, model::AutoOnOff::On, model::AutoOnOff::Off};
   plan.policy.kvWriteBack = model::KvWriteBack::Dirty;
   plan.goal.ttft = std::chrono::nanoseconds(500'000'000);
   plan.goal.tpot = std::chrono::nanoseconds(52'312'345);
@@ -162,16 +163,16 @@ TEST(PlanFile, ReadsBackWhatDescribesTheInputs) {
     EXPECT_EQ(back->choices[c].layerComputeNs, plan.choices[c].layerComputeNs);
     EXPECT_EQ(back->choices[c].layerTransferNs, plan.choices[c].layerTransferNs);
   }
-  // What was not asked for stays apart from what was asked to be 0.
+  // What was not asked for stays apart from what was asked to be 0; what the plan has itself is what it has.
   plan.goal = {};
   plan.policy.interval.reset();
   const absl::StatusOr<Plan> unset = parse(bytesOf(serialize(plan)), "a.plan");
   ASSERT_TRUE(unset.ok()) << unset.status();
-  EXPECT_EQ(unset->goal.deviceMemory, std::nullopt);
+  EXPECT_EQ(unset->goal.deviceMemory, plan.deviceMemory);
+  EXPECT_EQ(unset->goal.kvEncoding, model::DType::BF16);
   EXPECT_EQ(unset->goal.kvDeviceMemory, std::nullopt);
   EXPECT_EQ(unset->goal.kvHostMemory, std::nullopt);
   EXPECT_EQ(unset->goal.expansion, std::nullopt);
-  EXPECT_EQ(unset->goal.kvEncoding, std::nullopt);
   EXPECT_EQ(unset->goal.tpot, std::nullopt);
   EXPECT_EQ(unset->goal.sloFactor, std::nullopt);
   EXPECT_EQ(unset->goal.inputLen, std::nullopt);
@@ -267,12 +268,12 @@ TEST(PlanFile, TheFuzzersSeedsAreOfThisFormat) {
 }
 
 TEST(PlanFile, RefusesAnotherVersion) {
-  for (const uint32_t version : {2u, 7u}) {
+  for (const uint32_t version : {5u, 7u}) {
     Plan plan = somePlan();
     plan.version = version;
     EXPECT_EQ(parse(bytesOf(serialize(plan)), "a.plan").status().message(),
               "a.plan: version is " + std::to_string(version) +
-                  ", this program reads version 5; compile the plan again");
+                  ", this program reads version 6; compile the plan again");
   }
 }
 

@@ -55,15 +55,14 @@ std::string textOf(const Plan &p) {
        h.memoryEfficiency, h.linkEfficiency);
   for (const model::ClassKey &key : model::classKeys())
     line(out, "of a class", key.key, h.classes.*key.field);
-  line(out, "goal", p.goal.deviceMemory, p.goal.batch, p.goal.context, p.goal.kvTokens, p.goal.kvEncoding,
-       p.goal.blockTokens);
+  // Of the goal what the plan does not have by itself.
+  line(out, "goal", p.goal.batch, p.goal.context, p.goal.kvTokens);
   line(out, "policy", p.policy.name, p.policy.none, p.policy.interval, p.policy.offloadLayers, p.policy.startRule,
        p.policy.slots, p.policy.offloadEmbedding, p.policy.offloadHead, p.policy.kvWriteBack, p.policy.kvPlaces);
   line(out, "limits", p.activationDtype, p.kvEncoding, p.blockTokens, p.kvBlocks, p.metaLayout.maxTokens,
        p.metaLayout.maxSequences, p.metaLayout.maxBlocksPerSequence, p.maxContext);
   line(out, "activation blocks", p.actBlocks, p.contextBlocks, p.actRatio.num, p.actRatio.den,
-       p.metaLayout.firstActBlock, p.metaLayout.maxActBlocks, p.policy.actRatio ? p.policy.actRatio->num : -1,
-       p.policy.actRatio ? p.policy.actRatio->den : -1);
+       p.metaLayout.firstActBlock, p.metaLayout.maxActBlocks, p.policy.actRatio.has_value() || p.actRatio.any());
   line(out, "bytes", p.deviceMemory, p.arenaBytes, p.hostBytes);
   line(out, "slowest", p.slowestPermille);
   list(out, "weight hashes", p.weightHashes);
@@ -73,7 +72,7 @@ std::string textOf(const Plan &p) {
     line(out, "placement", x.name, x.interval, x.offloadedLayers, x.offloadsEmbedding, x.offloadsHead, x.startRule,
          x.kvBlocks);
     for (const Extent &e : x.extents)
-      line(out, " extent", e.buffer, e.space, e.encoding, e.direct, e.bufferOffset, e.bytes, e.address, e.interleaved);
+      line(out, " extent", e.buffer, e.space, e.direct, e.bufferOffset, e.bytes, e.address, e.interleaved);
     for (const Slot &slot : x.slots)
       line(out, " slot", slot.address, slot.bytes);
   }

@@ -443,7 +443,7 @@ bool changeWhose(Plan &plan, Random &random) {
     buffer.layer = 0;
     break;
   case 2:
-    buffer.kind = coin(random) ? BufferKind::Packed : BufferKind::Staging;
+    buffer.kind = coin(random) ? BufferKind::Act : BufferKind::Kv;
     buffer.layer = 0;
     break;
   default:

@@ -149,7 +149,7 @@ TEST(Residuals, WithoutTheirStructureAreRefused) {
   };
   refused("buffers has no residual of mini-batch 1, but of another", [](Plan &p) {
     p.buffers[buffer(p, 1)].layer = 0;
-    p.buffers[buffer(p, 1)].kind = BufferKind::Packed;
+    p.buffers[buffer(p, 1)].kind = BufferKind::Act;
   });
   refused("].layer is 0, expected -1 to -1", [](Plan &p) { p.buffers[buffer(p, 1)].layer = 0; });
   refused("].index is 2, expected at most 1", [](Plan &p) { p.buffers[buffer(p, 1)].index = 2; });

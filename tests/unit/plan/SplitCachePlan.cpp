@@ -90,8 +90,7 @@ private:
     for (const Extent &extent : placement.extents) {
       extents.push_back(extent);
       if (const Buffer &buffer = plan_.buffers[extent.buffer]; buffer.kind == BufferKind::Kv)
-        extents.push_back({extent.buffer, Space::Host, extent.encoding, true, size(0, resident), bytes,
-                           home(buffer.layer, resident)});
+        extents.push_back({extent.buffer, Space::Host, true, size(0, resident), bytes, home(buffer.layer, resident)});
     }
     placement.extents = std::move(extents);
     for (uint64_t slot = 0; slot < kSlots; ++slot)

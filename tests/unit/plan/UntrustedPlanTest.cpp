@@ -110,34 +110,27 @@ TEST(UntrustedPlan, SurvivesPiecesOfOtherPlans) {
   }
 }
 
-// Encodings of roles: group, role, bits, kinds of scale and of zero.
-TEST(UntrustedPlan, HasOneEncodingOfARole) {
-  const std::string text = encode(test::makePlan(test::packedPlans().front().options));
-  const std::string qkv("\x20\0\0\0\1\4\1\1", 8), out("\x20\0\0\0\2\4\1\1", 8);
-  const size_t at = text.find(qkv + out);
-  ASSERT_NE(at, std::string::npos);
-  const auto refusal = [&](size_t byte, char value) {
+// A plan's inputs have one spelling, and no keys but a job's.
+TEST(UntrustedPlan, HasItsInputsAsTheyAreWritten) {
+  const std::string text = encode(test::makePlan(test::packedPlans()[2].options));
+  const auto refusal = [&](const std::string &was, const std::string &is) { // as long
     std::string changed = text;
-    changed[at + byte] = value;
+    changed.replace(changed.find(was), was.size(), is);
     return std::string(parse(bytesOf(sealed(changed)), "a.plan").status().message());
   };
-  EXPECT_EQ(refusal(12, 1), "a.plan: model.weight_encodings[1].role is 1, expected more than the one before it");
-  EXPECT_EQ(refusal(4, 6), "a.plan: model.weight_encodings[0].role is 6, expected 0 to 5");
-  EXPECT_EQ(refusal(6, 2), "a.plan: model.weight_encodings[0].scale is 2, expected 0 to 1");
-  EXPECT_EQ(refusal(7, 2), "a.plan: model.weight_encodings[0].zero is 2, expected 0 to 1");
-  EXPECT_THAT(refusal(5, 3), testing::HasSubstr("weight_encoding = qkv=q3:32,out=q4:32"));
-  EXPECT_THAT(refusal(0, 33), testing::HasSubstr("weight_encoding = qkv=q4:33,out=q4:32"));
+  EXPECT_THAT(refusal("up=q8:128", "up=q3:128"), testing::HasSubstr("model.weight_encoding = \"qkv=q4,up=q3:128\": expected"));
+  EXPECT_THAT(refusal("up=q8:128", "up=q8:129"), testing::HasSubstr("model.weight_encoding = \"qkv=q4,up=q8:129\": expected"));
+  EXPECT_THAT(refusal("heads = ", "heaps = "), testing::HasSubstr("model.heaps"));
+  EXPECT_THAT(refusal("[goal]\n", "[gaol]\n"), testing::HasSubstr("a.plan: inputs: no section [goal]"));
+  EXPECT_EQ(refusal("heads = ", "heads =\t"), "a.plan: inputs: not as headrace writes them");
+  EXPECT_THAT(refusal("kind = \"host\"", "kind = \"hose\""), testing::HasSubstr("hardware.kind = \"hose\": expected"));
 }
 
 // FlatBuffers lets many offsets name one table: a hundred kilobytes would unfold into hundreds of megabytes.
 TEST(UntrustedPlan, MayNotUseTheSameBytesTwice) {
   flatbuffers::FlatBufferBuilder fbb;
   const auto name = fbb.CreateString("x");
-  const auto model =
-      fb::CreateModel(fbb, name, 0, 1, 32, 2, 1, 16, 48, 96, 64, 0, 1e-5, 0, false, false, false, fb::CreateRope(fbb));
-  const auto hardware = fb::CreateHardware(fbb, name);
-  const auto goal = fb::CreateGoal(fbb);
-  const auto policy = fb::CreatePolicy(fbb, name);
+  const auto inputs = fbb.CreateString(inputsOf(test::makePlan(test::packedPlans().front().options)));
   const auto variant = fb::CreateVariant(fbb, 1, 1, 1, 0, 0, fbb.CreateVector(std::vector<uint64_t>(10000, 1)));
   const auto variants = fbb.CreateVector(std::vector<flatbuffers::Offset<fb::Variant>>(5000, variant));
   const auto buffers = fbb.CreateVector(std::vector<flatbuffers::Offset<fb::Buffer>>());
@@ -145,8 +138,8 @@ TEST(UntrustedPlan, MayNotUseTheSameBytesTwice) {
   const auto states = fbb.CreateVector(std::vector<flatbuffers::Offset<fb::State>>());
   const auto schedules = fbb.CreateVector(std::vector<flatbuffers::Offset<fb::Schedule>>());
   const auto transitions = fbb.CreateVector(std::vector<flatbuffers::Offset<fb::Transition>>());
-  fbb.Finish(fb::CreatePlan(fbb, kFormatVersion, name, model, name, name, hardware, goal, policy, name, name, 0, 0, 16,
-                            2, 4, 4, 4, 64, 0, 0, 0, buffers, placements, states, schedules, variants, transitions),
+  fbb.Finish(fb::CreatePlan(fbb, kFormatVersion, name, inputs, name, name, 0, name, name, 0, 2, 4, 4, 4, 64, 0, 0,
+                            buffers, placements, states, schedules, variants, transitions),
              "HRPL");
   const std::string text(reinterpret_cast<const char *>(fbb.GetBufferPointer()), fbb.GetSize());
   const test::AllocationGuard guard; // 5000 x 10000 x 8 bytes would be 400 MB

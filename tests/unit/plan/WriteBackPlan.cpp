@@ -145,11 +145,11 @@ private:
       }
       if (tails.resident > 0) {
         const Operand o = resident(buffer.layer, 0, tails.resident);
-        extents.push_back({extent.buffer, o.space, extent.encoding, false, 0, o.bytes, o.address, true});
+        extents.push_back({extent.buffer, o.space, false, 0, o.bytes, o.address, true});
       }
       if (tails.resident < tails.blocks) {
         const Operand o = home(buffer.layer, tails.resident, tails.blocks);
-        extents.push_back({extent.buffer, o.space, extent.encoding, true, o.bufferOffset, o.bytes, o.address});
+        extents.push_back({extent.buffer, o.space, true, o.bufferOffset, o.bytes, o.address});
       }
     }
     placement.extents = std::move(extents);

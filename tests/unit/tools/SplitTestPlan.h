@@ -32,10 +32,8 @@ inline plan::Plan splitTestPlan() {
     }
     const auto layer = static_cast<uint64_t>(buffer.layer);
     base = layer == 0 ? e.address : base;
-    extents.push_back(
-        {e.buffer, Space::Device, Encoding::Bytes, false, 0, kBlock, base + layer * kBlock, /*interleaved=*/true});
-    extents.push_back(
-        {e.buffer, Space::Host, Encoding::Bytes, /*direct=*/true, kBlock, 4 * kBlock, 1024 + layer * 4 * kBlock});
+    extents.push_back({e.buffer, Space::Device, false, 0, kBlock, base + layer * kBlock, /*interleaved=*/true});
+    extents.push_back({e.buffer, Space::Host, /*direct=*/true, kBlock, 4 * kBlock, 1024 + layer * 4 * kBlock});
   }
   placement.extents = extents;
 

@@ -63,8 +63,8 @@ inline plan::Plan testPlan() {
   uint64_t address = 0;
   for (uint32_t b = 0; b < p.buffers.size(); ++b) {
     const bool offloaded = p.buffers[b].kind == BufferKind::Weight && p.buffers[b].layer == 1;
-    placement.extents.push_back({b, offloaded ? Space::Host : Space::Device, Encoding::Bytes, false, 0,
-                                 p.buffers[b].bytes, offloaded ? uint64_t{b} * 256 : address});
+    placement.extents.push_back({b, offloaded ? Space::Host : Space::Device, false, 0, p.buffers[b].bytes,
+                                 offloaded ? uint64_t{b} * 256 : address});
     address += offloaded ? 0 : p.buffers[b].bytes;
   }
   placement.slots.push_back({address, 256}); // [4608, 4864)
