@@ -33,9 +33,12 @@ CacheMap::CacheMap(const Plan &plan, const Placement &placement)
     const bool onDevice = e.space == Space::Device;
     if (buffer.kind == BufferKind::Kv && onDevice) {
       caches_[plan.cacheNumber(buffer)].device = e.address;
-      pitch_ = e.interleaved ? plan.kvStride() : block_;
+      if (e.interleaved) { // of all caches as many, or none
+        pitch_ = plan.kvStride();
+        resident_ = static_cast<int64_t>(e.bytes / block_);
+      }
     } else if (buffer.kind == BufferKind::Kv) {
-      resident_ = static_cast<int64_t>(e.bufferOffset / block_); // of all caches as many, or none
+      resident_ = static_cast<int64_t>(e.bufferOffset / block_);
     } else if (buffer.kind == BufferKind::Act) {
       (onDevice ? caches_[plan.cacheNumber(buffer)].act.device : caches_[plan.cacheNumber(buffer)].act.host) =
           e.address;

@@ -37,7 +37,14 @@ public:
     std::copy(bytes.begin(), bytes.end(), arena.begin() + static_cast<int64_t>(address));
     return absl::OkStatus();
   }
-  absl::Status readDevice(uint64_t, absl::Span<std::byte>) override { return absl::OkStatus(); }
+  absl::Status readDevice(uint64_t address, absl::Span<std::byte> bytes) override {
+    std::copy_n(arena.begin() + static_cast<int64_t>(address), bytes.size(), bytes.begin());
+    return absl::OkStatus();
+  }
+  absl::StatusOr<uint64_t> copyBeside(absl::Span<const BlockCopy> copies) override {
+    beside.emplace_back(copies.begin(), copies.end());
+    return beside.size();
+  }
   absl::StatusOr<std::unique_ptr<Graph>> build(const GraphKey &key) override {
     auto graph = std::make_unique<RecordedGraph>();
     graph->key = key;
@@ -78,6 +85,7 @@ public:
   std::vector<std::byte> arena, slab;
   std::vector<uint64_t> staging;
   std::vector<std::string> built, launched;
+  std::vector<std::vector<BlockCopy>> beside;       // by ticket
   std::vector<int64_t> told;                        // a launch: InUse::kvBlocks of the first mini-batch
   std::vector<std::pair<int64_t, int64_t>> written; // a launch: InUse::writtenBegin, writtenEnd
   absl::Status launchStatus;
