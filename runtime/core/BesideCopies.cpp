@@ -1,15 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/core/BesideCopies.h"
 
-#include <algorithm>
-#include <cstddef>
-
 #include "runtime/base/Text.h"
 
 namespace headrace::core {
 namespace {
-
-constexpr size_t kFirstTickets = 64;
 
 absl::Status checkRange(std::string_view device, std::string_view what, uint64_t offset, uint64_t bytes,
                         uint64_t size) {
@@ -47,22 +42,15 @@ absl::Status checkTicket(std::string_view device, uint64_t ticket, uint64_t give
 }
 
 uint64_t CopyTickets::add(absl::Span<const BlockCopy> copies, const Counts &ended) {
-  while (oldest_ != next_ && reached(ended, ring_[oldest_ % ring_.size()]))
-    ++oldest_;
-  if (next_ - oldest_ == ring_.size()) {
-    std::vector<Counts> larger(std::max(2 * ring_.size(), kFirstTickets));
-    for (uint64_t ticket = oldest_; ticket != next_; ++ticket)
-      larger[ticket % larger.size()] = ring_[ticket % ring_.size()];
-    ring_.swap(larger);
-  }
+  while (!ends_.empty() && reached(ended, ends_[ends_.first()]))
+    ends_.giveUpBefore(ends_.first() + 1);
   for (const BlockCopy &copy : copies)
     ++asked_[copy.toDevice ? 1 : 0];
-  ring_[next_ % ring_.size()] = asked_;
-  return next_++;
+  return ends_.add(asked_) + 1;
 }
 
 CopyTickets::Counts CopyTickets::endOf(uint64_t ticket) const {
-  return ticket < oldest_ ? Counts{} : ring_[ticket % ring_.size()];
+  return ticket <= ends_.first() ? Counts{} : ends_[ticket - 1];
 }
 
 bool CopyTickets::ended(uint64_t ticket, const Counts &ended) const { return reached(ended, endOf(ticket)); }

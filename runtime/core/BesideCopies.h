@@ -10,10 +10,10 @@
 #include <array>
 #include <cstdint>
 #include <string_view>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "runtime/core/Ring.h"
 
 namespace headrace::core {
 
@@ -41,7 +41,9 @@ public:
   // A ticket for these copies, of which so many (`ended`, of all) had ended before. Numbers count from 1.
   uint64_t add(absl::Span<const BlockCopy> copies, const Counts &ended);
   const Counts &asked() const { return asked_; } // of all tickets
-  absl::Status check(std::string_view device, uint64_t ticket) const { return checkTicket(device, ticket, next_ - 1); }
+  absl::Status check(std::string_view device, uint64_t ticket) const {
+    return checkTicket(device, ticket, ends_.next());
+  }
   // How many of each must have ended; zeros for one that is known to have.
   Counts endOf(uint64_t ticket) const;
   bool ended(uint64_t ticket, const Counts &ended) const;
@@ -49,8 +51,7 @@ public:
 private:
   static bool reached(const Counts &ended, const Counts &end) { return ended[0] >= end[0] && ended[1] >= end[1]; }
 
-  std::vector<Counts> ring_; // of the tickets from oldest_ on
-  uint64_t oldest_ = 1, next_ = 1;
+  Ring<Counts, 64> ends_; // ticket n is number n - 1
   Counts asked_{};
 };
 

@@ -7,33 +7,20 @@
 #include "runtime/host/Lanes.h"
 
 namespace headrace::host {
-namespace {
-
-constexpr size_t kFirstCopies = 1024;
-
-} // namespace
-
-BesideRow::BesideRow() : ring_(kFirstCopies) {}
 
 void BesideRow::add(const BesideCopy &copy) {
   const std::scoped_lock lock(mutex_);
-  if (next_ - first_ == ring_.size()) {
-    std::vector<BesideCopy> larger(2 * ring_.size());
-    for (uint64_t n = first_; n != next_; ++n)
-      larger[n % larger.size()] = ring_[n % ring_.size()];
-    ring_.swap(larger);
-  }
-  ring_[next_++ % ring_.size()] = copy;
+  copies_.add(copy);
 }
 
 BesideCopy BesideRow::at(uint64_t number) const {
   const std::scoped_lock lock(mutex_);
-  return ring_[number % ring_.size()];
+  return copies_[number];
 }
 
 void BesideRow::giveUpBefore(uint64_t number) {
   const std::scoped_lock lock(mutex_);
-  first_ = number;
+  copies_.giveUpBefore(number);
 }
 
 BesideEngine::BesideEngine(Shared &shared, Direction direction, Bus *bus, uint32_t link)

@@ -12,7 +12,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
-#include <vector>
 
 #include "runtime/core/BesideCopies.h"
 #include "runtime/core/GraphSteps.h"
@@ -30,19 +29,16 @@ struct BesideCopy {
   int64_t askedNs = 0;
 };
 
-// Those of one direction that have not ended, numbered from 0 over all; one thread adds, another takes. Allocates while
-// more are under way than ever before.
+// Those of one direction that have not ended; one thread adds, another takes.
 class BesideRow {
 public:
-  BesideRow();
   void add(const BesideCopy &copy);
   BesideCopy at(uint64_t number) const; // one that was added and not given up
   void giveUpBefore(uint64_t number);
 
 private:
   mutable std::mutex mutex_;
-  std::vector<BesideCopy> ring_;
-  uint64_t first_ = 0, next_ = 0;
+  core::Ring<BesideCopy, 1024> copies_;
 };
 
 constexpr Counter besideAsked(Direction direction) {

@@ -6,88 +6,95 @@
 namespace headrace::sim {
 namespace {
 
-constexpr size_t kFirstRing = 1024;
 constexpr int64_t kEndedNs = 0; // of tickets that were given up
-
-// The ring of numbers [first, next), with room for one more.
-template <typename T> void makeRoom(std::vector<T> &ring, uint64_t first, uint64_t next) {
-  if (next - first < ring.size())
-    return;
-  std::vector<T> larger(std::max(2 * ring.size(), kFirstRing));
-  for (uint64_t n = first; n != next; ++n)
-    larger[n % larger.size()] = ring[n % ring.size()];
-  ring.swap(larger);
-}
 
 } // namespace
 
 void BesideCopies::clear() {
   for (Row &row : rows_) {
-    row.first = row.next = row.released = 0;
+    row.copies.clear();
+    row.released = 0;
     row.left = 0;
   }
-  oldest_ = next_ = 1;
+  tickets_.clear();
   lastEndNs_ = 0;
 }
 
 void BesideCopies::add(Row &row, const Copy &copy) {
-  makeRoom(row.ring, row.first, row.next);
-  if (row.first == row.next)
+  if (row.copies.empty())
     row.left = Progress{copy.timed.ns} * kFullRate;
-  if (row.released == row.next && copy.readyNs != kUnknownNs)
+  if (row.released == row.copies.next() && copy.readyNs != kUnknownNs)
     ++row.released;
-  row.ring[row.next++ % row.ring.size()] = copy;
+  row.copies.add(copy);
 }
 
 uint64_t BesideCopies::ask(absl::Span<const core::BlockCopy> copies, const LinkRates &link, uint64_t after,
                            int64_t readyNs, int64_t nowNs) {
-  while (oldest_ != next_ && ticket(oldest_).copies == 0 && ticket(oldest_).endNs <= nowNs)
-    ++oldest_;
-  makeRoom(tickets_, oldest_, next_);
-  ticket(next_) = {.copies = copies.size()};
+  while (!tickets_.empty() && tickets_[tickets_.first()].copies == 0 && tickets_[tickets_.first()].endNs <= nowNs)
+    tickets_.giveUpBefore(tickets_.first() + 1);
+  const uint64_t ticket = tickets_.add({.copies = copies.size()}) + 1;
   for (const core::BlockCopy &copy : copies)
-    add(rows_[copy.toDevice ? 0 : 1], {timedCopy(copy.bytes, copy.toDevice, link), next_, after, readyNs});
-  return next_++;
+    add(rows_[copy.toDevice ? 0 : 1], {timedCopy(copy.bytes, copy.toDevice, link), ticket, after, readyNs});
+  return ticket;
 }
 
 void BesideCopies::launchEnded(uint64_t launches, int64_t endNs) {
   for (Row &row : rows_)
-    for (; row.released != row.next && at(row, row.released).after <= launches; ++row.released)
-      row.ring[row.released % row.ring.size()].readyNs = endNs;
+    for (; row.released != row.copies.next() && row.copies[row.released].after <= launches; ++row.released)
+      row.copies[row.released].readyNs = endNs;
 }
 
-const int64_t &BesideCopies::endNs(uint64_t number) const {
-  return number < oldest_ ? kEndedNs : tickets_[number % tickets_.size()].endNs;
+const int64_t &BesideCopies::endNs(uint64_t ticket) const {
+  return ticket <= tickets_.first() ? kEndedNs : tickets_[ticket - 1].endNs;
 }
 
 void BesideCopies::endFront(size_t direction, int64_t endNs) {
   Row &row = rows_[direction];
-  Ticket &of = ticket(front(direction).ticket);
+  Ticket &of = tickets_[front(direction).ticket - 1];
   of.lastNs = std::max(of.lastNs, endNs);
   if (--of.copies == 0)
     of.endNs = of.lastNs;
   lastEndNs_ = std::max(lastEndNs_, endNs);
-  ++row.first;
+  row.copies.giveUpBefore(row.copies.first() + 1);
   if (!empty(direction))
     row.left = Progress{front(direction).timed.ns} * kFullRate;
 }
 
+BesideCopies::Rates BesideCopies::rates(uint64_t bothRate, const std::array<bool, 2> &launch) const {
+  const auto rate = [&](size_t d) {
+    return rateBeside(bothRate, launch[1 - d] || !empty(1 - d), launch[d] && !empty(d));
+  };
+  return {rate(0), rate(1)};
+}
+
+void BesideCopies::endDone(int64_t nowNs) {
+  for (size_t d = 0; d < 2; ++d)
+    while (!empty(d) && rows_[d].left == 0)
+      endFront(d, nowNs);
+}
+
+Progress BesideCopies::leastWait(const Rates &rates, Progress ns) const {
+  for (size_t d = 0; d < 2; ++d)
+    if (!empty(d))
+      ns = std::min(ns, nsLeft(rows_[d].left, rates[d]));
+  return ns;
+}
+
+void BesideCopies::pass(const Rates &rates, uint64_t ns) {
+  for (size_t d = 0; d < 2; ++d)
+    if (!empty(d))
+      rows_[d].left -= std::min(rows_[d].left, Progress{rates[d]} * ns);
+}
+
 int64_t BesideCopies::playAlone(int64_t fromNs, int64_t toNs, uint64_t bothRate, uint64_t ticket) {
   while (!idle()) {
-    for (size_t d = 0; d < 2; ++d)
-      while (!empty(d) && left(d) == 0)
-        endFront(d, fromNs);
+    endDone(fromNs);
     if (fromNs >= toNs || idle() || (ticket != 0 && endNs(ticket) != kUnknownNs))
       break;
-    const uint64_t rate = rateBeside(bothRate, !empty(0) && !empty(1), false);
-    int64_t wait = toNs - fromNs;
-    for (size_t d = 0; d < 2; ++d)
-      if (!empty(d))
-        wait = static_cast<int64_t>(std::min<Progress>(static_cast<Progress>(wait), (left(d) + rate - 1) / rate));
+    const Rates at = rates(bothRate, {});
+    const auto wait = static_cast<int64_t>(leastWait(at, static_cast<Progress>(toNs - fromNs)));
+    pass(at, static_cast<uint64_t>(wait));
     fromNs += wait;
-    for (size_t d = 0; d < 2; ++d)
-      if (!empty(d))
-        left(d) -= std::min(left(d), Progress{rate} * static_cast<uint64_t>(wait));
   }
   return idle() && toNs != kNeverNs ? std::max(fromNs, toNs) : fromNs;
 }

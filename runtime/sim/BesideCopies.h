@@ -12,7 +12,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
-#include <vector>
 
 #include "absl/types/span.h"
 #include "runtime/core/BesideCopies.h"
@@ -29,6 +28,15 @@ using Progress = unsigned __int128; // in 2^-32 ns of a copy's own rate
 // direction's other row, are at work as well.
 constexpr uint64_t rateBeside(uint64_t bothRate, bool otherDirection, bool besides) {
   return (otherDirection ? bothRate : kFullRate) / (besides ? 2 : 1);
+}
+
+// Until a copy has ended of which so much is left: the first nanosecond at which all of it has been moved.
+inline Progress nsLeft(Progress left, uint64_t rate) {
+  if (rate == kFullRate)
+    return (left + (kFullRate - 1)) / kFullRate;
+  if (left <= std::numeric_limits<uint64_t>::max() - kFullRate)
+    return (static_cast<uint64_t>(left) + rate - 1) / rate;
+  return (left + rate - 1) / rate;
 }
 
 // Of one device; directions are 0, to the device, and 1, to the host.
@@ -49,26 +57,29 @@ public:
   // So many launches have ended, the last of them at endNs.
   void launchEnded(uint64_t launches, int64_t endNs);
 
-  uint64_t given() const { return next_ - 1; } // tickets
+  uint64_t given() const { return tickets_.next(); } // tickets
   // When a ticket ended or will; kUnknownNs: not known yet. Of one that was given up 0.
   const int64_t &endNs(uint64_t ticket) const;
   int64_t lastEndNs() const { return lastEndNs_; } // of all copies that have ended
 
   bool idle() const { return empty(0) && empty(1); }
-  bool empty(size_t direction) const { return rows_[direction].first == rows_[direction].next; }
-  const Copy &front(size_t direction) const { return at(rows_[direction], rows_[direction].first); }
-  // Of the front, for who plays by it; all of it at first.
-  Progress &left(size_t direction) { return rows_[direction].left; }
+  bool empty(size_t direction) const { return rows_[direction].copies.empty(); }
+  const Copy &front(size_t direction) const { return rows_[direction].copies[rows_[direction].copies.first()]; }
   void endFront(size_t direction, int64_t endNs);
 
-  // Plays copies that are all ready from one time to another with nothing beside them, or until `ticket` (0: none) has
-  // ended; returns the time that it came to.
+  // For who plays copies that are all ready, with those of a launch or alone.
+  using Rates = std::array<uint64_t, 2>; // of a direction's copies
+  // `launch`: whether a copy of the launch is at work.
+  Rates rates(uint64_t bothRate, const std::array<bool, 2> &launch) const;
+  void endDone(int64_t nowNs);                               // those of which nothing is left
+  Progress leastWait(const Rates &rates, Progress ns) const; // to the end of one, at most ns
+  void pass(const Rates &rates, uint64_t ns);
+  // From one time to another with no launch, or until `ticket` (0: none) has ended; returns the time that it came to.
   int64_t playAlone(int64_t fromNs, int64_t toNs, uint64_t bothRate, uint64_t ticket = 0);
 
 private:
   struct Row {
-    std::vector<Copy> ring;
-    uint64_t first = 0, next = 0;
+    core::Ring<Copy, 1024> copies;
     uint64_t released = 0; // of those before it readyNs is known
     Progress left = 0;     // of the first
   };
@@ -77,13 +88,10 @@ private:
     int64_t lastNs = 0;
     int64_t endNs = kUnknownNs;
   };
-  static const Copy &at(const Row &row, uint64_t number) { return row.ring[number % row.ring.size()]; }
   static void add(Row &row, const Copy &copy);
-  Ticket &ticket(uint64_t number) { return tickets_[number % tickets_.size()]; }
 
   std::array<Row, 2> rows_;
-  std::vector<Ticket> tickets_; // a ring, from oldest_ on
-  uint64_t oldest_ = 1, next_ = 1;
+  core::Ring<Ticket, 1024> tickets_; // ticket n is number n - 1
   int64_t lastEndNs_ = 0;
 };
 

@@ -11,7 +11,7 @@ namespace {
 constexpr size_t kCompute = static_cast<size_t>(plan::Lane::Compute);
 constexpr size_t kH2D = static_cast<size_t>(plan::Lane::H2D);
 constexpr size_t kD2H = static_cast<size_t>(plan::Lane::D2H);
-constexpr int64_t kLongestWaitNs = int64_t{1} << 60; // an event is looked at again after it
+constexpr uint64_t kLongestWaitNs = uint64_t{1} << 60; // an event is looked at again after it
 constexpr size_t kFirstQueue = 8;
 
 core::PathLimits perNs(const core::PathLimits &limits) {
@@ -264,17 +264,10 @@ void BusPlayer::playCopy(size_t index, int64_t ns) {
 // The event of a copy that runs at its present rate.
 void BusPlayer::predict(size_t index) {
   Copy &copy = copies_[index];
-  unsigned __int128 left = copy.left;
+  Progress left = copy.left;
   if (copy.state == CopyState::Latency)
-    left -= static_cast<unsigned __int128>(copy.ns - copy.step->latencyNs) * kFullRate;
-  uint64_t wait;
-  if (copy.rate == kFullRate)
-    wait = static_cast<uint64_t>((left + (kFullRate - 1)) / kFullRate);
-  else if (left <= std::numeric_limits<uint64_t>::max() - kFullRate)
-    wait = (static_cast<uint64_t>(left) + copy.rate - 1) / copy.rate;
-  else
-    wait = static_cast<uint64_t>(
-        std::min<unsigned __int128>((left + copy.rate - 1) / copy.rate, static_cast<uint64_t>(kLongestWaitNs)));
+    left -= Progress{copy.ns - copy.step->latencyNs} * kFullRate;
+  const Progress wait = std::min<Progress>(nsLeft(left, copy.rate), kLongestWaitNs);
   eventNs_[index] = copy.sinceNs + static_cast<int64_t>(wait);
 }
 

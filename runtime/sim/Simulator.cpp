@@ -9,9 +9,11 @@
 namespace headrace::sim {
 namespace {
 
-constexpr int kCompute = static_cast<int>(plan::Lane::Compute);
-constexpr int kH2D = static_cast<int>(plan::Lane::H2D);
-constexpr int kD2H = static_cast<int>(plan::Lane::D2H);
+constexpr size_t kCompute = static_cast<size_t>(plan::Lane::Compute);
+constexpr size_t kH2D = static_cast<size_t>(plan::Lane::H2D);
+constexpr size_t kD2H = static_cast<size_t>(plan::Lane::D2H);
+static_assert(kD2H == kH2D + 1);
+constexpr bool isCopy(size_t lane) { return lane == kH2D || lane == kD2H; }
 
 constexpr uint64_t kNotYet = ~uint64_t{0};
 
@@ -21,21 +23,18 @@ Simulator::Simulator(const plan::Schedule &schedule) {
   const size_t n = schedule.steps.size();
   lane_.reserve(n);
   nextInLane_.assign(n, plan::kNone);
-  std::fill(std::begin(firstInLane_), std::end(firstInLane_), plan::kNone);
+  firstInLane_.fill(plan::kNone);
   uint32_t last[plan::kLanes];
   std::fill(std::begin(last), std::end(last), plan::kNone);
-  bool copies[plan::kLanes] = {};
   for (uint32_t i = 0; i < n; ++i) {
-    const int lane = static_cast<int>(schedule.steps[i].lane);
+    const auto lane = static_cast<size_t>(schedule.steps[i].lane);
     assert(lane < plan::kLanes);
     lane_.push_back(static_cast<uint8_t>(lane));
     (last[lane] == plan::kNone ? firstInLane_[lane] : nextInLane_[last[lane]]) = i;
     last[lane] = i;
-    copies[lane] = true;
     if (schedule.steps[i].kind == plan::StepKind::Publish)
       publish_ = i;
   }
-  bothDirections_ = copies[kH2D] && copies[kD2H];
   edgeBegin_.reserve(n + 1);
   edgeFrom_.reserve(schedule.edges.size());
   size_t e = 0;
@@ -57,106 +56,102 @@ Timeline Simulator::run(absl::Span<const uint64_t> durationsNs, double duplexSha
 }
 
 void Simulator::run(absl::Span<const uint64_t> durationsNs, double duplexShare, Timeline &out) const {
-  assert(durationsNs.size() == lane_.size());
-  out.steps.resize(lane_.size());
-  if (bothDirections_ && duplexShare < 2.0) {
-    BesideCopies none;
-    runShared(durationsNs, sharedRate(duplexShare), none, 0, out);
-  } else {
-    runAlone(durationsNs, out);
-  }
-  account(out);
+  BesideCopies none;
+  run(durationsNs, duplexShare, none, 0, out);
 }
 
+// Only copies that may slow each other are events, and their starts; all other steps are timed as soon as what they
+// wait for has ended, ahead of the events.
 void Simulator::run(absl::Span<const uint64_t> durationsNs, double duplexShare, BesideCopies &beside, int64_t startNs,
                     Timeline &out) const {
   assert(durationsNs.size() == lane_.size());
   out.steps.resize(lane_.size());
-  runShared(durationsNs, sharedRate(duplexShare), beside, startNs, out);
-  account(out);
-}
-
-// Nothing is shared: a step's end depends only on steps before it, so one pass in plan order is enough.
-void Simulator::runAlone(absl::Span<const uint64_t> durationsNs, Timeline &out) const {
-  uint64_t free[plan::kLanes] = {};
-  StepTime *times = out.steps.data();
-  for (size_t i = 0, n = lane_.size(); i < n; ++i) {
-    uint64_t start = free[lane_[i]];
-    for (uint32_t e = edgeBegin_[i]; e != edgeBegin_[i + 1]; ++e)
-      start = std::max(start, times[edgeFrom_[e]].endNs);
-    const uint64_t end = start + durationsNs[i];
-    times[i] = {start, end};
-    free[lane_[i]] = end;
-  }
-}
-
-// Lanes advance together from event to event. `left` is what remains of each lane's running step; between events it
-// falls by the lane's rate a nanosecond. Copies beside the launch have what is left of theirs.
-void Simulator::runShared(absl::Span<const uint64_t> durationsNs, uint64_t sharedRate, BesideCopies &beside,
-                          int64_t startNs, Timeline &out) const {
-  using Wide = Progress;
   for (StepTime &t : out.steps)
     t.endNs = kNotYet;
-  uint32_t head[plan::kLanes];
-  std::copy(std::begin(firstInLane_), std::end(firstInLane_), head);
-  bool running[plan::kLanes] = {};
-  Wide left[plan::kLanes] = {};
+  std::array<Lane, plan::kLanes> lanes;
+  for (size_t lane = 0; lane < plan::kLanes; ++lane)
+    lanes[lane].next = firstInLane_[lane];
+  const uint64_t bothRate = sharedRate(duplexShare);
+  const bool shares =
+      !beside.idle() || (bothRate < kFullRate && lanes[kH2D].next != plan::kNone && lanes[kD2H].next != plan::kNone);
+  Copy copies[2];
   uint64_t now = 0;
   for (;;) {
-    // A step of no length ends where it starts and may let others start, so repeat until nothing moves.
     for (bool moved = true; moved;) {
       moved = false;
-      for (int lane = 0; lane < plan::kLanes; ++lane) {
-        const uint32_t step = head[lane];
-        if (step == plan::kNone)
-          continue;
-        if (!running[lane]) {
-          bool ready = true;
-          for (uint32_t e = edgeBegin_[step]; ready && e != edgeBegin_[step + 1]; ++e)
-            ready = out.steps[edgeFrom_[e]].endNs != kNotYet;
-          if (!ready)
-            continue;
-          running[lane] = true;
-          left[lane] = static_cast<Wide>(durationsNs[step]) * kFullRate;
-          out.steps[step].startNs = now;
-        }
-        if (left[lane] == 0) {
-          out.steps[step].endNs = now;
-          running[lane] = false;
-          head[lane] = nextInLane_[step];
-          moved = true;
-        }
-      }
+      for (size_t lane = 0; lane < plan::kLanes; ++lane)
+        moved |= shares && isCopy(lane) ? playCopy(durationsNs, now, lanes[lane], copies[lane - kH2D], out)
+                                        : timeLane(durationsNs, lanes[lane], out);
     }
+    if (!shares)
+      break;
+    beside.endDone(startNs + static_cast<int64_t>(now));
+    const BesideCopies::Rates rates = beside.rates(bothRate, {copies[0].atWork(now), copies[1].atWork(now)});
+    Progress wait = kNotYet;
     for (size_t d = 0; d < 2; ++d)
-      while (!beside.empty(d) && beside.left(d) == 0)
-        beside.endFront(d, startNs + static_cast<int64_t>(now));
-    const bool toDevice = running[kH2D] || !beside.empty(0), toHost = running[kD2H] || !beside.empty(1);
-    const auto rowRate = [&](bool others, size_t d, int lane) {
-      return rateBeside(sharedRate, others, running[lane] && !beside.empty(d));
-    };
-    const uint64_t copyRate[2] = {rowRate(toHost, 0, kH2D), rowRate(toDevice, 1, kD2H)};
-    uint64_t rate[plan::kLanes];
-    uint64_t wait = kNotYet;
-    for (int lane = 0; lane < plan::kLanes; ++lane) {
-      rate[lane] = lane == kH2D ? copyRate[0] : lane == kD2H ? copyRate[1] : kFullRate;
-      if (running[lane])
-        wait = std::min(wait, static_cast<uint64_t>((left[lane] + rate[lane] - 1) / rate[lane]));
-    }
+      if (copies[d].atWork(now))
+        wait = std::min(wait, nsLeft(copies[d].left, rates[d]));
+      else if (copies[d].known)
+        wait = std::min<Progress>(wait, copies[d].startNs - now);
     if (wait == kNotYet)
-      return;
+      break;
+    const auto passed = static_cast<uint64_t>(beside.leastWait(rates, wait));
+    beside.pass(rates, passed);
     for (size_t d = 0; d < 2; ++d)
-      if (!beside.empty(d))
-        wait = static_cast<uint64_t>(std::min<Wide>(wait, (beside.left(d) + copyRate[d] - 1) / copyRate[d]));
-    now += wait;
-    for (size_t d = 0; d < 2; ++d)
-      if (!beside.empty(d))
-        beside.left(d) -= std::min(beside.left(d), static_cast<Wide>(copyRate[d]) * wait);
-    for (int lane = 0; lane < plan::kLanes; ++lane) {
-      const Wide done = static_cast<Wide>(rate[lane]) * wait;
-      left[lane] = running[lane] && left[lane] > done ? left[lane] - done : 0;
-    }
+      if (copies[d].atWork(now))
+        copies[d].left -= std::min(copies[d].left, Progress{rates[d]} * passed);
+    now += passed;
   }
+  account(out);
+  if (shares)
+    beside.playAlone(startNs + static_cast<int64_t>(now), startNs + static_cast<int64_t>(out.iterationNs), bothRate);
+}
+
+// Whether all that a step waits for has a known end: startNs becomes the latest of them, if it was earlier.
+inline bool Simulator::ready(const StepTime *times, uint32_t step, uint64_t &startNs) const {
+  for (uint32_t e = edgeBegin_[step]; e != edgeBegin_[step + 1]; ++e) {
+    const uint64_t endNs = times[edgeFrom_[e]].endNs;
+    if (endNs == kNotYet)
+      return false;
+    startNs = std::max(startNs, endNs);
+  }
+  return true;
+}
+
+// The steps of a lane that shares nothing, as far as they depend on nothing unknown. True if it got anywhere.
+inline bool Simulator::timeLane(absl::Span<const uint64_t> durationsNs, Lane &lane, Timeline &out) const {
+  Lane at = lane; // apart from what is written to `times`
+  StepTime *const times = out.steps.data();
+  while (at.next != plan::kNone) {
+    uint64_t startNs = at.freeNs;
+    if (!ready(times, at.next, startNs))
+      break;
+    at.freeNs = startNs + durationsNs[at.next];
+    times[at.next] = {startNs, at.freeNs};
+    at.next = nextInLane_[at.next];
+  }
+  const bool moved = at.next != lane.next;
+  lane = at;
+  return moved;
+}
+
+// The next copy of a lane: looks when it starts, and ends it where all of it has been moved. True if it ended.
+inline bool Simulator::playCopy(absl::Span<const uint64_t> durationsNs, uint64_t now, Lane &lane, Copy &copy,
+                                Timeline &out) const {
+  if (lane.next == plan::kNone)
+    return false;
+  if (!copy.known) {
+    copy.startNs = lane.freeNs;
+    copy.known = ready(out.steps.data(), lane.next, copy.startNs);
+    copy.left = Progress{durationsNs[lane.next]} * kFullRate;
+  }
+  if (!copy.atWork(now) || copy.left != 0)
+    return false;
+  out.steps[lane.next] = {copy.startNs, now};
+  lane.freeNs = now;
+  lane.next = nextInLane_[lane.next];
+  copy.known = false;
+  return true;
 }
 
 void Simulator::account(Timeline &out) const {

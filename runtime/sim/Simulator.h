@@ -15,6 +15,7 @@
 //   Timeline t = simulator.run(variant.durationsNs);
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -58,18 +59,28 @@ public:
            Timeline &out) const;
 
 private:
-  void runAlone(absl::Span<const uint64_t> durationsNs, Timeline &out) const;
-  void runShared(absl::Span<const uint64_t> durationsNs, uint64_t sharedRate, BesideCopies &beside, int64_t startNs,
-                 Timeline &out) const;
+  struct Lane {
+    uint32_t next = plan::kNone; // step; kNone: all have been played
+    uint64_t freeNs = 0;
+  };
+  // The next of a lane whose copies may be slowed.
+  struct Copy {
+    bool known = false; // when it starts
+    uint64_t startNs = 0;
+    Progress left = 0;
+    bool atWork(uint64_t now) const { return known && startNs <= now; }
+  };
+  bool ready(const StepTime *times, uint32_t step, uint64_t &startNs) const;
+  bool timeLane(absl::Span<const uint64_t> durationsNs, Lane &lane, Timeline &out) const;
+  bool playCopy(absl::Span<const uint64_t> durationsNs, uint64_t now, Lane &lane, Copy &copy, Timeline &out) const;
   void account(Timeline &out) const;
 
   std::vector<uint8_t> lane_;
   std::vector<uint32_t> edgeBegin_; // into edgeFrom_, size steps + 1
   std::vector<uint32_t> edgeFrom_;
   std::vector<uint32_t> nextInLane_; // plan::kNone at a lane's end
-  uint32_t firstInLane_[plan::kLanes];
+  std::array<uint32_t, plan::kLanes> firstInLane_;
   uint32_t publish_ = plan::kNone; // the last Publish step
-  bool bothDirections_ = false;    // there are copies of both directions
 };
 
 } // namespace headrace::sim
