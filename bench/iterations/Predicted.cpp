@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bench/iterations/Predicted.h"
 
+#include "runtime/sim/LaunchPrices.h"
 #include "runtime/sim/Simulator.h"
-#include "tools/timeline/LaunchedSteps.h"
 
 namespace headrace::bench {
 
@@ -13,8 +13,8 @@ double predictedMs(const plan::Plan &plan, uint32_t variant, const Cell &cell) {
                         .contexts = static_cast<uint64_t>(cell.sequences * cell.context),
                         .pairs = static_cast<uint64_t>(cell.sequences * pairs)};
   const plan::Schedule &schedule = plan.schedules[plan.variants[variant].schedule];
-  const tools::LaunchedSteps launched =
-      tools::LaunchPrices(plan).of(variant, core::LaunchInUse(), absl::MakeConstSpan(&rows, 1));
+  const sim::LaunchedSteps launched =
+      sim::LaunchPrices(plan).of(variant, core::LaunchInUse(), absl::MakeConstSpan(&rows, 1));
   const sim::Timeline timeline = sim::Simulator(schedule).run(launched.ns, plan.hardware.duplexShare());
   return static_cast<double>(timeline.iterationNs) * 1e-6;
 }

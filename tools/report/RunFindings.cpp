@@ -9,10 +9,10 @@
 #include "absl/strings/str_join.h"
 #include "runtime/base/Text.h"
 #include "runtime/model/ModelSpec.h"
+#include "runtime/sim/LaunchPrices.h"
 #include "runtime/sim/Simulator.h"
 #include "tools/report/Format.h"
 #include "tools/report/RanLaunch.h"
-#include "tools/timeline/LaunchedSteps.h"
 
 namespace headrace::tools {
 namespace {
@@ -55,7 +55,7 @@ struct Predicted {
 };
 Predicted predict(const plan::Plan &plan, uint32_t variant, double linkBandwidth, const RanLaunch &ran = {}) {
   const plan::Schedule &schedule = plan.schedules[plan.variants[variant].schedule];
-  const LaunchedSteps launched = LaunchPrices(plan, linkBandwidth).of(variant, ran.launchInUse(), ran.rows);
+  const sim::LaunchedSteps launched = sim::LaunchPrices(plan, linkBandwidth).of(variant, ran.launchInUse(), ran.rows);
   Predicted predicted;
   predicted.lanes = lanesOf(schedule, [&](size_t step) { return launched.ns[step]; });
   for (size_t i = 0; i < schedule.steps.size(); ++i)

@@ -14,10 +14,10 @@
 
 #include "runtime/plan/value/Plan.h"
 #include "runtime/serve/engine/BatchEngine.h"
+#include "runtime/sim/LaunchPrices.h"
 #include "runtime/sim/Simulator.h"
 #include "runtime/sim/TokenGaps.h"
 #include "tools/report/RanLaunch.h"
-#include "tools/timeline/LaunchedSteps.h"
 
 namespace headrace::tools {
 
@@ -53,7 +53,7 @@ private:
     double predictedNs = 0, measuredNs = 0;
     void add(uint64_t predicted, int64_t measured);
   };
-  sim::TokenGaps::Times play(uint32_t schedule, const LaunchedSteps &launched);
+  sim::TokenGaps::Times play(uint32_t schedule, const sim::LaunchedSteps &launched);
   sim::TokenGaps::Times timesOf(uint32_t variant, const RanLaunch &ran);
   // Of the transitions before the next iteration, which runs `variant`; 0 where nothing leads there.
   uint64_t wayNs(uint32_t variant, const RanLaunch &ran);
@@ -64,7 +64,7 @@ private:
 
   const plan::Plan &plan_;
   sim::TokenGaps predicted_;
-  std::unique_ptr<LaunchPrices> prices_;
+  std::unique_ptr<sim::LaunchPrices> prices_;
   std::map<uint32_t, sim::Simulator> simulators_; // by schedule, once one was played
   uint32_t placement_, last_ = plan::kNone;       // variant
   uint64_t lastTailNs_ = 0;                       // of `last_`, behind its tokens

@@ -9,13 +9,26 @@
 #include "runtime/base/Text.h"
 #include "runtime/model/ModelSpec.h"
 #include "runtime/model/WeightLayout.h"
+#include "runtime/sim/LaunchPrices.h"
 #include "runtime/sim/Simulator.h"
 #include "tools/report/Format.h"
 #include "tools/report/InspectReport.h"
-#include "tools/timeline/LaunchedSteps.h"
+#include "tools/report/MovedBytes.h"
 
 namespace headrace::tools {
 namespace {
+
+// Whether launches of a schedule copy what is in use of KV.
+bool copiesWhatIsInUse(const plan::Plan &plan, const plan::Schedule &schedule) {
+  return std::any_of(schedule.steps.begin(), schedule.steps.end(),
+                     [&](const plan::Step &step) { return step.resizable && !movesResidual(plan, schedule, step); });
+}
+
+// Whether some of them copy to the host what they have written.
+bool copiesWhatIsWritten(const plan::Schedule &schedule) {
+  return std::any_of(schedule.steps.begin(), schedule.steps.end(),
+                     [](const plan::Step &step) { return step.dirtyOnly; });
+}
 
 // "qkv" of "layers.3.qkv", "embedding" of "embedding", "kv" of "kv.3" and "kv.3.1".
 std::string unitName(const plan::Buffer &buffer) {
@@ -210,8 +223,8 @@ Chart makeChart(const plan::Plan &plan, uint32_t index, const Trace *measured, d
     one.rows = std::min(one.rows, variant.newTokens);
   if (measured != nullptr)
     chart.rows = measured->rows;
-  const LaunchedSteps launched =
-      LaunchPrices(plan, linkBandwidth).of(index, core::LaunchInUse(told), absl::MakeConstSpan(chart.rows));
+  const sim::LaunchedSteps launched =
+      sim::LaunchPrices(plan, linkBandwidth).of(index, core::LaunchInUse(told), absl::MakeConstSpan(chart.rows));
   const sim::Timeline timeline = sim::Simulator(schedule).run(launched.ns, duplexShare);
   std::vector<std::pair<uint64_t, uint64_t>> times;
   for (const sim::StepTime &t : timeline.steps)

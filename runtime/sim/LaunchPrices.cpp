@@ -1,21 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/timeline/LaunchedSteps.h"
-
-#include <algorithm>
+#include "runtime/sim/LaunchPrices.h"
 
 #include "runtime/sim/SimDevice.h"
 #include "runtime/sim/TimedSchedule.h"
-#include "tools/report/MovedBytes.h"
 
-namespace headrace::tools {
+namespace headrace::sim {
 
 LaunchPrices::LaunchPrices(const plan::Plan &plan, double linkBandwidth)
     : plan_(plan), linkBandwidth_(linkBandwidth), layout_(model::layoutWeights(plan.model)),
-      roofline_(plan.model, sim::overLink(plan.hardware, linkBandwidth), plan.activationDtype, plan.kvEncoding) {}
+      roofline_(plan.model, overLink(plan.hardware, linkBandwidth), plan.activationDtype, plan.kvEncoding) {}
 
 LaunchedSteps LaunchPrices::paced(const plan::Schedule &schedule, const std::vector<uint64_t> &durationsNs) const {
   LaunchedSteps launched;
-  launched.ns = sim::pacedDurations(schedule, durationsNs, plan_.hardware, linkBandwidth_);
+  launched.ns = pacedDurations(schedule, durationsNs, plan_.hardware, linkBandwidth_);
   for (const plan::Step &step : schedule.steps)
     launched.linkBytes.push_back(step.linkBytes);
   return launched;
@@ -23,11 +20,11 @@ LaunchedSteps LaunchPrices::paced(const plan::Schedule &schedule, const std::vec
 
 void LaunchPrices::sizeCopies(const plan::Schedule &schedule, int64_t newTokens, const core::LaunchInUse &inUse,
                               LaunchedSteps &launched) const {
-  const absl::StatusOr<std::vector<sim::SizedTime>> sized =
-      sim::sizedTimes(plan_, schedule, launched.ns, newTokens, sim::linkRates(plan_.hardware, linkBandwidth_));
+  const absl::StatusOr<std::vector<SizedTime>> sized =
+      sizedTimes(plan_, schedule, launched.ns, newTokens, linkRates(plan_.hardware, linkBandwidth_));
   if (!sized.ok()) // no device builds such a schedule: there is no launch
     return;
-  for (const sim::SizedTime &copy : *sized) {
+  for (const SizedTime &copy : *sized) {
     const uint64_t bytes = core::bytesInUse(copy.size, inUse);
     launched.ns[copy.step] = copy.nsOf(bytes);
     launched.linkBytes[copy.step] = bytes;
@@ -55,14 +52,4 @@ LaunchedSteps LaunchPrices::ofTransition(uint32_t index, const core::LaunchInUse
   return launched;
 }
 
-bool copiesWhatIsInUse(const plan::Plan &plan, const plan::Schedule &schedule) {
-  return std::any_of(schedule.steps.begin(), schedule.steps.end(),
-                     [&](const plan::Step &step) { return step.resizable && !movesResidual(plan, schedule, step); });
-}
-
-bool copiesWhatIsWritten(const plan::Schedule &schedule) {
-  return std::any_of(schedule.steps.begin(), schedule.steps.end(),
-                     [](const plan::Step &step) { return step.dirtyOnly; });
-}
-
-} // namespace headrace::tools
+} // namespace headrace::sim

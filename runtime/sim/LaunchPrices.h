@@ -15,7 +15,7 @@
 #include "runtime/plan/value/Plan.h"
 #include "runtime/sim/RowPrices.h"
 
-namespace headrace::tools {
+namespace headrace::sim {
 
 struct LaunchedSteps {
   std::vector<uint64_t> ns;        // a step, alone on its lane
@@ -30,7 +30,7 @@ public:
   LaunchPrices(const LaunchPrices &) = delete;
   LaunchPrices &operator=(const LaunchPrices &) = delete;
 
-  // `rows`: what ran, by mini-batch (sim/RowPrices.h); none: all of the variant's bucket.
+  // `rows`: what ran, by mini-batch (RowPrices.h); none: all of the variant's bucket.
   LaunchedSteps of(uint32_t variant, const core::LaunchInUse &inUse, absl::Span<const cost::Rows> rows = {});
   LaunchedSteps ofTransition(uint32_t transition, const core::LaunchInUse &inUse) const;
 
@@ -44,12 +44,7 @@ private:
   const double linkBandwidth_;
   const model::WeightLayout layout_;
   const cost::Roofline roofline_;
-  std::map<uint32_t, sim::RowPrices> prices_; // by variant, once it was asked for
+  std::map<uint32_t, RowPrices> prices_; // by variant, once it was asked for
 };
 
-// Whether launches of a schedule copy what is in use of KV.
-bool copiesWhatIsInUse(const plan::Plan &plan, const plan::Schedule &schedule);
-// Whether some of them copy to the host what they have written.
-bool copiesWhatIsWritten(const plan::Schedule &schedule);
-
-} // namespace headrace::tools
+} // namespace headrace::sim
