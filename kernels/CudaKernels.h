@@ -46,6 +46,20 @@ struct BiasActivateArgs {
   }
 };
 
+// out = the values of packed weights, rounded to the nearest of `activation`, ties to even.
+struct UnpackArgs {
+  const void *w; // [rows, k] packed, RowMajor
+  void *out;     // [rows, k], activation
+  int64_t rows, k;
+  Packing packing;
+  Elem activation;
+
+  template <typename F> void pointers(F f) const {
+    f("w", w);
+    f("out", out);
+  }
+};
+
 // RecomputeKv is a chunk of rows at a time: rows of activation blocks one behind the other, a product of the library,
 // and what RopeAppend does with k and v. Row r is token r % blockTokens of listed block r / blockTokens; of rows that
 // no block has, or that are this iteration's, anything is made and nothing is kept.
@@ -105,11 +119,11 @@ CudaLaunch cudaLaunch(Op op, const void *args, const CudaShape &shape, const cha
 // `why`, with the number where it is of one: how far a KV cache spans.
 std::string cudaRefusal(Op op, const void *args, const char *why);
 // Why the library is not asked for y[m, n] = x[m, k] W[n, k]^T: a matrix of 2^31 elements or more, which not all of its
-// kernels count. Empty: it is.
+// kernels count. Empty: it is. Of packed weights W is the part that is unpacked at a time.
 std::string productRefusal(int64_t m, int64_t n, int64_t k);
-// The same of an op; and of one whose weights are packed.
 std::string productRefusal(const LinearArgs &args);
 CudaLaunch cudaLaunch(const BiasActivateArgs &args);
+CudaLaunch cudaLaunch(const UnpackArgs &args);
 CudaLaunch cudaLaunch(const PublishArgs &args);
 CudaLaunch cudaLaunch(const GatherActArgs &args);
 CudaLaunch cudaLaunch(const AppendActArgs &args, const char **why);

@@ -173,12 +173,15 @@ std::string cudaRefusal(Op op, const void *args, const char *why) {
   return std::string(why) + ": a layer's spans " + std::to_string(a.segments.end * 2) + " bytes"; // of 16 bits
 }
 
-std::string productRefusal(int64_t m, int64_t n, int64_t k) {
+namespace {
+
+// Of W so many rows at a time.
+std::string productRefusal(int64_t m, int64_t n, int64_t k, int64_t partRows) {
   struct Matrix {
     const char *name;
     int64_t rows, cols;
   };
-  for (const Matrix &one : {Matrix{"x", m, k}, Matrix{"W", n, k}, Matrix{"y", m, n}}) {
+  for (const Matrix &one : {Matrix{"x", m, k}, Matrix{"W", partRows, k}, Matrix{"y", m, n}}) {
     int64_t elements = 0;
     const bool over = __builtin_mul_overflow(one.rows, one.cols, &elements);
     if (over || elements >= int64_t{1} << 31)
@@ -189,11 +192,15 @@ std::string productRefusal(int64_t m, int64_t n, int64_t k) {
   return "";
 }
 
+} // namespace
+
+std::string productRefusal(int64_t m, int64_t n, int64_t k) { return productRefusal(m, n, k, n); }
+
 std::string productRefusal(const LinearArgs &args) {
-  if (args.packing.codeBits != 0)
-    return "its weights are packed, in " + std::to_string(args.packing.codeBits) + " bits in groups of " +
-           std::to_string(args.packing.group) + ": CUDA devices take weights as the checkpoint has them";
-  return productRefusal(args.capacity, args.n, args.k);
+  const int64_t partRows = args.packing.codeBits == 0
+                               ? args.n
+                               : CudaWorkspace::unpackedRows(args.n, args.k, args.activation == Elem::F32 ? 4 : 2);
+  return productRefusal(args.capacity, args.n, args.k, partRows);
 }
 
 CudaLaunch cudaLaunch(Op op, const void *args, const CudaShape &shape, const char **why) {
@@ -318,6 +325,12 @@ CudaLaunch cudaLaunch(const BiasActivateArgs &args) {
     return {};
   return elements(pick(args.result, "bias_activate_f32", "bias_activate_f16", "bias_activate_bf16"),
                   args.capacity * args.n);
+}
+
+CudaLaunch cudaLaunch(const UnpackArgs &args) {
+  if (!valid(args.activation))
+    return {};
+  return elements(pick(args.activation, "unpack_f32", "unpack_f16", "unpack_bf16"), args.rows * args.k);
 }
 
 CudaLaunch cudaLaunch(const PublishArgs &args) {

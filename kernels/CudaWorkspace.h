@@ -13,6 +13,24 @@ struct CudaWorkspace {
   // Every matrix product may use this much: what cuBLAS asks for on Hopper and Blackwell.
   static constexpr uint64_t kLinearBytes = uint64_t{32} << 20;
 
+  // Packed weights are unpacked a part of whole output rows at a time, in front of what the library may use: as much as
+  // is likely to be in the second cache still (50 MiB on an H200) when the product reads it.
+  static constexpr uint64_t kUnpackedBytes = uint64_t{32} << 20;
+  static constexpr int64_t kUnpackedRows =
+      128; // at least: columns of y begin at whole tiles, aligned as the library likes
+  static constexpr uint64_t unpackedBytes(int64_t n, int64_t k, int64_t elementBytes) {
+    const auto row = static_cast<uint64_t>(k * elementBytes), all = static_cast<uint64_t>(n) * row;
+    const uint64_t most = kUnpackedBytes > kUnpackedRows * row ? kUnpackedBytes : kUnpackedRows * row;
+    return alignUp(all < most ? all : most);
+  }
+  // Rows of a part, but for the last: as few parts as hold them all, about as large.
+  static constexpr int64_t unpackedRows(int64_t n, int64_t k, int64_t elementBytes) {
+    const int64_t tiles = static_cast<int64_t>(kUnpackedBytes) / (k * elementBytes) / kUnpackedRows;
+    const int64_t most = tiles > 1 ? tiles * kUnpackedRows : kUnpackedRows;
+    const int64_t parts = (n + most - 1) / most, even = ((n + parts - 1) / parts + kUnpackedRows - 1) / kUnpackedRows;
+    return even * kUnpackedRows < n ? even * kUnpackedRows : n;
+  }
+
   // Decode attention is split along the context at fixed positions, whatever the batch and the bucket; each split
   // leaves headDim sums, a maximum and a sum of exponentials in F32.
   static constexpr int64_t kSplitTokens = 512;
@@ -27,7 +45,7 @@ struct CudaWorkspace {
   }
 
   // Keys and values are recomputed so many rows at a time: gathered activations, what the product makes of them, the
-  // product's own scratch, each from a multiple of 256 bytes on.
+  // product's own workspace, each from a multiple of 256 bytes on.
   static constexpr int64_t kRecomputeRows = 4096;
   static constexpr uint64_t recomputeProduct(int64_t rows, int64_t hidden, int64_t activationBytes) {
     return alignUp(static_cast<uint64_t>(rows * hidden * activationBytes));
@@ -35,8 +53,12 @@ struct CudaWorkspace {
   static constexpr uint64_t recomputeScratch(int64_t rows, int64_t n, int64_t hidden, int64_t activationBytes) {
     return recomputeProduct(rows, hidden, activationBytes) + alignUp(static_cast<uint64_t>(rows * n * activationBytes));
   }
-  static constexpr uint64_t recomputeBytes(int64_t rows, int64_t n, int64_t hidden, int64_t activationBytes) {
-    return recomputeScratch(rows, n, hidden, activationBytes) + kLinearBytes;
+  static constexpr uint64_t recomputeBytes(int64_t rows, int64_t n, int64_t hidden, int64_t activationBytes,
+                                           bool packed) {
+    return recomputeScratch(rows, n, hidden, activationBytes) + linearBytes(n, hidden, packed ? activationBytes : 0);
+  }
+  static constexpr uint64_t linearBytes(int64_t n, int64_t k, int64_t unpackedElement) {
+    return kLinearBytes + (unpackedElement == 0 ? 0 : unpackedBytes(n, k, unpackedElement));
   }
   static constexpr uint64_t alignUp(uint64_t bytes) { return (bytes + 255) / 256 * 256; }
 

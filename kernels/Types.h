@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+#include "kernels/HostDevice.h"
+
 namespace headrace::kernels {
 
 // Element types; the values are those of model::DType.
@@ -18,6 +20,10 @@ inline constexpr Order kHostOrder = Order::Panel16; // of linear operands on the
 // scale and a minimum of F16 each (docs/encodings.md). Bits 0: it is not, its elements are of an Elem.
 struct Packing {
   int32_t codeBits = 0, group = 0;
+
+  // Of so many elements of rows, whole groups: each its scale, its minimum, its codes.
+  HEADRACE_HD constexpr int64_t groupBytes() const { return 2 * 2 + int64_t{group} * codeBits / 8; }
+  HEADRACE_HD constexpr int64_t bytes(int64_t elements) const { return elements / group * groupBytes(); }
 };
 
 enum class Op : uint8_t;   // the op of a compute step
@@ -27,13 +33,15 @@ const char *opName(Op op); // "embed", "norm", ...
 enum class Backend : uint8_t { Host = 0, Cuda = 1 };
 
 // Workspace of an op in bytes, 0 where none is needed; the plan counts it. None shrinks as an argument grows.
-uint64_t linearWorkspaceBytes(Backend backend, int64_t capacity, int64_t n, int64_t k);
+// `unpackedBytes`: of an element that packed weights are unpacked to, 0 where they are not packed.
+uint64_t linearWorkspaceBytes(Backend backend, int64_t capacity, int64_t n, int64_t k, int64_t unpackedBytes = 0);
 uint64_t attentionWorkspaceBytes(Backend backend, int64_t sequences, int64_t heads, int64_t headDim,
                                  int64_t maxContext);
 uint64_t sampleWorkspaceBytes(Backend backend, int64_t sequences, int64_t vocab);
 // Rows that RecomputeKv takes at a time, and its workspace: of n columns of k and v, the rest of the first panel
-// included, from rows of `hidden` elements of `activationBytes`.
+// included, from rows of `hidden` elements of `activationBytes`, with weights that are packed or not.
 int64_t recomputeRows(Backend backend, int64_t capacity);
-uint64_t recomputeWorkspaceBytes(Backend backend, int64_t capacity, int64_t n, int64_t hidden, int64_t activationBytes);
+uint64_t recomputeWorkspaceBytes(Backend backend, int64_t capacity, int64_t n, int64_t hidden, int64_t activationBytes,
+                                 bool packed = false);
 
 } // namespace headrace::kernels

@@ -103,6 +103,7 @@ private:
   }
 
   kernels::Backend backend() const { return plan::backendOf(request_.device); }
+  int64_t activationBytes() const { return static_cast<int64_t>(model::dtypeBytes(target_.activation)); }
   int64_t rowsOf(bool sampled) const { return sampled ? request_.limits.sequences : request_.limits.tokens; }
 
   // [rows, columns] activations that a step makes.
@@ -164,7 +165,8 @@ private:
     linear.weight = range(unit, matrix);
     linear.bias = range(unit, TensorRole::Bias);
     linear.x = x;
-    linear.workspaceBytes = model::alignUp(kernels::linearWorkspaceBytes(backend(), rowsOf(sampled), out, in));
+    linear.workspaceBytes = model::alignUp(kernels::linearWorkspaceBytes(
+        backend(), rowsOf(sampled), out, in, spec_.encodings[role] ? activationBytes() : 0));
     return linear;
   }
   BufferIndex layerLinear(int32_t layer, Part part, BufferIndex x, UnitRole role, int64_t out, int64_t in) {
@@ -232,7 +234,7 @@ private:
     const int64_t columns = 2 * spec_.kvRows() + spec_.qRows() % model::kPanelRows;
     recompute.workspaceBytes = model::alignUp(
         kernels::recomputeWorkspaceBytes(backend(), target_.actBlocks * target_.blockTokens, columns, spec_.hidden,
-                                         static_cast<int64_t>(model::dtypeBytes(target_.activation))));
+                                         activationBytes(), spec_.encodings[UnitRole::Qkv].has_value()));
     recompute.unit = unit;
     recompute.weight = range(unit, TensorRole::Matrix);
     recompute.bias = range(unit, TensorRole::Bias);

@@ -9,6 +9,7 @@
 #include "kernels/cuda/GatherRowsCuda.cuh"
 #include "kernels/cuda/NormCuda.cuh"
 #include "kernels/cuda/SampleCuda.cuh"
+#include "kernels/cuda/UnpackCuda.cuh"
 
 namespace headrace::kernels {
 
@@ -26,6 +27,9 @@ const void *rowKernel(const char *name) {
       cudaEntryOf("bias_activate_f32", biasActivateKernel<Elem::F32>),
       cudaEntryOf("bias_activate_f16", biasActivateKernel<Elem::F16>),
       cudaEntryOf("bias_activate_bf16", biasActivateKernel<Elem::BF16>),
+      cudaEntryOf("unpack_f32", unpackKernel<Elem::F32>),
+      cudaEntryOf("unpack_f16", unpackKernel<Elem::F16>),
+      cudaEntryOf("unpack_bf16", unpackKernel<Elem::BF16>),
       cudaEntryOf("gather_rows", gatherRowsKernel),
       cudaEntryOf("act_append", actAppendKernel),
       cudaEntryOf("gather_act", gatherActKernel),

@@ -67,9 +67,9 @@ uint64_t hostTeamBytes(int64_t heads, int64_t kvHeads, int64_t headDim) {
   return kvHeads > 0 ? AttentionChunksShape::sharedBytes(heads / kvHeads, headDim) : 0;
 }
 
-uint64_t linearWorkspaceBytes(Backend backend, int64_t capacity, int64_t n, int64_t k) {
+uint64_t linearWorkspaceBytes(Backend backend, int64_t capacity, int64_t n, int64_t k, int64_t unpackedBytes) {
   if (backend == Backend::Cuda)
-    return CudaWorkspace::kLinearBytes;
+    return CudaWorkspace::linearBytes(n, k, unpackedBytes);
   return LinearShape::workspaceBytes(capacity, n, k);
 }
 
@@ -91,11 +91,11 @@ int64_t recomputeRows(Backend backend, int64_t capacity) {
   return capacity < most ? capacity : most;
 }
 
-uint64_t recomputeWorkspaceBytes(Backend backend, int64_t capacity, int64_t n, int64_t hidden,
-                                 int64_t activationBytes) {
+uint64_t recomputeWorkspaceBytes(Backend backend, int64_t capacity, int64_t n, int64_t hidden, int64_t activationBytes,
+                                 bool packed) {
   const int64_t rows = recomputeRows(backend, capacity);
   if (backend == Backend::Cuda)
-    return CudaWorkspace::recomputeBytes(rows, n, hidden, activationBytes);
+    return CudaWorkspace::recomputeBytes(rows, n, hidden, activationBytes, packed);
   return RecomputeShape::workspaceBytes(rows, n, hidden);
 }
 

@@ -287,7 +287,9 @@ private:
       ASSIGN_OR_RETURN(p, operands_.require(Arg::Residual, product({capacity, n, kF32})));
       residual = p;
     }
-    ASSIGN_OR_RETURN(workspace, operands_.workspace(kernels::linearWorkspaceBytes(backend(), capacity, n, k)));
+    const int64_t unpackedBytes = matrix->encoding.packed() ? activationBytes() : 0;
+    ASSIGN_OR_RETURN(workspace,
+                     operands_.workspace(kernels::linearWorkspaceBytes(backend(), capacity, n, k, unpackedBytes)));
     return kernels::LinearArgs{.count = countOf(meta, sampledRows),
                                .x = x,
                                .w = weightPointer,
@@ -457,7 +459,8 @@ private:
                                   .packing = packingOf(matrix->encoding),
                                   .kvPacking = packingOf(plan_.kvEncoding)};
     ASSIGN_OR_RETURN(workspace, operands_.workspace(kernels::recomputeWorkspaceBytes(backend(), args.capacity, args.n(),
-                                                                                     spec_.hidden, activationBytes())));
+                                                                                     spec_.hidden, activationBytes(),
+                                                                                     matrix->encoding.packed())));
     args.workspace = workspace;
     return args;
   }

@@ -52,6 +52,10 @@ struct Work {
   uint64_t deviceBytes = 0; // read and written in device memory
   uint64_t linkBytes = 0;   // over the link, of a direct op
   bool toHost = false;      // ... written; else read
+  // Of a product with packed weights, which are unpacked in each pass: how many of them, and the bytes they are read
+  // in.
+  int64_t packedRows = 0, packedCols = 0;
+  uint64_t packedBytes = 0;
 };
 
 // Which op of the model; the sizes follow from the model.
@@ -125,6 +129,7 @@ private:
   bool plainAttention() const;
   double flopsSeconds(kernels::Op op, uint64_t flops, const Rows &rows) const;
   double memorySeconds(kernels::Op op, uint64_t bytes) const;
+  double unpackSeconds(const OpSite &site, const Rows &rows, Work &work) const;
 
   model::Boxed<model::ModelSpec> spec_;
   model::Hardware hardware_;

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "kernels/AttentionSizes.h"
+#include "kernels/CudaWorkspace.h"
 #include "kernels/Kernels.h"
 #include "runtime/cost/CostModel.h"
 #include "runtime/model/ModelSpec.h"
@@ -31,9 +32,32 @@ Roofline::Roofline(const model::ModelSpec &spec, const model::Hardware &hardware
     : spec_(spec), hardware_(hardware), activation_(activation), kv_(kv) {}
 
 double Roofline::seconds(const OpSite &site, const Rows &rows, bool direct) const {
-  const Work work = workOf(spec_, site, rows, activation_, kv_, direct);
-  return std::max({flopsSeconds(site.op, work.flops, rows), memorySeconds(site.op, work.deviceBytes),
-                   linkSeconds(work.linkBytes, !work.toHost)});
+  Work work = workOf(spec_, site, rows, activation_, kv_, direct);
+  const double unpacking = unpackSeconds(site, rows, work);
+  return unpacking + std::max({flopsSeconds(site.op, work.flops, rows), memorySeconds(site.op, work.deviceBytes),
+                               linkSeconds(work.linkBytes, !work.toHost)});
+}
+
+// A CUDA device writes packed weights unpacked, a part at a time, in front of the library's product, which reads them:
+// packed bytes are the unpacking's, unpacked ones the product's. Each part is two launches. The host's tiles unpack as
+// they multiply.
+double Roofline::unpackSeconds(const OpSite &site, const Rows &rows, Work &work) const {
+  using kernels::CudaWorkspace;
+  if (hardware_.kind != model::DeviceKind::Cuda || work.packedRows == 0)
+    return 0;
+  const auto element = static_cast<int64_t>(model::dtypeBytes(activation_));
+  const int64_t rowsOfPart = CudaWorkspace::unpackedRows(work.packedRows, work.packedCols, element);
+  const auto parts = static_cast<double>((work.packedRows + rowsOfPart - 1) / rowsOfPart);
+  const double passes = site.op == kernels::Op::RecomputeKv // of so many rows
+                            ? std::ceil(static_cast<double>(rows.actRows) / CudaWorkspace::kRecomputeRows)
+                            : 1;
+  const double unpacked =
+      passes * static_cast<double>(work.packedRows) * static_cast<double>(work.packedCols * element);
+  const double inMemory =
+      memorySeconds(site.op, static_cast<uint64_t>(passes * static_cast<double>(work.packedBytes) + unpacked));
+  const bool overLink = work.linkBytes > 0 && !work.toHost; // not among the device's bytes
+  work.deviceBytes += static_cast<uint64_t>(unpacked) - (overLink ? 0 : work.packedBytes);
+  return inMemory + (2 * passes * parts - 1) * hardware_.launchOverhead;
 }
 
 bool Roofline::plainAttention() const {

@@ -143,6 +143,13 @@ Work workOf(const model::ModelSpec &spec, const OpSite &site, const Rows &runnin
   const Amount packing(kv.packed() ? 6 : 0), unpackingKv(kv.packed() ? 2 : 0);
 
   Amount flops(0), device(0), weights(0), appended(0);
+  Work work;
+  const auto packed = [&](int64_t matrixRows, int64_t cols) {
+    if (!encodingOf(spec, site.unit).packed())
+      return;
+    work.packedRows = matrixRows, work.packedCols = cols;
+    work.packedBytes = encodingOf(spec, site.unit).bytes(matrixRows, cols);
+  };
   switch (site.op) {
   case Op::Embed: {
     const Amount gathered = tokens * hidden;
@@ -165,6 +172,7 @@ Work workOf(const model::ModelSpec &spec, const OpSite &site, const Rows &runnin
     weights = Amount(encodingOf(spec, site.unit).bytes(stored, linear.k)) +
               (linear.bias ? n * Amount(model::dtypeBytes(model::biasType(site.unit, spec.dtype))) : Amount(0));
     device = rows * k * a + rows * n * (head ? Amount(4) : linear.residual ? Amount(2) * stream : a);
+    packed(stored, linear.k);
     break;
   }
   case Op::RopeAppend:
@@ -189,6 +197,7 @@ Work workOf(const model::ModelSpec &spec, const OpSite &site, const Rows &runnin
     weights = Amount(encodingOf(spec, site.unit).bytes(2 * spec.kvRows(), spec.hidden)) +
               (spec.qkvBias ? columns * Amount(model::dtypeBytes(model::biasType(site.unit, spec.dtype))) : Amount(0));
     device = recomputed * (Amount(3) * hidden * a + Amount(2) * columns * a + cached);
+    packed(2 * spec.kvRows(), spec.hidden);
     break;
   }
   case Op::Attention:
@@ -207,7 +216,6 @@ Work workOf(const model::ModelSpec &spec, const OpSite &site, const Rows &runnin
     device = Amount(4) * rows * Amount(spec.vocab) + Amount(8) * rows;
     break;
   }
-  Work work;
   work.flops = flops.get();
   work.deviceBytes = (direct ? device : device + weights).get();
   work.toHost = direct && (site.op == Op::RopeAppend || site.op == Op::ActAppend);

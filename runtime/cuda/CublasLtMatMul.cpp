@@ -165,7 +165,7 @@ private:
     HEADRACE_CUBLAS(text, "cublasLtMatmulDescCreate", lt_.descCreate(&out.desc, CUBLAS_COMPUTE_32F, CUDA_R_32F));
     HEADRACE_CUBLAS(text, "cublasLtMatrixLayoutCreate", lt_.layoutCreate(&out.w, operands, k, n, shape.k));
     HEADRACE_CUBLAS(text, "cublasLtMatrixLayoutCreate", lt_.layoutCreate(&out.x, operands, k, m, shape.k));
-    HEADRACE_CUBLAS(text, "cublasLtMatrixLayoutCreate", lt_.layoutCreate(&out.y, result, n, m, shape.n));
+    HEADRACE_CUBLAS(text, "cublasLtMatrixLayoutCreate", lt_.layoutCreate(&out.y, result, n, m, shape.stride()));
     const cublasOperation_t transposed = CUBLAS_OP_T, plain = CUBLAS_OP_N;
     const cublasLtEpilogue_t epilogue = libraryEpilogue(shape);
     RETURN_IF_ERROR(set(text, out.desc, CUBLASLT_MATMUL_DESC_TRANSA, transposed));

@@ -128,16 +128,26 @@ private:
   // A product and, where the library cannot fuse all of it, what follows: with what they access beside the bias.
   absl::Status addProduct(uint32_t index, const kernels::LinearArgs &args, std::vector<NodeAccess> of,
                           std::vector<NodeAccess> after) {
-    const uint64_t workspace = kernels::linearWorkspaceBytes(kernels::Backend::Cuda, args.capacity, args.n, args.k);
+    const bool packed = args.packing.codeBits != 0;
+    const int64_t unpackedBytes = packed ? static_cast<int64_t>(model::dtypeBytes(plan_.activationDtype)) : 0;
+    const uint64_t workspace =
+        kernels::linearWorkspaceBytes(kernels::Backend::Cuda, args.capacity, args.n, args.k, unpackedBytes);
     absl::StatusOr<LinearCalls> calls = splitLinear(args, workspace, request_.fuse);
     if (!calls.ok())
       return refuse(index, std::string(calls.status().message()));
-    GraphNode &product = append(index, NodeKind::Library);
-    product.matmul = calls->matmul;
+    const bool biasInside = calls->parts.front().matmul.shape.bias;
     for (const Operand &operand : operands(index))
       if (operand.arg == Arg::Bias)
-        (calls->matmul.shape.bias ? of : after).push_back(accessOf(operand));
-    product.accesses = std::move(of);
+        (biasInside ? of : after).push_back(accessOf(operand));
+    for (const LinearPart &part : calls->parts) {
+      if (part.unpack)
+        RETURN_IF_ERROR(addUnpack(index, *part.unpack));
+      GraphNode &product = append(index, NodeKind::Library);
+      product.matmul = part.matmul;
+      product.accesses = of;
+      if (part.unpack) // in its place a part of the workspace, which the library writes to as well
+        std::erase_if(product.accesses, [&](const NodeAccess &one) { return isWeight(index, one); });
+    }
     if (!calls->after)
       return absl::OkStatus();
     const kernels::BiasActivateArgs second{.count = args.count,
@@ -157,34 +167,53 @@ private:
     return absl::OkStatus();
   }
 
+  bool isWeight(uint32_t index, const NodeAccess &access) const {
+    for (const Operand &operand : operands(index))
+      if (operand.arg == Arg::Weight && operand.space == access.space && operand.address == access.begin)
+        return true;
+    return false;
+  }
+
+  absl::Status addUnpack(uint32_t index, const kernels::UnpackArgs &args) {
+    const kernels::CudaLaunch launch = kernels::cudaLaunch(args);
+    if (launch.kernel == nullptr)
+      return refuse(index, absl::StrCat("no kernel to unpack to ", elemName(args.activation)));
+    GraphNode &node = append(index, NodeKind::Kernel);
+    node.kernel = kernelCall(launch, args);
+    node.accesses = accessing(index, {Arg::Weight, Arg::Workspace}, plan::Access::Write);
+    return absl::OkStatus();
+  }
+
+  // Of a step's operands those, its workspace by what is said.
+  std::vector<NodeAccess> accessing(uint32_t index, std::initializer_list<Arg> which, plan::Access workspace) const {
+    std::vector<NodeAccess> all;
+    for (const Operand &operand : operands(index))
+      if (std::find(which.begin(), which.end(), operand.arg) != which.end()) {
+        all.push_back(accessOf(operand));
+        if (operand.arg == Arg::Workspace)
+          all.back().access = workspace;
+      }
+    return all;
+  }
+
   // Keys and values a chunk of rows at a time: gather, product, append.
   absl::Status addRecompute(uint32_t index, const kernels::RecomputeKvArgs &args) {
-    const auto accessing = [&](std::initializer_list<Arg> which, plan::Access workspace) {
-      std::vector<NodeAccess> all;
-      for (const Operand &operand : operands(index))
-        if (std::find(which.begin(), which.end(), operand.arg) != which.end()) {
-          all.push_back(accessOf(operand));
-          if (operand.arg == Arg::Workspace)
-            all.back().access = workspace;
-        }
-      return all;
-    };
     const int64_t chunk = kernels::recomputeRows(kernels::Backend::Cuda, args.capacity);
     for (int64_t first = 0; first < args.capacity; first += chunk) {
       const kernels::RecomputeCalls calls = kernels::recomputeCalls(args, first);
       GraphNode &gather = append(index, NodeKind::Kernel);
       gather.kernel = kernelCall(kernels::cudaLaunch(calls.gather), calls.gather);
-      gather.accesses = accessing({Arg::Meta, Arg::Act, Arg::Workspace}, plan::Access::Write);
+      gather.accesses = accessing(index, {Arg::Meta, Arg::Act, Arg::Workspace}, plan::Access::Write);
       RETURN_IF_ERROR(addProduct(index, calls.product,
-                                 accessing({Arg::Weight, Arg::Workspace}, plan::Access::ReadWrite),
-                                 accessing({Arg::Meta, Arg::Workspace}, plan::Access::ReadWrite)));
+                                 accessing(index, {Arg::Weight, Arg::Workspace}, plan::Access::ReadWrite),
+                                 accessing(index, {Arg::Meta, Arg::Workspace}, plan::Access::ReadWrite)));
       const char *why = "";
       const kernels::CudaLaunch launch = kernels::cudaLaunch(calls.append, &why);
       if (launch.kernel == nullptr)
         return refuse(index, absl::StrCat("no kernel for recompute_kv: ", why));
       GraphNode &appended = append(index, NodeKind::Kernel);
       appended.kernel = kernelCall(launch, calls.append);
-      appended.accesses = accessing({Arg::Meta, Arg::NormWeights, Arg::Workspace, Arg::Y}, plan::Access::Read);
+      appended.accesses = accessing(index, {Arg::Meta, Arg::NormWeights, Arg::Workspace, Arg::Y}, plan::Access::Read);
     }
     return absl::OkStatus();
   }

@@ -5,8 +5,9 @@
 // builders (GraphBuilder.h) turn it into a recording, explicit nodes, or a capture.
 //
 //   plan step   Compute -> one kernel node; Linear -> one library call, and where the library cannot fuse the bias or
-//                          the activation (MatMul.h) one kernel node behind it; RecomputeKv -> gather, library call,
-//                          append for each chunk of its rows
+//                          the activation (MatMul.h) one kernel node behind it, where weights are packed a
+//                          kernel node and a call for each part of them; RecomputeKv -> gather, library call, append
+//                          for each chunk of its rows
 //               Copy    -> one 1-D copy node; the plan has cut it into chunks already. Interleaved blocks: one 2-D node
 //               Publish -> one kernel node that writes mapped host memory
 #pragma once

@@ -25,7 +25,7 @@ public:
 
   absl::StatusOr<bool> prepare(const MatMul &matmul) override {
     const MatMulShape &shape = matmul.shape;
-    for (int64_t size : {shape.m, shape.n, shape.k})
+    for (int64_t size : {shape.m, shape.stride(), shape.k})
       if (size < 1 || size > std::numeric_limits<int>::max())
         return absl::UnimplementedError(absl::StrCat(toText(shape), ": cublasGemmEx takes sizes from 1 to 2^31 - 1"));
     if (shape.bias || shape.epilogue != kernels::Epilogue::None)
@@ -46,7 +46,8 @@ public:
     HEADRACE_CUBLAS(text, "cublasGemmEx",
                     cublas_.gemmEx(handle_, CUBLAS_OP_T, CUBLAS_OP_N, n, m, k, &alpha, matmul.w,
                                    libraryType(shape.operands), k, matmul.x, libraryType(shape.operands), k, &beta,
-                                   matmul.y, libraryType(shape.result), n, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
+                                   matmul.y, libraryType(shape.result), static_cast<int>(shape.stride()),
+                                   CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
     return absl::OkStatus();
   }
 

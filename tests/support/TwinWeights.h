@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The twin of a packed model: the F32 model whose weights are the values that its codes stand for. By the layout's
+// The twin of a packed model: the model whose weights are the values that its codes stand for, F32, or of a type that
+// they are rounded to, as devices do whose products take operands of that type. By the layout's
 // header (WeightLayout.h) and the definition (Encoding.h), element by element: shares nothing with loader or kernels.
 #pragma once
 
@@ -50,13 +51,13 @@ inline float heldValue(const std::byte *unit, const Tensor &tensor, MatrixOrder 
       e.codeBits == 8 ? static_cast<uint32_t>(codes[inGroup]) : nibble(codes[inGroup / 2], inGroup % 2 == 1), scale);
 }
 
-inline ModelSpec twinOf(ModelSpec spec) {
-  spec.dtype = DType::F32;
+inline ModelSpec twinOf(ModelSpec spec, DType dtype = DType::F32) {
+  spec.dtype = dtype;
   spec.encodings = {};
   return spec;
 }
 
-// Weights for twinOf(spec), from a source of spec's.
+// Weights for a twin of spec, from a source of spec's.
 class TwinWeights final : public WeightSource {
 public:
   TwinWeights(const ModelSpec &spec, std::shared_ptr<const WeightSource> packed)
@@ -78,7 +79,8 @@ public:
         for (int64_t c = 0; c < tensor.cols; ++c) {
           const float value = heldValue(held.data(), from, MatrixOrder::RowMajor, r, c);
           const int64_t at = panels ? ((r / 16) * tensor.cols + c) * 16 + r % 16 : r * tensor.cols + c;
-          std::memcpy(out.data() + tensor.offset + static_cast<uint64_t>(at) * sizeof(float), &value, sizeof(value));
+          narrowFromF32(tensor.dtype, &value, 1,
+                        out.data() + tensor.offset + static_cast<uint64_t>(at) * dtypeBytes(tensor.dtype));
         }
     }
     return absl::OkStatus();

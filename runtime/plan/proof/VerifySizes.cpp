@@ -349,7 +349,9 @@ void OperandCheck::linear() {
     stream(Arg::Y, kW, matrix->rows);
   else
     rows(Arg::Y, kW, count, matrix->rows);
-  workspace(kernels::linearWorkspaceBytes(backend(), count, matrix->rows, matrix->cols));
+  workspace(kernels::linearWorkspaceBytes(
+      backend(), count, matrix->rows, matrix->cols,
+      matrix->encoding.packed() ? static_cast<int64_t>(model::dtypeBytes(plan_.activationDtype)) : 0));
 }
 
 void OperandCheck::recomputeKv() {
@@ -370,10 +372,10 @@ void OperandCheck::recomputeKv() {
     if (const model::Unit *qkv = unit(Arg::NormWeights))
       covers(Arg::NormWeights, *qkv, qkv->find(TensorRole::HeadNorms));
   local(Arg::Y, kW, recomputedBytes());
-  workspace(kernels::recomputeWorkspaceBytes(backend(), plan_.actBlocks * plan_.blockTokens,
-                                             spec_.qkvRows() - spec_.qRows() + spec_.qRows() % model::kPanelRows,
-                                             spec_.hidden,
-                                             static_cast<int64_t>(model::dtypeBytes(plan_.activationDtype))));
+  workspace(kernels::recomputeWorkspaceBytes(
+      backend(), plan_.actBlocks * plan_.blockTokens,
+      spec_.qkvRows() - spec_.qRows() + spec_.qRows() % model::kPanelRows, spec_.hidden,
+      static_cast<int64_t>(model::dtypeBytes(plan_.activationDtype)), spec_.encodings[UnitRole::Qkv].has_value()));
 }
 
 void OperandCheck::check(uint32_t number) {

@@ -51,6 +51,22 @@ TEST(Roofline, ThePeakFollowsTheTypeOfTheActivations) {
   EXPECT_EQ(qkvNs(h, {8, 8, 1}, false, DType::F16), 8192 * kSecond);
 }
 
+// qkv of smallLlama in q4:32: [64, 32], 64 groups of 20 bytes, 1280. A CUDA device reads them and writes 64 x 32 x 2 =
+// 4096 bytes of F16, which the product reads with x, 32 x 2, and y, 64 x 2: 5376 + 4288 bytes, in two launches. The
+// host reads 1280 + 64 + 128.
+TEST(Roofline, CudaDevicesUnpackInMemoryAndTheHostOnTheWay) {
+  model::ModelSpec spec = smallLlama();
+  spec.encodings[UnitRole::Qkv] = model::Encoding::groups(4, 32);
+  model::Hardware h = oneAPerSecond();
+  h.flopsF16 = 1000, h.launchOverhead = 3;
+  const auto ns = [&](model::DeviceKind kind) {
+    h.kind = kind;
+    return Roofline(spec, h, DType::F16, DType::F16).computeNs({Op::Linear, UnitRole::Qkv}, {1, 1, 1}, false);
+  };
+  EXPECT_EQ(ns(model::DeviceKind::Cuda), (5376 + 4288 + 2 * 3) * kSecond);
+  EXPECT_EQ(ns(model::DeviceKind::Host), (1280 + 64 + 128 + 3) * kSecond);
+}
+
 // Products of smallLlama as above; attention of 8 rows of one sequence of 8: 36 pairs, 4 x 32 x 36 = 4608 flops, and
 // 8 x 2 x 16 x 2 + 2 x 8 x 32 x 4 = 2560 bytes; a norm of one row 32 x (4 + 4) + 4 x 32 = 384 bytes.
 constexpr OpSite kAttention{Op::Attention, UnitRole::Qkv}, kNorm{Op::Norm, UnitRole::Qkv};

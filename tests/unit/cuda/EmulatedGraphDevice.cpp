@@ -51,14 +51,14 @@ void multiply(const MatMul &matmul) {
       for (int64_t k = 0; k < s.k; ++k)
         sum += load(matmul.x, s.operands, row * s.k + k) * load(matmul.w, s.operands, n * s.k + k);
       if (s.residual)
-        sum += matmul.residual[row * s.n + n];
+        sum += matmul.residual[row * s.stride() + n];
       if (s.bias)
         sum += load(matmul.bias, s.result, n);
       if (s.epilogue == Epilogue::Relu)
         sum = std::max(sum, 0.0f);
       if (s.epilogue == Epilogue::GeluTanh)
         sum = 0.5f * sum * (1 + std::tanh(0.7978845608f * (sum + 0.044715f * sum * sum * sum)));
-      store(matmul.y, s.result, row * s.n + n, sum);
+      store(matmul.y, s.result, row * s.stride() + n, sum);
     }
 }
 

@@ -188,20 +188,37 @@ TEST(CudaLaunch, ProductsOfTwoToTheThirtyOneElementsAreRefused) {
       "expected fewer than 2^31");
 }
 
-TEST(CudaLaunch, ProductsWithPackedWeightsAreRefused) {
+// A part of W is what the library is given: of 65,536 rows of 32,768 elements 512 at a time, in 32 MiB.
+TEST(CudaLaunch, OfPackedWeightsAPartIsCounted) {
   LinearArgs args{};
-  args.capacity = 8, args.n = 64, args.k = 64;
-  EXPECT_EQ(productRefusal(args), "");
+  args.capacity = 8, args.n = 65536, args.k = 32768, args.activation = Elem::BF16;
+  EXPECT_NE(productRefusal(args), "");
   args.packing = {4, 32};
-  EXPECT_EQ(productRefusal(args), "its weights are packed, in 4 bits in groups of 32: CUDA devices take weights as the "
-                                  "checkpoint has them");
-  std::vector<char> workspace(1 << 16); // that pointers point into
-  RecomputeKvArgs recompute{};
-  recompute.capacity = 8, recompute.hidden = 64, recompute.packing = {8, 64};
-  recompute.workspace = workspace.data();
-  const IterationMeta meta{};
-  recompute.meta = &meta;
-  EXPECT_NE(productRefusal(recomputeCalls(recompute, 0).product), "");
+  EXPECT_EQ(productRefusal(args), "");
+  EXPECT_EQ(CudaWorkspace::unpackedRows(65536, 32768, 2), 512);
+  EXPECT_EQ(CudaWorkspace::unpackedBytes(65536, 32768, 2), uint64_t{32} << 20);
+  args.capacity = 65536; // y
+  EXPECT_NE(productRefusal(args), "");
+}
+
+// Parts are about as large, of whole tiles; the workspace holds one, and never shrinks.
+TEST(CudaLaunch, PartsOfPackedWeightsFitTheirWorkspace) {
+  for (const int64_t element : {2, 4})
+    for (const int64_t k : {32, 4096, 5120, 14336, 28672, 1 << 19}) {
+      uint64_t before = 0;
+      for (const int64_t n : {1, 100, 128, 1000, 4096, 5120, 6144, 28672, 152064}) {
+        const int64_t rows = CudaWorkspace::unpackedRows(n, k, element);
+        const uint64_t bytes = CudaWorkspace::unpackedBytes(n, k, element);
+        EXPECT_LE(static_cast<uint64_t>(rows * k * element), bytes) << n << " " << k;
+        EXPECT_TRUE(rows == n || rows % 128 == 0) << n << " " << k;
+        EXPECT_TRUE(bytes <= CudaWorkspace::kUnpackedBytes || rows <= 128) << n << " " << k;
+        EXPECT_GE(bytes, before);
+        before = bytes;
+      }
+    }
+  // A down of 4,096 rows of 14,336 elements: 1,170 fit 32 MiB, nine tiles of 128 are 1,152, so that four parts of
+  // 1,024.
+  EXPECT_EQ(CudaWorkspace::unpackedRows(4096, 14336, 2), 1024);
 }
 
 TEST(CudaLaunch, PackedCachesAreRefused) {

@@ -160,23 +160,28 @@ struct PackedMatrix {
   std::vector<uint8_t> bytes;
   Floats values;
 
-  PackedMatrix(int64_t rows, int64_t cols, const Packing &of, uint64_t seed)
+  PackedMatrix(int64_t rows, int64_t cols, const Packing &of, uint64_t seed, Order order = Order::Panel16)
       : bytes(static_cast<size_t>((rows + 15) / 16 * (cols / of.group) * panelGroup(of))), values(rows * cols) {
     std::mt19937_64 random(seed);
     const int64_t groups = cols / of.group;
+    const bool panels = order == Order::Panel16;
+    const int64_t inRow = 4 + int64_t{of.group} * of.codeBits / 8; // of a group
     for (int64_t r = 0; r < rows; ++r)
       for (int64_t g = 0; g < groups; ++g) {
-        uint8_t *group = bytes.data() + (r / 16 * groups + g) * panelGroup(of), *codes = group + 64;
+        uint8_t *group = bytes.data() + (panels ? (r / 16 * groups + g) * panelGroup(of) : (r * groups + g) * inRow);
+        uint8_t *codes = group + (panels ? 64 : 4);
         const auto draw = [&](double most) {
           return f16FromFloat(static_cast<float>(most * static_cast<double>(random() % 4096) / 4096));
         };
         const uint16_t scale = draw(0.125), min = draw(1) | 0x8000;
-        std::memcpy(group + 2 * (r % 16), &scale, 2);
-        std::memcpy(group + 32 + 2 * (r % 16), &min, 2);
+        std::memcpy(group + (panels ? 2 * (r % 16) : 0), &scale, 2);
+        std::memcpy(group + (panels ? 32 + 2 * (r % 16) : 2), &min, 2);
         for (int64_t c = 0; c < of.group; ++c) {
           const auto code = static_cast<uint8_t>(random() % (1u << of.codeBits));
           if (of.codeBits == 8)
-            codes[c * 16 + r % 16] = code;
+            codes[panels ? c * 16 + r % 16 : c] = code;
+          else if (!panels)
+            codes[c / 2] |= static_cast<uint8_t>(c % 2 == 0 ? code : code << 4);
           else
             codes[c * 8 + r % 8] |= static_cast<uint8_t>(r % 16 < 8 ? code : code << 4);
           const volatile float product = static_cast<float>(code) * floatFromF16(scale); // rounded, were it not exact

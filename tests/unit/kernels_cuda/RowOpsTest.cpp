@@ -170,6 +170,28 @@ TEST(CudaBiasActivate, AddsTheBiasAndAppliesTheFunctionInPlace) {
         }
 }
 
+// The values of docs/encodings.md, each rounded to the nearest of the type, ties to even; nothing behind them.
+TEST(CudaUnpack, HasTheDefinitionsValuesBitForBit) {
+  for (const Packing &packing :
+       {Packing{8, 32}, Packing{8, 64}, Packing{8, 128}, Packing{4, 32}, Packing{4, 64}, Packing{4, 128}})
+    for (Elem elem : kAllElems)
+      for (int64_t rows : {1, 16, 19}) {
+        SCOPED_TRACE(testing::Message() << "bits " << packing.codeBits << " group " << packing.group << " elem "
+                                        << int(elem) << " rows " << rows);
+        const int64_t k = 384;
+        const PackedMatrix matrix(rows, k, packing, 5, Order::RowMajor);
+        DeviceArray<uint8_t> w(matrix.bytes);
+        DeviceStored out(elem, (rows + 1) * k, kPoison);
+        const UnpackArgs args{w.get(), out.data(), rows, k, packing, elem};
+        CudaLaunch launch = cudaLaunch(args);
+        launch.grid[0] = 2; // which take the elements in turn
+        runKernel(launch, args, rows);
+        Floats expected = matrix.values;
+        expected.resize((rows + 1) * k, kPoison);
+        EXPECT_EQ(out.raw(), Stored(elem, expected).bytes);
+      }
+}
+
 TEST(CudaGatherRows, CopiesTheSampledRows) {
   for (int64_t hidden : {3, 8, 520}) {
     TestMeta hostMeta({{0, 3, {1}}, {0, 2, {2}}}, 1 << 20);

@@ -29,6 +29,7 @@ struct Preference {};
 struct Layout {
   cudaDataType type = CUDA_R_32F;
   uint64_t rows = 0, cols = 0;
+  int64_t ld = 0;
 };
 
 // Row-major y[m, n] = epilogue(x[m, k] w[n, k]^T + beta c + bias).
@@ -36,7 +37,7 @@ struct Product {
   const void *w = nullptr, *x = nullptr, *c = nullptr, *bias = nullptr;
   void *y = nullptr;
   cudaDataType operands = CUDA_R_32F, result = CUDA_R_32F;
-  int64_t m = 0, n = 0, k = 0;
+  int64_t m = 0, n = 0, k = 0, stride = 0; // of y's rows and c's
   float beta = 0;
   cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
 };
@@ -74,14 +75,14 @@ void run(void *data) {
       for (int64_t k = 0; k < p.k; ++k)
         sum += load(p.x, p.operands, row * p.k + k) * load(p.w, p.operands, n * p.k + k);
       if (p.beta != 0)
-        sum += p.beta * load(p.c, p.result, row * p.n + n);
+        sum += p.beta * load(p.c, p.result, row * p.stride + n);
       if (hasBias(p.epilogue))
         sum += load(p.bias, p.result, n);
       if (isRelu(p.epilogue))
         sum = std::max(sum, 0.0f);
       if (isGelu(p.epilogue))
         sum = 0.5f * sum * (1 + std::tanh(0.7978845608f * (sum + 0.044715f * sum * sum * sum)));
-      store(p.y, p.result, row * p.n + n, sum);
+      store(p.y, p.result, row * p.stride + n, sum);
     }
 }
 
@@ -181,9 +182,9 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc, cublasL
 cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *out, cudaDataType type, uint64_t rows, uint64_t cols,
                                           int64_t ld) {
   STAND_IN_CALL();
-  if (ld != static_cast<int64_t>(rows))
-    return CUBLAS_STATUS_NOT_SUPPORTED;
-  return make(out, Layout{type, rows, cols});
+  if (ld < static_cast<int64_t>(rows))
+    return CUBLAS_STATUS_INVALID_VALUE;
+  return make(out, Layout{type, rows, cols, ld});
 }
 cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {
   return destroy<Layout>(layout, standInCalled(__func__));
@@ -232,14 +233,15 @@ cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *
 }
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, const void *alpha, const void *w,
                               cublasLtMatrixLayout_t wLayout, const void *x, cublasLtMatrixLayout_t xLayout,
-                              const void *beta, const void *c, cublasLtMatrixLayout_t, void *y,
+                              const void *beta, const void *c, cublasLtMatrixLayout_t cLayout, void *y,
                               cublasLtMatrixLayout_t yLayout, const cublasLtMatmulAlgo_t *, void *, size_t,
                               cudaStream_t stream) {
   STAND_IN_CALL();
   const Desc &own = *reinterpret_cast<const Desc *>(desc);
   const Layout &weights = layoutOf(wLayout), &rows = layoutOf(xLayout), &result = layoutOf(yLayout);
   if (elsewhere(handle) || *static_cast<const float *>(alpha) != 1 || weights.rows != rows.rows ||
-      result.rows != weights.cols || result.cols != rows.cols || weights.type != rows.type)
+      result.rows != weights.cols || result.cols != rows.cols || weights.type != rows.type || cLayout != yLayout ||
+      weights.ld != static_cast<int64_t>(weights.rows) || rows.ld != static_cast<int64_t>(rows.rows)) // as given here
     return CUBLAS_STATUS_INVALID_VALUE;
   return give({.w = w,
                .x = x,
@@ -251,6 +253,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
                .m = static_cast<int64_t>(rows.cols),
                .n = static_cast<int64_t>(weights.cols),
                .k = static_cast<int64_t>(weights.rows),
+               .stride = result.ld,
                .beta = *static_cast<const float *>(beta),
                .epilogue = own.epilogue},
               stream);
@@ -276,7 +279,7 @@ cublasStatus_t cublasSetWorkspace_v2(cublasHandle_t, void *, size_t) {
 }
 cublasStatus_t cublasGemmEx(cublasHandle_t own, cublasOperation_t wOperation, cublasOperation_t, int n, int m, int k,
                             const void *, const void *w, cudaDataType wType, int, const void *x, cudaDataType, int,
-                            const void *beta, void *y, cudaDataType result, int, cublasComputeType_t,
+                            const void *beta, void *y, cudaDataType result, int stride, cublasComputeType_t,
                             cublasGemmAlgo_t) {
   STAND_IN_CALL();
   if (elsewhere(own))
@@ -292,6 +295,7 @@ cublasStatus_t cublasGemmEx(cublasHandle_t own, cublasOperation_t wOperation, cu
                .m = m,
                .n = n,
                .k = k,
+               .stride = stride,
                .beta = *static_cast<const float *>(beta)},
               handleOf(own).stream);
 }
