@@ -121,11 +121,20 @@ HEADRACE_HD inline QueryTile queryTile(const int32_t *queryStart, int32_t sequen
 // is a multiple of 16, headDim * 2 + 16 is an odd multiple of 16.
 HEADRACE_HD constexpr int64_t paddedRowBytes(int64_t headDim) { return headDim * 2 + 16; }
 
+// Of packed caches 16 rows of k or of v come as they are, codes, then from 16 headDim bytes on their groups' words, and
+// are unpacked to rows as above. Heads have the largest groups that divide them.
+HEADRACE_HD constexpr int64_t packedRowsBytes(int64_t headDim) { return 16 * (headDim + 16); }
+HEADRACE_HD constexpr int packedGroup(int64_t headDim) { return headDim % 64 == 0 ? 64 : 32; }
+
 struct DecodeTiles {
   static constexpr int kWarps = 4, kStages = 2, kChunk = 16; // each warp streams chunks of 16 tokens of its own
   // k and v of every warp's stages; the warps' results lie there afterwards, which need less.
   static constexpr int64_t sharedBytes(int64_t headDim) {
     return int64_t{kWarps} * kStages * 2 * kChunk * paddedRowBytes(headDim);
+  }
+  // Packed: stages as they come, and one unpacked.
+  static constexpr int64_t packedSharedBytes(int64_t headDim) {
+    return int64_t{kWarps} * 2 * (kStages * packedRowsBytes(headDim) + kChunk * paddedRowBytes(headDim));
   }
   static constexpr int64_t mergeBytes(int64_t headDim) { return int64_t{kWarps} * 16 * (headDim + 2) * 4; }
 };
@@ -135,6 +144,10 @@ struct PrefillTiles {
   static constexpr int queries(int rowTiles) { return kWarps * 16 * rowTiles; }
   static constexpr int64_t sharedBytes(int64_t headDim, int rowTiles) {
     return (queries(rowTiles) + 2 * kTokens) * paddedRowBytes(headDim);
+  }
+  // Packed: and a warp's 16 rows as they come.
+  static constexpr int64_t packedSharedBytes(int64_t headDim, int rowTiles) {
+    return sharedBytes(headDim, rowTiles) + kWarps * packedRowsBytes(headDim);
   }
 };
 

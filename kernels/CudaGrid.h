@@ -12,6 +12,7 @@ namespace headrace::kernels {
 inline constexpr int kSampleThreads = 1024;    // a power of two, whole warps
 inline constexpr int kAnyAttentionChunk = 128; // tokens whose scores attention_any keeps; also its block's threads
 inline constexpr int64_t kAnyAttentionDim = 256;
+inline constexpr int kPackedProductColumns = 16, kPackedProductWarps = 8; // of y that a block makes, with so many warps
 
 // Tokens of consecutive keys, and what those with higher keys have.
 struct SampleSpan {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The CUDA kernels behind the ops of Kernels.h: every own op is exactly one kernel node, whose one parameter is the
-// op's struct of arguments by value. Linear is a library call (runtime/cuda); BiasActivate is what follows it where the
+// op's struct of arguments by value. Linear is a library call (runtime/cuda) but of a few rows and packed weights;
+// BiasActivate is what follows it where the
 // library has no fused epilogue for the types.
 //
 // Which kernel and how it is launched is plain C++ and needs no CUDA (CudaLaunch, cudaLaunch); the entry it names
@@ -112,7 +113,7 @@ struct PublishArgs {
   }
 };
 
-// How an op with these arguments is launched. Linear and RecomputeKv have no kernel of their own: kernel is null.
+// How an op with these arguments is launched. Linear and RecomputeKv have no one kernel: here theirs is null.
 // Unsupported combinations (a head size without an instance, say) have a null kernel too, and `why` says what is
 // supported.
 CudaLaunch cudaLaunch(Op op, const void *args, const CudaShape &shape, const char **why);
@@ -122,6 +123,8 @@ std::string cudaRefusal(Op op, const void *args, const char *why);
 // kernels count. Empty: it is. Of packed weights W is the part that is unpacked at a time.
 std::string productRefusal(int64_t m, int64_t n, int64_t k);
 std::string productRefusal(const LinearArgs &args);
+// A few rows and packed weights: one kernel that unpacks them on the way. Null: a library call, or several.
+CudaLaunch cudaLaunch(const LinearArgs &args);
 CudaLaunch cudaLaunch(const BiasActivateArgs &args);
 CudaLaunch cudaLaunch(const UnpackArgs &args);
 CudaLaunch cudaLaunch(const PublishArgs &args);

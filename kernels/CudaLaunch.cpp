@@ -44,7 +44,13 @@ CudaLaunch refuse(const char **why, const char *reason) {
   return {};
 }
 
-constexpr const char *kPackedKv = "its KV cache is packed: CUDA devices take caches of F32, F16 and BF16";
+constexpr const char *kKvGroups = "packed KV caches have heads of whole groups of 32 or 64, in codes of 4 or 8 bits";
+// Which of four names: of three element types, then packed.
+int cacheIndex(Elem elem, const Packing &packing) { return packing.codeBits != 0 ? 3 : static_cast<int>(elem); }
+bool groupsDivide(const Packing &packing, int64_t headDim) {
+  return (packing.codeBits == 4 || packing.codeBits == 8) && (packing.group == 32 || packing.group == 64) &&
+         headDim % packing.group == 0;
+}
 constexpr const char *kElems = "element types are F32, F16 and BF16";
 
 CudaLaunch rows(const char *kernel, int64_t count, int64_t threads, int64_t sharedBytes) {
@@ -68,16 +74,17 @@ constexpr int64_t kRopeThreads = 256; // at most
 constexpr const char *kHeadSizes = "rope_append takes head sizes from 1 to 12288, with norms to 12287";
 
 CudaLaunch ropeAppend(const RopeAppendArgs &args, const CudaShape &shape, const char **why) {
-  static constexpr const char *kNames[3][3] = {
-      {"rope_append_f32_f32", "rope_append_f32_f16", "rope_append_f32_bf16"},
-      {"rope_append_f16_f32", "rope_append_f16_f16", "rope_append_f16_bf16"},
-      {"rope_append_bf16_f32", "rope_append_bf16_f16", "rope_append_bf16_bf16"}};
-  if (args.kvPacking.codeBits != 0)
-    return refuse(why, kPackedKv);
+  static constexpr const char *kNames[3][4] = {
+      {"rope_append_f32_f32", "rope_append_f32_f16", "rope_append_f32_bf16", "rope_append_f32_packed"},
+      {"rope_append_f16_f32", "rope_append_f16_f16", "rope_append_f16_bf16", "rope_append_f16_packed"},
+      {"rope_append_bf16_f32", "rope_append_bf16_f16", "rope_append_bf16_bf16", "rope_append_bf16_packed"}};
   if (!valid(args.activation) || !valid(args.kvElem))
     return refuse(why, kElems);
   if (args.headDim < 1)
     return refuse(why, kHeadSizes);
+  const bool packed = args.kvPacking.codeBits != 0;
+  if (packed && !groupsDivide(args.kvPacking, args.headDim))
+    return refuse(why, kKvGroups);
   // Sixteen elements a thread, or a pair of them; as few blocks a row as have a thread for each, evenly filled.
   const int64_t half = args.headDim / 2, parts = half > 0 && half % 8 == 0 ? half / 8 : args.headDim - half;
   const RopePlanes planes = ropePlanes(args);
@@ -85,10 +92,11 @@ CudaLaunch ropeAppend(const RopeAppendArgs &args, const CudaShape &shape, const 
       atLeastOne(least(divideUp(planes.count * parts, kRopeThreads), least(planes.count, kMostGridYz)));
   const int64_t mine = planes.perBlock(blocks), threads = least(divideUp(mine * parts, 32) * 32, kRopeThreads);
   const int64_t factors = args.headNorms != nullptr ? mine : 0; // one a vector of a block
-  const int64_t sharedBytes = (half * 2 + factors) * static_cast<int64_t>(sizeof(float));
+  const int64_t staged = packed ? mine * args.headDim : 0;      // what is packed
+  const int64_t sharedBytes = (staged + half * 2 + factors) * static_cast<int64_t>(sizeof(float));
   if (sharedBytes > 48 * 1024)
     return refuse(why, kHeadSizes);
-  return launch(kNames[static_cast<int>(args.activation)][static_cast<int>(args.kvElem)],
+  return launch(kNames[static_cast<int>(args.activation)][cacheIndex(args.kvElem, args.kvPacking)],
                 least(atLeastOne(shape.tokens), kMostRowBlocks), blocks, 1, threads, sharedBytes);
 }
 
@@ -104,10 +112,20 @@ constexpr const char *kPrefillNames[2][4][2] = {
      {"attention_prefill_bf16_80_m64", nullptr},
      {"attention_prefill_bf16_96_m64", nullptr},
      {"attention_prefill_bf16_128_m64", "attention_prefill_bf16_128_m128"}}};
-constexpr const char *kAnyNames[3][3] = {
-    {"attention_any_f32_f32", "attention_any_f32_f16", "attention_any_f32_bf16"},
-    {"attention_any_f16_f32", "attention_any_f16_f16", "attention_any_f16_bf16"},
-    {"attention_any_bf16_f32", "attention_any_bf16_f16", "attention_any_bf16_bf16"}};
+// Of packed caches, whose heads are whole groups: none of 80.
+constexpr const char *kPackedDecodeNames[2][4] = {
+    {"attention_decode_f16_64_packed", nullptr, "attention_decode_f16_96_packed", "attention_decode_f16_128_packed"},
+    {"attention_decode_bf16_64_packed", nullptr, "attention_decode_bf16_96_packed",
+     "attention_decode_bf16_128_packed"}};
+constexpr const char *kPackedPrefillNames[2][4] = {
+    {"attention_prefill_f16_64_m64_packed", nullptr, "attention_prefill_f16_96_m64_packed",
+     "attention_prefill_f16_128_m64_packed"},
+    {"attention_prefill_bf16_64_m64_packed", nullptr, "attention_prefill_bf16_96_m64_packed",
+     "attention_prefill_bf16_128_m64_packed"}};
+constexpr const char *kAnyNames[3][4] = {
+    {"attention_any_f32_f32", "attention_any_f32_f16", "attention_any_f32_bf16", "attention_any_f32_packed"},
+    {"attention_any_f16_f32", "attention_any_f16_f16", "attention_any_f16_bf16", "attention_any_f16_packed"},
+    {"attention_any_bf16_f32", "attention_any_bf16_f16", "attention_any_bf16_bf16", "attention_any_bf16_packed"}};
 
 // Tiles of 128 queries read the cache half as often as tiles of 64; they pay where they still fill the device.
 constexpr int64_t kTilesForLarge = 256;
@@ -116,8 +134,6 @@ constexpr const char *kFarSpan =
     "attention with tensor cores takes a KV cache whose first and last byte are at most 128 GiB apart";
 
 CudaLaunch attention(const AttentionArgs &args, const CudaShape &shape, const char **why) {
-  if (args.kvPacking.codeBits != 0)
-    return refuse(why, kPackedKv);
   if (!valid(args.activation) || !valid(args.kvElem))
     return refuse(why, kElems);
   if (args.kvHeads < 1 || args.heads < 1 || args.heads % args.kvHeads != 0)
@@ -128,19 +144,27 @@ CudaLaunch attention(const AttentionArgs &args, const CudaShape &shape, const ch
     return refuse(why, "attention needs KV blocks of one token at least");
   const int64_t group = args.heads / args.kvHeads, tokens = atLeastOne(shape.tokens);
   const int size = tensorCoreHead(args.headDim), elem = args.activation == Elem::F16 ? 0 : 1;
-  const bool tensorCores = size >= 0 && valid16(args.activation) && args.kvElem == args.activation;
-  if (tensorCores && !countsInUnits(args.segments))
+  if (args.kvPacking.codeBits != 0 && !groupsDivide(args.kvPacking, args.headDim))
+    return refuse(why, kKvGroups);
+  const bool packed = args.kvPacking.codeBits != 0;
+  // Units are 16 bytes of a packed cache: where they do not count it, the kernel for any size does.
+  const bool tensorCores = size >= 0 && valid16(args.activation) &&
+                           (packed ? args.kvPacking.group == packedGroup(args.headDim) && countsInUnits(args.segments)
+                                   : args.kvElem == args.activation);
+  if (tensorCores && !packed && !countsInUnits(args.segments))
     return refuse(why, args.segments.end > kCacheUnit << 32
                            ? kFarSpan
                            : "attention with tensor cores takes a KV cache of blocks at multiples of 16 elements");
+  const int64_t decodeBytes =
+      packed ? DecodeTiles::packedSharedBytes(args.headDim) : DecodeTiles::sharedBytes(args.headDim);
   if (tensorCores && shape.decode()) {
     const int64_t y = args.kvHeads * headTiles(group), splits = atLeastOne(CudaWorkspace::splits(args.maxContext));
     if (tokens <= kMostGridYz && y <= kMostGridYz && tokens * y <= CudaWorkspace::kArrivals)
-      return launch(kDecodeNames[elem][size], splits, y, tokens, DecodeTiles::kWarps * 32,
-                    DecodeTiles::sharedBytes(args.headDim));
+      return launch((packed ? kPackedDecodeNames : kDecodeNames)[elem][size], splits, y, tokens,
+                    DecodeTiles::kWarps * 32, decodeBytes);
   }
   if (tensorCores && args.kvHeads <= kMostGridYz) {
-    const bool large = kPrefillNames[elem][size][1] != nullptr &&
+    const bool large = !packed && kPrefillNames[elem][size][1] != nullptr &&
                        tokens * group / PrefillTiles::queries(2) * args.kvHeads >= kTilesForLarge;
     const int rowTiles = large ? 2 : 1;
     const int64_t tiles =
@@ -151,17 +175,19 @@ CudaLaunch attention(const AttentionArgs &args, const CudaShape &shape, const ch
       const int64_t context = shape.context > 0 ? least(shape.context, args.maxContext) : args.maxContext;
       const int64_t planes = divideUp(sequences * headBlocks * atLeastOne(CudaWorkspace::splits(context)), tiles);
       const bool split = sequences * args.kvHeads * headBlocks <= CudaWorkspace::kArrivals && planes < kMostGridYz;
-      const int64_t prompts = PrefillTiles::sharedBytes(args.headDim, rowTiles),
-                    rows = DecodeTiles::sharedBytes(args.headDim);
+      const int64_t rows = decodeBytes, prompts = packed ? PrefillTiles::packedSharedBytes(args.headDim, rowTiles)
+                                                         : PrefillTiles::sharedBytes(args.headDim, rowTiles);
       static_assert(PrefillTiles::kWarps == DecodeTiles::kWarps);
-      return launch(kPrefillNames[elem][size][rowTiles - 1], tiles, args.kvHeads, split ? 1 + planes : 1,
-                    PrefillTiles::kWarps * 32, split && rows > prompts ? rows : prompts);
+      return launch(packed ? kPackedPrefillNames[elem][size] : kPrefillNames[elem][size][rowTiles - 1], tiles,
+                    args.kvHeads, split ? 1 + planes : 1, PrefillTiles::kWarps * 32,
+                    split && rows > prompts ? rows : prompts);
     }
   }
   if (args.heads > kMostGridYz)
     return refuse(why, "attention takes at most 65535 heads");
-  return launch(kAnyNames[static_cast<int>(args.activation)][static_cast<int>(args.kvElem)], tokens, args.heads, 1,
-                kAnyAttentionChunk, (kAnyAttentionDim + kAnyAttentionChunk + 32) * static_cast<int64_t>(sizeof(float)));
+  return launch(kAnyNames[static_cast<int>(args.activation)][cacheIndex(args.kvElem, args.kvPacking)], tokens,
+                args.heads, 1, kAnyAttentionChunk,
+                (kAnyAttentionDim + kAnyAttentionChunk + 32) * static_cast<int64_t>(sizeof(float)));
 }
 
 } // namespace
@@ -311,12 +337,13 @@ RecomputeCalls recomputeCalls(const RecomputeKvArgs &args, int64_t firstRow) {
 CudaLaunch cudaLaunch(const GatherActArgs &args) { return rows("gather_act", args.rows, 256, 0); }
 
 CudaLaunch cudaLaunch(const AppendActArgs &args, const char **why) {
-  static constexpr const char *kNames[3][3] = {{"append_act_f32_f32", "append_act_f32_f16", "append_act_f32_bf16"},
-                                               {"append_act_f16_f32", "append_act_f16_f16", "append_act_f16_bf16"},
-                                               {"append_act_bf16_f32", "append_act_bf16_f16", "append_act_bf16_bf16"}};
+  static constexpr const char *kNames[3][4] = {
+      {"append_act_f32_f32", "append_act_f32_f16", "append_act_f32_bf16", "append_act_f32_packed"},
+      {"append_act_f16_f32", "append_act_f16_f16", "append_act_f16_bf16", "append_act_f16_packed"},
+      {"append_act_bf16_f32", "append_act_bf16_f16", "append_act_bf16_bf16", "append_act_bf16_packed"}};
   CudaLaunch launch = ropeAppend(args.rope, {.tokens = args.rows}, why);
   if (launch.kernel != nullptr)
-    launch.kernel = kNames[static_cast<int>(args.rope.activation)][static_cast<int>(args.rope.kvElem)];
+    launch.kernel = kNames[static_cast<int>(args.rope.activation)][cacheIndex(args.rope.kvElem, args.rope.kvPacking)];
   return launch;
 }
 
@@ -331,6 +358,17 @@ CudaLaunch cudaLaunch(const UnpackArgs &args) {
   if (!valid(args.activation))
     return {};
   return elements(pick(args.activation, "unpack_f32", "unpack_f16", "unpack_bf16"), args.rows * args.k);
+}
+
+CudaLaunch cudaLaunch(const LinearArgs &args) {
+  static constexpr const char *kNames[2][2] = {{"linear_packed_f16_q4", "linear_packed_f16_q8"},
+                                               {"linear_packed_bf16_q4", "linear_packed_bf16_q8"}};
+  if (args.packing.codeBits == 0 || !valid16(args.activation) ||
+      !CudaWorkspace::unpacksOnTheWay(args.capacity, sizeof(uint16_t)))
+    return {};
+  return launch(kNames[args.activation == Elem::F16 ? 0 : 1][args.packing.codeBits == 4 ? 0 : 1],
+                divideUp(args.n, kPackedProductColumns), 1, 1, kPackedProductWarps * 32,
+                kPackedProductWarps * CudaWorkspace::kPackedProductRows * kPackedProductColumns * sizeof(float));
 }
 
 CudaLaunch cudaLaunch(const PublishArgs &args) {

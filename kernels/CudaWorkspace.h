@@ -31,6 +31,20 @@ struct CudaWorkspace {
     return even * kUnpackedRows < n ? even * kUnpackedRows : n;
   }
 
+  // A few rows of 16 bits are multiplied by packed weights that are unpacked on the way to the tensor cores, without
+  // the library and without any workspace.
+  static constexpr int64_t kPackedProductRows = 8;
+  static constexpr bool unpacksOnTheWay(int64_t rows, int64_t elementBytes) {
+    return rows <= kPackedProductRows && elementBytes == 2;
+  }
+  // Of a product of the library's, and of a linear op; `unpackedElement` bytes, 0 where weights are not packed.
+  static constexpr uint64_t productBytes(int64_t n, int64_t k, int64_t unpackedElement) {
+    return kLinearBytes + (unpackedElement == 0 ? 0 : unpackedBytes(n, k, unpackedElement));
+  }
+  static constexpr uint64_t linearBytes(int64_t rows, int64_t n, int64_t k, int64_t unpackedElement) {
+    return unpacksOnTheWay(rows, unpackedElement) ? 0 : productBytes(n, k, unpackedElement);
+  }
+
   // Decode attention is split along the context at fixed positions, whatever the batch and the bucket; each split
   // leaves headDim sums, a maximum and a sum of exponentials in F32.
   static constexpr int64_t kSplitTokens = 512;
@@ -55,10 +69,7 @@ struct CudaWorkspace {
   }
   static constexpr uint64_t recomputeBytes(int64_t rows, int64_t n, int64_t hidden, int64_t activationBytes,
                                            bool packed) {
-    return recomputeScratch(rows, n, hidden, activationBytes) + linearBytes(n, hidden, packed ? activationBytes : 0);
-  }
-  static constexpr uint64_t linearBytes(int64_t n, int64_t k, int64_t unpackedElement) {
-    return kLinearBytes + (unpackedElement == 0 ? 0 : unpackedBytes(n, k, unpackedElement));
+    return recomputeScratch(rows, n, hidden, activationBytes) + productBytes(n, hidden, packed ? activationBytes : 0);
   }
   static constexpr uint64_t alignUp(uint64_t bytes) { return (bytes + 255) / 256 * 256; }
 

@@ -33,8 +33,9 @@ absl::Status checkCudaStep(const plan::Plan &plan, const core::BindContext &bind
                : absl::UnimplementedError(absl::StrCat("no kernel of hardware ", plan.hardware.name, " for ",
                                                        kernels::opName(step.op), " of ", plan.model->name, ": ", why));
   };
-  if (const auto *linear = std::get_if<kernels::LinearArgs>(&bound->args)) // a call of the library's
-    return refused(kernels::productRefusal(*linear));
+  if (const auto *linear = std::get_if<kernels::LinearArgs>(&bound->args)) // calls of the library's, or a kernel
+    return kernels::cudaLaunch(*linear).kernel != nullptr ? absl::OkStatus()
+                                                          : refused(kernels::productRefusal(*linear));
   const char *why = "";
   if (const auto *recompute = std::get_if<kernels::RecomputeKvArgs>(&bound->args)) {
     if (recompute->capacity == 0)

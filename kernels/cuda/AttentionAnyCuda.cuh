@@ -1,25 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Op::Attention on CUDA for any head size up to kAnyAttentionDim and any element types, F32 among them: plain and
-// correct rather than fast. Block (row, query head): 128 tokens at a time, a warp a token for the scores, a thread a
-// dimension for the sums; the online softmax in F32. Steps begin at multiples of 128: a row's bits depend on its own
-// q and tokens only.
+// Op::Attention on CUDA for any head size up to kAnyAttentionDim, any element types, F32 among them, and packed caches,
+// whose values are unpacked to F32 where they are used: plain and correct rather than fast. Block (row, query head):
+// 128 tokens at a time, a warp a token for the scores, a thread a dimension for the sums; the online softmax in F32.
+// Steps begin at multiples of 128: a row's bits depend on its own q and tokens only.
 #pragma once
 
 #include "kernels/AttentionTiles.h"
 #include "kernels/CudaGrid.h"
-#include "kernels/cuda/CudaElems.cuh"
+#include "kernels/cuda/PackedKvCuda.cuh"
 
 namespace headrace::kernels {
 
-// Where token t's row of k begins, in elements.
-HEADRACE_DEVICE int64_t keyOf(const AttentionArgs &args, const int32_t *blocks, int64_t kvHead, int64_t t) {
-  const uint32_t token = static_cast<uint32_t>(t), blockTokens = static_cast<uint32_t>(args.blockTokens);
-  return args.segments.of(blocks[token / blockTokens]) +
-         (kvHead * args.blockTokens + token % blockTokens) * args.headDim;
-}
+// Token t's row of k (plane: its head) or of v (behind kvHeads of these) in a cache of elements.
+template <Elem kElem> struct ElementRow {
+  int64_t start;
+  HEADRACE_DEVICE ElementRow(const AttentionArgs &args, const int32_t *blocks, int64_t plane, int64_t t) {
+    const uint32_t token = static_cast<uint32_t>(t), blockTokens = static_cast<uint32_t>(args.blockTokens);
+    start =
+        args.segments.of(blocks[token / blockTokens]) + (plane * args.blockTokens + token % blockTokens) * args.headDim;
+  }
+  HEADRACE_DEVICE float value(const void *cache, int64_t d) const { return loadOne<kElem>(cache, start + d); }
+};
+// And in a packed one.
+struct CodeRow : PackedRow {
+  HEADRACE_DEVICE CodeRow(const AttentionArgs &args, const int32_t *blocks, int64_t plane, int64_t t)
+      : PackedRow(args.kvPacking, PackedKvBlock(args.kvPacking, args.kvHeads, args.blockTokens, args.headDim),
+                  args.segments.of(blocks[static_cast<uint32_t>(t) / static_cast<uint32_t>(args.blockTokens)]),
+                  plane * args.blockTokens + static_cast<uint32_t>(t) % static_cast<uint32_t>(args.blockTokens)) {}
+};
 
-template <Elem kElem, Elem kKvElem> __global__ void attentionAnyKernel(const AttentionArgs args) {
+template <Elem kElem, typename Row> __global__ void attentionAnyKernel(const AttentionArgs args) {
   constexpr int kChunk = kAnyAttentionChunk, kThreads = kChunk, kWarps = kThreads / 32;
   constexpr int kPerThread = kAnyAttentionDim / kThreads;
   float *query = reinterpret_cast<float *>(sharedMemory()), *scores = query + kAnyAttentionDim;
@@ -41,10 +52,10 @@ template <Elem kElem, Elem kKvElem> __global__ void attentionAnyKernel(const Att
   for (int64_t start = 0; start < reach; start += kChunk) {
     const int tokens = static_cast<int>(reach - start < kChunk ? reach - start : kChunk);
     for (int t = warpIndex(); t < tokens; t += kWarps) {
-      const int64_t key = keyOf(args, blocks, kvHead, start + t);
+      const Row key(args, blocks, kvHead, start + t);
       float sum = 0.0f;
       for (int64_t d = laneIndex(); d < headDim; d += 32)
-        sum += query[d] * loadOne<kKvElem>(args.kv, key + d);
+        sum += query[d] * key.value(args.kv, d);
       for (int mask = 16; mask > 0; mask /= 2)
         sum += shuffleXor(sum, mask);
       if (laneIndex() == 0)
@@ -71,10 +82,8 @@ template <Elem kElem, Elem kKvElem> __global__ void attentionAnyKernel(const Att
       if (d >= headDim)
         break;
       float sum = 0.0f;
-      for (int t = 0; t < tokens; ++t) {
-        const int64_t value = keyOf(args, blocks, kvHead, start + t) + args.kvHeads * args.blockTokens * headDim;
-        sum += scores[t] * loadOne<kKvElem>(args.kv, value + d);
-      }
+      for (int t = 0; t < tokens; ++t)
+        sum += scores[t] * Row(args, blocks, args.kvHeads + kvHead, start + t).value(args.kv, d);
       output[i] = output[i] * correction + sum;
     }
     syncBlock(); // the scores may be overwritten

@@ -8,6 +8,8 @@
 // their results in order of warps. A row of one split is then finished. Of several splits, each leaves its sums in the
 // workspace; the last block to arrive, by the plan's own counters, joins them in order of splits. All of these orders
 // depend on the row's own position only: a row's bits do not depend on the batch, the bucket or which block came last.
+//
+// Of a packed cache chunks come packed, and each warp unpacks the one in hand to rows of the activation type.
 #pragma once
 
 #include "kernels/cuda/AttentionWarpCuda.cuh"
@@ -46,11 +48,17 @@ struct MixedBlock {
   HEADRACE_DEVICE uint32_t indices(const IterationMeta &) const { return sequences(); }
 };
 
-template <Elem kElem, int kDim, typename Block> struct AttentionDecode {
+template <Elem kElem, int kDim, typename Block, typename Cache = CacheRows<kDim>> struct AttentionDecode {
   static constexpr int kWarps = DecodeTiles::kWarps, kChunk = DecodeTiles::kChunk;
   static constexpr int kThreads = kWarps * 32;
   static constexpr int64_t kRowBytes = paddedRowBytes(kDim);
-  static_assert(DecodeTiles::mergeBytes(kDim) <= DecodeTiles::sharedBytes(kDim));
+  // Of k or of v of a chunk, as it comes.
+  static constexpr int64_t kStageBytes = Cache::kPacked ? packedRowsBytes(kDim) : kChunk * kRowBytes;
+  static constexpr int64_t kWarpBytes =
+      2 * (DecodeTiles::kStages * kStageBytes + (Cache::kPacked ? kChunk * kRowBytes : 0));
+  static_assert(kWarps * kWarpBytes ==
+                (Cache::kPacked ? DecodeTiles::packedSharedBytes(kDim) : DecodeTiles::sharedBytes(kDim)));
+  static_assert(DecodeTiles::mergeBytes(kDim) <= kWarps * kWarpBytes);
   using Rows = QueryRows<kDim>;
 
   const AttentionArgs &args;
@@ -77,9 +85,7 @@ template <Elem kElem, int kDim, typename Block> struct AttentionDecode {
     heads = static_cast<int>(group - firstOfGroup < kTileHeads ? group - firstOfGroup : kTileHeads);
 
     const int64_t sequence = meta.array<int32_t>(meta.tokenSequence)[row];
-    const CacheRows<kDim> cache{static_cast<const unsigned char *>(args.kv),
-                                static_cast<uint32_t>(kvHead),
-                                {args.segments, args.kvHeads, args.blockTokens, kDim}};
+    const Cache cache = Cache::of(args, static_cast<uint32_t>(kvHead));
     Rows rows;
     stream(cache, meta.array<int32_t>(meta.blockTable) + sequence * meta.tableStride, range, rows);
     joinWarps(rows);
@@ -100,19 +106,18 @@ template <Elem kElem, int kDim, typename Block> struct AttentionDecode {
 private:
   // ---- a warp and its chunks
 
-  HEADRACE_DEVICE void stream(const CacheRows<kDim> &cache, const int32_t *blocks, const TokenRange &range,
-                              Rows &rows) const {
+  HEADRACE_DEVICE void stream(const Cache &cache, const int32_t *blocks, const TokenRange &range, Rows &rows) const {
     uint32_t query[kDim / 16][4];
     loadQuery(query);
     rows.clear();
-    unsigned char *stages = sharedMemory() + warpIndex() * (DecodeTiles::kStages * 2 * kChunk * kRowBytes);
+    unsigned char *stages = sharedMemory() + warpIndex() * kWarpBytes;
     constexpr int32_t kStep = kWarps * kChunk;
     const int32_t end = static_cast<int32_t>(range.end);
     const uint32_t toValues = cache.units.valuesAfter();
     auto load = [&](int32_t first, uint32_t cacheKey, int stage) {
-      unsigned char *to = stages + stage * (2 * kChunk * kRowBytes);
+      unsigned char *to = stages + stage * (2 * kStageBytes);
       cache.copy(to, cacheKey, 0, first, end);
-      cache.copy(to + kChunk * kRowBytes, cacheKey, toValues, first, end);
+      cache.copy(to + kStageBytes, cacheKey, toValues, first, end);
     };
     int32_t first = static_cast<int32_t>(range.begin) + warpIndex() * kChunk;
     if (first < end)
@@ -127,7 +132,15 @@ private:
       cacheKey = cache.keyOf(blocks, first + 2 * kStep, end);
       waitCopies<1>(); // this chunk's; the next one's may be under way
       syncWarp();
-      attend(query, stages + stage * (2 * kChunk * kRowBytes), end - first, rows);
+      const unsigned char *keys = stages + stage * (2 * kStageBytes);
+      if constexpr (Cache::kPacked) {
+        unsigned char *unpacked = stages + DecodeTiles::kStages * 2 * kStageBytes;
+        cache.template unpack<kElem>(keys, unpacked);
+        cache.template unpack<kElem>(keys + kStageBytes, unpacked + kChunk * kRowBytes);
+        syncWarp();
+        keys = unpacked;
+      }
+      attend(query, keys, end - first, rows);
       syncWarp(); // all lanes are done with this stage before the next copies into it
     }
     waitCopies<0>();
@@ -295,10 +308,10 @@ private:
   }
 };
 
-template <Elem kElem, int kDim>
+template <Elem kElem, int kDim, typename Cache = CacheRows<kDim>>
 __global__ void __launch_bounds__(DecodeTiles::kWarps * 32, kDim == 64 ? 4 : 3)
     attentionDecodeKernel(const AttentionArgs args) {
-  AttentionDecode<kElem, kDim, DecodeBlock>(args, {}).run();
+  AttentionDecode<kElem, kDim, DecodeBlock, Cache>(args, {}).run();
 }
 
 } // namespace headrace::kernels

@@ -17,7 +17,7 @@
 
 namespace headrace::kernels {
 
-template <Elem kElem, int kDim, int kRowTiles> struct AttentionPrefill {
+template <Elem kElem, int kDim, int kRowTiles, typename Cache> struct AttentionPrefill {
   static constexpr int kWarps = PrefillTiles::kWarps, kThreads = kWarps * 32, kTokens = PrefillTiles::kTokens;
   static constexpr int kQueries = PrefillTiles::queries(kRowTiles), kScoreTiles = kTokens / 8;
   static constexpr bool kTableInShared = kRowTiles > 1 && kPointersInShared;
@@ -58,13 +58,21 @@ template <Elem kElem, int kDim, int kRowTiles> struct AttentionPrefill {
     if (gridDim.z > 1 && queryStart[own.sequence + 1] == tile.firstRow + 1)
       return;
     const int32_t end = positions[rowOf(tile, tile.count - 1)] + 1; // tokens that the tile's last query attends to
-    const CacheRows<kDim> cache{
-        static_cast<const unsigned char *>(args.kv), kvHead, {args.segments, args.kvHeads, args.blockTokens, kDim}};
+    const Cache cache = Cache::of(args, kvHead);
     const int32_t *table = meta.array<int32_t>(meta.blockTable) + int64_t{own.sequence} * meta.tableStride;
     const uint32_t toValues = cache.units.valuesAfter();
     unsigned char *queries = sharedMemory(), *keys = queries + kQueries * kRowBytes,
                   *values = keys + kTokens * kRowBytes;
     unsigned char *warpKeys = keys + warpIndex() * 16 * kRowBytes, *warpValues = values + warpIndex() * 16 * kRowBytes;
+    // Where rows of a packed cache come, keys and values in turn, before the warp unpacks them.
+    unsigned char *packed = values + kTokens * kRowBytes + warpIndex() * packedRowsBytes(kDim);
+    const auto arrived = [&](unsigned char *rows) {
+      waitCopies<0>();
+      if constexpr (Cache::kPacked) {
+        syncWarp();
+        cache.template unpack<kElem>(packed, rows);
+      }
+    };
 
     const int firstQuery = warpIndex() * 16 * kRowTiles; // of the warp, in the tile
     const bool active = firstQuery < tile.count;
@@ -80,7 +88,7 @@ template <Elem kElem, int kDim, int kRowTiles> struct AttentionPrefill {
 
     copyQueries(tile, queries);
     uint32_t cacheKey = cache.keyOf(table, warpIndex() * 16, end);
-    cache.copy(warpKeys, cacheKey, 0, warpIndex() * 16, end);
+    cache.copy(Cache::kPacked ? packed : warpKeys, cacheKey, 0, warpIndex() * 16, end);
     commitCopies();
 
     QueryRows<kDim> rows[kRowTiles];
@@ -89,10 +97,10 @@ template <Elem kElem, int kDim, int kRowTiles> struct AttentionPrefill {
       rows[m].clear();
     const float scaleLog2 = args.scale * kLog2E;
     for (int32_t start = 0; start < end; start += kTokens) {
-      waitCopies<0>();
+      arrived(warpKeys);
       syncBlock(); // this step's keys are here; all warps are done with the last step's values
       const int32_t first = start + warpIndex() * 16, next = first + kTokens;
-      cache.copy(warpValues, cacheKey, toValues, first, end);
+      cache.copy(Cache::kPacked ? packed : warpValues, cacheKey, toValues, first, end);
       commitCopies();
       const bool more = start + kTokens < end;
       if (more)
@@ -101,10 +109,10 @@ template <Elem kElem, int kDim, int kRowTiles> struct AttentionPrefill {
       float scores[kRowTiles][kScoreTiles][4];
       if (active)
         multiplyKeys(scores, queries + firstQuery * kRowBytes, keys);
-      waitCopies<0>();
+      arrived(warpValues);
       syncBlock(); // the values are here; all warps are done with the keys
       if (more)
-        cache.copy(warpKeys, cacheKey, 0, next, end);
+        cache.copy(Cache::kPacked ? packed : warpKeys, cacheKey, 0, next, end);
       commitCopies();
       if (!active)
         continue;
@@ -214,13 +222,13 @@ private:
   }
 };
 
-template <Elem kElem, int kDim, int kRowTiles>
-__global__ void __launch_bounds__(PrefillTiles::kWarps * 32, kRowTiles == 1 ? 3 : 2)
+template <Elem kElem, int kDim, int kRowTiles, typename Cache = CacheRows<kDim>>
+__global__ void __launch_bounds__(PrefillTiles::kWarps * 32, kRowTiles == 1 && !(Cache::kPacked && kDim == 128) ? 3 : 2)
     attentionPrefillKernel(const AttentionArgs args) {
   if (blockIdx.z > 0)
-    AttentionDecode<kElem, kDim, MixedBlock>(args, {args}).run();
+    AttentionDecode<kElem, kDim, MixedBlock, Cache>(args, {args}).run();
   else
-    AttentionPrefill<kElem, kDim, kRowTiles>(args).run();
+    AttentionPrefill<kElem, kDim, kRowTiles, Cache>(args).run();
 }
 
 } // namespace headrace::kernels

@@ -8,7 +8,7 @@
 #pragma once
 
 #include "kernels/AttentionTiles.h"
-#include "kernels/cuda/CudaElems.cuh"
+#include "kernels/cuda/CodesCuda.cuh"
 
 namespace headrace::kernels {
 
@@ -119,9 +119,14 @@ HEADRACE_DEVICE void packScores(uint32_t (&a)[4], const float (&s)[kTiles][4], i
 // ---- bringing rows of the cache to shared memory, 16 tokens a warp
 
 template <int kDim> struct CacheRows {
+  static constexpr bool kPacked = false;
   const unsigned char *cache;
   uint32_t kvHead;
   CacheUnits units;
+
+  HEADRACE_DEVICE static CacheRows of(const AttentionArgs &args, uint32_t kvHead) {
+    return {static_cast<const unsigned char *>(args.kv), kvHead, {args.segments, args.kvHeads, args.blockTokens, kDim}};
+  }
 
   // Where k of token `first` + lane % 16 begins, for the lane, in units of 16 elements, by the sequence's row of the
   // block table; past the end that of the scratch block.
@@ -140,6 +145,95 @@ template <int kDim> struct CacheRows {
       const int v = i * 32 + laneIndex(), r = v / kVectors, column = v % kVectors;
       const int64_t from = int64_t{shuffle(key, r) + (r < valid ? offset : 0)} * (kCacheUnit * 2);
       copyAsync16(to + r * paddedRowBytes(kDim) + column * 16, cache + from + column * 16, r < valid);
+    }
+  }
+};
+
+// Rows of packed caches, units being 16 bytes.
+template <int kDim> struct PackedCacheRows {
+  static constexpr bool kPacked = true;
+  static constexpr int kGroup = packedGroup(kDim), kGroups = kDim / kGroup;
+  const unsigned char *cache;
+  uint32_t kvHead;
+  CacheUnits units;
+  int codeBits;
+
+  HEADRACE_DEVICE static PackedCacheRows of(const AttentionArgs &args, uint32_t kvHead) {
+    const int codeBits = args.kvPacking.codeBits;
+    return {static_cast<const unsigned char *>(args.kv),
+            kvHead,
+            {args.segments, args.kvHeads, args.blockTokens, kDim * codeBits / 8},
+            codeBits};
+  }
+
+  HEADRACE_DEVICE uint32_t keyOf(const int32_t *blocks, int32_t first, int32_t end) const {
+    const int32_t token = first + laneIndex() % 16;
+    return token < end ? units.keyOf(blocks, static_cast<uint32_t>(token), kvHead) : units.start;
+  }
+
+  // As CacheRows, to packedRowsBytes() of shared memory.
+  HEADRACE_DEVICE void copy(unsigned char *to, uint32_t key, uint32_t offset, int32_t first, int32_t end) const {
+    if (codeBits == 8)
+      copyCodes<8>(to, key, offset, first, end);
+    else
+      copyCodes<4>(to, key, offset, first, end);
+    const int row = laneIndex();
+    if (row >= 16)
+      return;
+    // The row of k in its block, and so where the block begins; past the end the scratch block's first.
+    const bool valid = first + row < end;
+    const uint32_t own =
+        valid ? kvHead * units.blockTokens + static_cast<uint32_t>(first + row) % units.blockTokens : 0;
+    const int64_t begin = int64_t{key - own * units.rowUnits} * 16, plane = int64_t{units.kvHeads} * units.blockTokens;
+    const int64_t header = begin + 2 * plane * units.rowUnits * 16 + ((offset != 0 ? plane : 0) + own) * kGroups * 4;
+    HEADRACE_LOOP
+    for (int g = 0; g < kGroups; ++g)
+      copyAsync4(to + 16 * kDim + (row * kGroups + g) * 4, cache + header + g * 4, valid);
+  }
+
+  // What has come, as 16 rows of elements. Zeroes stay zeroes.
+  template <Elem kElem> HEADRACE_DEVICE void unpack(const unsigned char *from, unsigned char *rows) const {
+    constexpr int kParts = kDim / 16; // of a row
+    HEADRACE_LOOP_BY(1)
+    for (int i = 0; i < kParts / 2; ++i) { // 16 * kParts of them by 32 lanes
+      const int v = i * 32 + laneIndex(), r = v / kParts, part = v % kParts;
+      const GroupValues group(
+          *reinterpret_cast<const uint32_t *>(from + 16 * kDim + (r * kGroups + part * 16 / kGroup) * 4));
+      float x[16];
+      if (codeBits == 8) {
+        const uint4 codes = *reinterpret_cast<const uint4 *>(from + r * kDim + part * 16);
+        group.of<8, 4>(codes.x, x);
+        group.of<8, 4>(codes.y, x + 4);
+        group.of<8, 4>(codes.z, x + 8);
+        group.of<8, 4>(codes.w, x + 12);
+      } else { // the first eight are the lower halves
+        constexpr uint32_t kHalves = 0x0f0f0f0fu;
+        const auto *codes = reinterpret_cast<const uint32_t *>(from + (r * kDim + part * 16) / 2);
+        group.of<8, 4>(codes[0] & kHalves, x);
+        group.of<8, 4>(codes[1] & kHalves, x + 4);
+        group.of<8, 4>(codes[0] >> 4 & kHalves, x + 8);
+        group.of<8, 4>(codes[1] >> 4 & kHalves, x + 12);
+      }
+      auto *out = reinterpret_cast<uint4 *>(rows + r * paddedRowBytes(kDim) + part * 32);
+      HEADRACE_LOOP
+      for (int half = 0; half < 2; ++half)
+        out[half] =
+            uint4{packPair<kElem>(x[8 * half], x[8 * half + 1]), packPair<kElem>(x[8 * half + 2], x[8 * half + 3]),
+                  packPair<kElem>(x[8 * half + 4], x[8 * half + 5]), packPair<kElem>(x[8 * half + 6], x[8 * half + 7])};
+    }
+  }
+
+private:
+  template <int kBits>
+  HEADRACE_DEVICE void copyCodes(unsigned char *to, uint32_t key, uint32_t offset, int32_t first, int32_t end) const {
+    constexpr int kVectors = kDim * kBits / 128; // 16 bytes each, of a row
+    const int32_t valid = end - first;
+    HEADRACE_LOOP_BY(2)
+    for (int i = 0; i < (kVectors + 1) / 2; ++i) {
+      const int v = i * 32 + laneIndex(), r = v / kVectors, column = v % kVectors;
+      const int64_t from = int64_t{shuffle(key, r) + (r < valid ? offset : 0)} * 16;
+      if (v < 16 * kVectors)
+        copyAsync16(to + r * (kDim * kBits / 8) + column * 16, cache + from + column * 16, r < valid);
     }
   }
 };

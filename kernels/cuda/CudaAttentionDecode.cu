@@ -14,6 +14,12 @@ const void *attentionDecodeKernelOf(const char *name) {
       cudaEntryOf("attention_decode_bf16_80", attentionDecodeKernel<Elem::BF16, 80>),
       cudaEntryOf("attention_decode_bf16_96", attentionDecodeKernel<Elem::BF16, 96>),
       cudaEntryOf("attention_decode_bf16_128", attentionDecodeKernel<Elem::BF16, 128>),
+      cudaEntryOf("attention_decode_f16_64_packed", attentionDecodeKernel<Elem::F16, 64, PackedCacheRows<64>>),
+      cudaEntryOf("attention_decode_f16_96_packed", attentionDecodeKernel<Elem::F16, 96, PackedCacheRows<96>>),
+      cudaEntryOf("attention_decode_f16_128_packed", attentionDecodeKernel<Elem::F16, 128, PackedCacheRows<128>>),
+      cudaEntryOf("attention_decode_bf16_64_packed", attentionDecodeKernel<Elem::BF16, 64, PackedCacheRows<64>>),
+      cudaEntryOf("attention_decode_bf16_96_packed", attentionDecodeKernel<Elem::BF16, 96, PackedCacheRows<96>>),
+      cudaEntryOf("attention_decode_bf16_128_packed", attentionDecodeKernel<Elem::BF16, 128, PackedCacheRows<128>>),
   };
   return findEntry(kTable, name);
 }

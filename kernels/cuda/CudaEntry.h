@@ -29,5 +29,6 @@ const void *ropeAppendKernelOf(const char *name);
 const void *attentionAnyKernelOf(const char *name);
 const void *attentionDecodeKernelOf(const char *name);
 const void *attentionPrefillKernelOf(const char *name);
+const void *packedProductKernelOf(const char *name);
 
 } // namespace headrace::kernels

@@ -47,6 +47,8 @@ HEADRACE_DEVICE unsigned char *sharedMemory() {
   return headraceShared;
 }
 
+HEADRACE_DEVICE uint32_t bitsOfFloat(float value) { return __float_as_uint(value); }
+HEADRACE_DEVICE float floatOfBits(uint32_t bits) { return __uint_as_float(bits); }
 HEADRACE_DEVICE int countBits(uint32_t bits) { return __popc(bits); }
 HEADRACE_DEVICE int firstBit(uint32_t bits) { return __ffs(static_cast<int>(bits)) - 1; }
 
@@ -71,13 +73,20 @@ HEADRACE_DEVICE float loadShared(const float *p) { return __ldcg(p); }
 HEADRACE_DEVICE float4 loadShared(const float4 *p) { return __ldcg(p); }
 HEADRACE_DEVICE void storeVolatile(uint64_t *p, uint64_t value) { *static_cast<volatile uint64_t *>(p) = value; }
 
-// ---- asynchronous copies of 16 bytes from global to shared memory
+// ---- asynchronous copies from global to shared memory
 
 // Zeroes instead of the source's bytes where it is not valid (the address must be readable all the same).
 HEADRACE_DEVICE void copyAsync16(void *shared, const void *global, bool valid) {
   asm volatile(
       "cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(static_cast<uint32_t>(__cvta_generic_to_shared(shared))),
       "l"(__cvta_generic_to_global(global)), "r"(valid ? 16 : 0)
+      : "memory");
+}
+// The same of 4 bytes.
+HEADRACE_DEVICE void copyAsync4(void *shared, const void *global, bool valid) {
+  asm volatile(
+      "cp.async.ca.shared.global [%0], [%1], 4, %2;\n" ::"r"(static_cast<uint32_t>(__cvta_generic_to_shared(shared))),
+      "l"(__cvta_generic_to_global(global)), "r"(valid ? 4 : 0)
       : "memory");
 }
 HEADRACE_DEVICE void commitCopies() { asm volatile("cp.async.commit_group;\n" ::: "memory"); }

@@ -42,8 +42,8 @@ const void *rowKernel(const char *name) {
 const void *cudaEntry(const char *kernel) {
   if (kernel == nullptr)
     return nullptr;
-  for (auto *find :
-       {rowKernel, ropeAppendKernelOf, attentionAnyKernelOf, attentionDecodeKernelOf, attentionPrefillKernelOf})
+  for (auto *find : {rowKernel, ropeAppendKernelOf, attentionAnyKernelOf, attentionDecodeKernelOf,
+                     attentionPrefillKernelOf, packedProductKernelOf})
     if (const void *function = find(kernel))
       return function;
   return nullptr;

@@ -4,12 +4,13 @@
 // share of a row's vectors (heads of q, k or v); the row's cosines and sines are made once a block, and a warp a vector
 // finds what its norm divides by, in an order of additions that depends on headDim only. Norm and rotation are
 // of F32 values. k and v go to the cache, and to its home, from their F32 values, so each element is rounded once. The
-// angle is position * inverse frequency in F32, as Hugging Face's reference has it.
+// angle is position * inverse frequency in F32, as Hugging Face's reference has it. To a packed cache F32 values go by
+// way of shared memory, where eight of a group are a thread's.
 #pragma once
 
 #include "kernels/CudaGrid.h"
 #include "kernels/CudaKernels.h"
-#include "kernels/cuda/CudaElems.cuh"
+#include "kernels/cuda/PackedKvCuda.cuh"
 
 namespace headrace::kernels {
 
@@ -68,11 +69,44 @@ struct ActRows {
   }
 };
 
-template <Elem kElem, Elem kKvElem, typename Rows>
+// What a kernel's cache holds.
+template <Elem kOf> struct ElementCache {
+  static constexpr Elem kElem = kOf;
+  static constexpr bool kPacked = false;
+};
+struct PackedCache {
+  static constexpr Elem kElem = Elem::F32; // until they are packed
+  static constexpr bool kPacked = true;
+};
+
+// Heads [first, first + planes) of k and v, F32 one behind the other, to the row `line` of a packed cache's block, and
+// to its home's where that is not null.
+HEADRACE_DEVICE void packPlanes(const RopeAppendArgs &args, const float *values, int64_t first, int64_t planes,
+                                int64_t start, int64_t line, void *home, int64_t homeStart) {
+  const PackedKvBlock of(args.kvPacking, args.kvHeads, args.blockTokens, args.headDim);
+  const auto perPlane = static_cast<uint32_t>(args.headDim / 8), eights = static_cast<uint32_t>(planes) * perPlane;
+  for (uint32_t ofWarp = threadIdx.x / 32 * 32; ofWarp < eights; ofWarp += blockDim.x) {
+    const uint32_t i = ofWarp + threadIdx.x % 32, own = i < eights ? i : 0;
+    float x[8];
+    HEADRACE_LOOP
+    for (int e = 0; e < 8; ++e)
+      x[e] = values[own * 8 + e];
+    const PackedEight packed(args.kvPacking, x);
+    const int64_t row = (first + own / perPlane) * args.blockTokens + line, d = own % perPlane * 8;
+    PackedRow(args.kvPacking, of, start, row).store(args.kv, d, packed, i < eights);
+    if (home != nullptr)
+      PackedRow(args.kvPacking, of, homeStart, row).store(home, d, packed, i < eights);
+  }
+}
+
+template <Elem kElem, typename Cache, typename Rows>
 HEADRACE_DEVICE void ropeAppendRows(const RopeAppendArgs &args, const Rows &source) {
+  constexpr Elem kKvElem = Cache::kElem;
   const int64_t headDim = args.headDim, half = headDim / 2;
   const auto blockTokens = static_cast<int32_t>(args.blockTokens);
-  float *cosine = reinterpret_cast<float *>(sharedMemory()), *sine = cosine + half;
+  // F32 of the block's vectors on the way to a packed cache.
+  float *staged = reinterpret_cast<float *>(sharedMemory());
+  float *cosine = staged + (Cache::kPacked ? ropePlanes(args).perBlock(gridDim.y) * headDim : 0), *sine = cosine + half;
   float *factors = sine + half; // one a vector, with norms
   const int64_t rows = source.count;
   const int64_t queriesAndKeys = args.heads + args.kvHeads;
@@ -83,8 +117,9 @@ HEADRACE_DEVICE void ropeAppendRows(const RopeAppendArgs &args, const Rows &sour
   if (before >= all.count)
     return;
   const int64_t firstPlane = all.first + before, planes = all.count - before < most ? all.count - before : most;
-  const bool vectors = half % 8 == 0 && headDim % 2 == 0 && aligned16(args.qkv) && aligned16(args.kv) &&
-                       args.segments.multipleOf(8) && aligned16(args.home) && args.homeStride % 8 == 0 &&
+  const bool vectors = half % 8 == 0 && headDim % 2 == 0 && aligned16(args.qkv) &&
+                       (Cache::kPacked || (aligned16(args.kv) && args.segments.multipleOf(8) && aligned16(args.home) &&
+                                           args.homeStride % 8 == 0)) &&
                        source.lead % 8 == 0 && source.stride % 8 == 0;
   for (int64_t t = blockIdx.x; t < rows; t += gridDim.x) {
     const auto slot = source.slot(t);
@@ -103,16 +138,19 @@ HEADRACE_DEVICE void ropeAppendRows(const RopeAppendArgs &args, const Rows &sour
                        planes < normed - firstPlane ? planes : normed - firstPlane, factors);
     const int64_t block = slot / blockTokens, line = slot % blockTokens;
     const int64_t planeLength = args.blockTokens * headDim;
-    const int64_t cacheStart = args.segments.of(block) + line * headDim;
+    const int64_t cacheStart = Cache::kPacked ? 0 : args.segments.of(block) + line * headDim;
     const bool mirrored = args.home != nullptr && block >= args.homeFirst && block < args.homeEnd; // on every thread
     // From an element of the cache to that of the home.
-    const int64_t toHome = (block - args.homeFirst) * args.homeStride - args.segments.of(block);
+    const int64_t toHome = Cache::kPacked ? 0 : (block - args.homeFirst) * args.homeStride - args.segments.of(block);
+    if (Cache::kPacked)
+      syncBlock(); // the row before has been packed
     // Pairs (j, j + half) of each vector, eight or one at a time; the last element of an odd headDim is a pair of one.
     const uint32_t width = vectors ? 8 : 1, pairs = static_cast<uint32_t>(vectors ? half / 8 : headDim - half);
     for (uint32_t i = threadIdx.x; i < static_cast<uint32_t>(planes) * pairs; i += blockDim.x) {
       const int64_t plane = firstPlane + i / pairs, j = i % pairs * width;
       const int64_t at = rowStart + plane * headDim + j;
-      const int64_t cache = cacheStart + (plane - args.heads) * planeLength + j;
+      const int64_t cache =
+          Cache::kPacked ? i / pairs * headDim + j : cacheStart + (plane - args.heads) * planeLength + j;
       const float factor = plane < normed ? factors[i / pairs] : 1.0f;
       const float *weight = plane < normed ? args.headNorms + (plane < args.heads ? 0 : headDim) + j : nullptr;
       if (vectors) {
@@ -138,7 +176,11 @@ HEADRACE_DEVICE void ropeAppendRows(const RopeAppendArgs &args, const Rows &sour
           storeEight<kElem>(args.qkv, at, low);
           storeEight<kElem>(args.qkv, at + half, high);
         }
-        if (plane >= args.heads) {
+        if (Cache::kPacked) {
+          HEADRACE_LOOP
+          for (int e = 0; e < 8; ++e)
+            staged[cache + e] = low[e], staged[cache + half + e] = high[e];
+        } else if (plane >= args.heads) {
           storeEight<kKvElem>(args.kv, cache, low);
           storeEight<kKvElem>(args.kv, cache + half, high);
           if (mirrored) {
@@ -165,7 +207,9 @@ HEADRACE_DEVICE void ropeAppendRows(const RopeAppendArgs &args, const Rows &sour
         if (paired)
           storeOne<kElem>(args.qkv, at + half, b);
       }
-      if (plane >= args.heads) {
+      if (Cache::kPacked) { // heads are whole groups: no element is without a pair
+        staged[cache] = a, staged[cache + half] = b;
+      } else if (plane >= args.heads) {
         storeOne<kKvElem>(args.kv, paired ? cache : cache + half, a);
         if (paired)
           storeOne<kKvElem>(args.kv, cache + half, b);
@@ -176,14 +220,21 @@ HEADRACE_DEVICE void ropeAppendRows(const RopeAppendArgs &args, const Rows &sour
         }
       }
     }
+    if (Cache::kPacked && firstPlane + planes > args.heads) {
+      syncBlock();                                                                   // all values are there
+      const int64_t queries = firstPlane < args.heads ? args.heads - firstPlane : 0; // vectors of q in front
+      packPlanes(args, staged + queries * headDim, firstPlane + queries - args.heads, planes - queries,
+                 args.segments.of(block), line, mirrored ? args.home : nullptr,
+                 (block - args.homeFirst) * args.homeStride);
+    }
   }
 }
 
-template <Elem kElem, Elem kKvElem> __global__ void ropeAppendKernel(const RopeAppendArgs args) {
-  ropeAppendRows<kElem, kKvElem>(args, TokenRows(args));
+template <Elem kElem, typename Cache> __global__ void ropeAppendKernel(const RopeAppendArgs args) {
+  ropeAppendRows<kElem, Cache>(args, TokenRows(args));
 }
-template <Elem kElem, Elem kKvElem> __global__ void appendActKernel(const AppendActArgs args) {
-  ropeAppendRows<kElem, kKvElem>(args.rope, ActRows(args));
+template <Elem kElem, typename Cache> __global__ void appendActKernel(const AppendActArgs args) {
+  ropeAppendRows<kElem, Cache>(args.rope, ActRows(args));
 }
 
 } // namespace headrace::kernels

@@ -69,7 +69,7 @@ uint64_t hostTeamBytes(int64_t heads, int64_t kvHeads, int64_t headDim) {
 
 uint64_t linearWorkspaceBytes(Backend backend, int64_t capacity, int64_t n, int64_t k, int64_t unpackedBytes) {
   if (backend == Backend::Cuda)
-    return CudaWorkspace::linearBytes(n, k, unpackedBytes);
+    return CudaWorkspace::linearBytes(capacity, n, k, unpackedBytes);
   return LinearShape::workspaceBytes(capacity, n, k);
 }
 

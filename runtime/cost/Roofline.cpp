@@ -17,6 +17,22 @@ bool isProduct(kernels::Op op) { return op == kernels::Op::Linear || op == kerne
 
 double orAll(double ofClass, double ofAll) { return ofClass > 0 ? ofClass : ofAll; }
 
+// A few rows of 16 bits, on CUDA.
+bool unpacksOnTheWay(const model::Hardware &hardware, model::DType activation, const OpSite &site, const Rows &rows,
+                     const Work &work) {
+  const uint64_t ofOp = site.unit == model::UnitRole::Head ? rows.sampled : rows.tokens;
+  return hardware.kind == model::DeviceKind::Cuda && work.packedRows > 0 && site.op == kernels::Op::Linear &&
+         kernels::CudaWorkspace::unpacksOnTheWay(static_cast<int64_t>(std::min<uint64_t>(ofOp, uint64_t{1} << 32)),
+                                                 static_cast<int64_t>(model::dtypeBytes(activation)));
+}
+
+// About five instructions a weight: shifted, masked, made a number in two, rounded as half of a pair. As many take as
+// long as ten flops of F32.
+double unpackFlopsSeconds(const model::Hardware &hardware, const Work &work) {
+  const double weights = static_cast<double>(work.packedRows) * static_cast<double>(work.packedCols);
+  return hardware.flops(true) > 0 ? 10 * weights / hardware.flops(true) : 0;
+}
+
 double secondsFor(uint64_t amount, double rate) { return amount == 0 ? 0.0 : static_cast<double>(amount) / rate; }
 
 } // namespace
@@ -34,16 +50,19 @@ Roofline::Roofline(const model::ModelSpec &spec, const model::Hardware &hardware
 double Roofline::seconds(const OpSite &site, const Rows &rows, bool direct) const {
   Work work = workOf(spec_, site, rows, activation_, kv_, direct);
   const double unpacking = unpackSeconds(site, rows, work);
-  return unpacking + std::max({flopsSeconds(site.op, work.flops, rows), memorySeconds(site.op, work.deviceBytes),
-                               linkSeconds(work.linkBytes, !work.toHost)});
+  const double onTheWay =
+      unpacksOnTheWay(hardware_, activation_, site, rows, work) ? unpackFlopsSeconds(hardware_, work) : 0;
+  return unpacking + std::max({onTheWay, flopsSeconds(site.op, work.flops, rows),
+                               memorySeconds(site.op, work.deviceBytes), linkSeconds(work.linkBytes, !work.toHost)});
 }
 
 // A CUDA device writes packed weights unpacked, a part at a time, in front of the library's product, which reads them:
 // packed bytes are the unpacking's, unpacked ones the product's. Each part is two launches. The host's tiles unpack as
-// they multiply.
+// they multiply, and so does the kernel for a few rows.
 double Roofline::unpackSeconds(const OpSite &site, const Rows &rows, Work &work) const {
   using kernels::CudaWorkspace;
-  if (hardware_.kind != model::DeviceKind::Cuda || work.packedRows == 0)
+  if (hardware_.kind != model::DeviceKind::Cuda || work.packedRows == 0 ||
+      unpacksOnTheWay(hardware_, activation_, site, rows, work))
     return 0;
   const auto element = static_cast<int64_t>(model::dtypeBytes(activation_));
   const int64_t rowsOfPart = CudaWorkspace::unpackedRows(work.packedRows, work.packedCols, element);
@@ -62,7 +81,8 @@ double Roofline::unpackSeconds(const OpSite &site, const Rows &rows, Work &work)
 
 bool Roofline::plainAttention() const {
   return hardware_.classes.plainAttentionFlopsEfficiency > 0 &&
-         (activation_ == model::DType::F32 || kv_ != activation_ || kernels::tensorCoreHead(spec_->headDim) < 0);
+         (activation_ == model::DType::F32 || (!kv_.packed() && kv_ != activation_) ||
+          kernels::tensorCoreHead(spec_->headDim) < 0);
 }
 
 double Roofline::flopsSeconds(kernels::Op op, uint64_t flops, const Rows &rows) const {

@@ -89,8 +89,15 @@ private:
   absl::Status addCompute(uint32_t index) {
     const plan::Step &step = schedule_.steps[index];
     ASSIGN_OR_RETURN(bound, request_.binding.bind(schedule_, index, *variant_, request_.memory.bases));
-    if (const auto *linear = std::get_if<kernels::LinearArgs>(&bound.args))
-      return addLinear(index, *linear);
+    if (const auto *linear = std::get_if<kernels::LinearArgs>(&bound.args)) {
+      const kernels::CudaLaunch launch = kernels::cudaLaunch(*linear);
+      if (launch.kernel == nullptr)
+        return addLinear(index, *linear);
+      GraphNode &node = append(index, NodeKind::Kernel);
+      node.kernel = kernelCall(launch, *linear);
+      node.accesses = accesses(index);
+      return absl::OkStatus();
+    }
     if (const auto *recompute = std::get_if<kernels::RecomputeKvArgs>(&bound.args))
       return addRecompute(index, *recompute);
     // The final norm has a row a sequence; a grid for all new tokens would be mostly idle.
@@ -130,8 +137,7 @@ private:
                           std::vector<NodeAccess> after) {
     const bool packed = args.packing.codeBits != 0;
     const int64_t unpackedBytes = packed ? static_cast<int64_t>(model::dtypeBytes(plan_.activationDtype)) : 0;
-    const uint64_t workspace =
-        kernels::linearWorkspaceBytes(kernels::Backend::Cuda, args.capacity, args.n, args.k, unpackedBytes);
+    const uint64_t workspace = kernels::CudaWorkspace::productBytes(args.n, args.k, unpackedBytes);
     absl::StatusOr<LinearCalls> calls = splitLinear(args, workspace, request_.fuse);
     if (!calls.ok())
       return refuse(index, std::string(calls.status().message()));

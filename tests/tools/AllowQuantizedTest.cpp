@@ -40,7 +40,16 @@ TEST_F(AllowQuantized, TakesWhatIsFastestAndSaysWhatTheOthersAre) {
   EXPECT_THAT(allowed["command"].get<std::string>(), HasSubstr(" --weight-encoding q4 "));
 }
 
-// What fits packed alone is a plan; and of a device that has no packed weights the one as it is.
+// On CUDA too: two rows are unpacked on the way, and memory brings 0.28 of the bytes.
+TEST_F(AllowQuantized, CudaTakesPackedWeights) {
+  const nlohmann::json cuda = json({"compile", "tinyllama-1.1b", "--hardware", "a10", "--batch", "2", "--context", "16",
+                                    "--allow-quantized", "weights", "--dry-run"});
+  EXPECT_EQ(cuda["model"]["weight_encoding"], "q4");
+  EXPECT_THAT(cuda["reason"].get<std::string>(), HasSubstr(", q8 "));
+  EXPECT_THAT(cuda["reason"].get<std::string>(), Not(HasSubstr("refused")));
+}
+
+// What fits packed alone is a plan.
 TEST_F(AllowQuantized, WhatIsRefusedIsNotTaken) {
   const std::vector<std::string> small = {
       "compile", "tinyllama-1.1b",  "--hardware", "host",     "--batch", "2",        "--context",
@@ -51,10 +60,6 @@ TEST_F(AllowQuantized, WhatIsRefusedIsNotTaken) {
   const nlohmann::json plan = json(allowed);
   EXPECT_EQ(plan["model"]["weight_encoding"], "q4");
   EXPECT_THAT(plan["reason"].get<std::string>(), HasSubstr("Weights may be packed: as they are refused ("));
-  const nlohmann::json cuda = json({"compile", "tinyllama-1.1b", "--hardware", "a10", "--batch", "2", "--context", "16",
-                                    "--allow-quantized", "weights", "--dry-run"});
-  EXPECT_THAT(cuda["reason"].get<std::string>(), HasSubstr(", q8 refused ("));
-  EXPECT_THAT(cuda["command"].get<std::string>(), Not(HasSubstr("--weight-encoding")));
 }
 
 TEST_F(AllowQuantized, RefusesByName) {

@@ -51,20 +51,24 @@ TEST(Roofline, ThePeakFollowsTheTypeOfTheActivations) {
   EXPECT_EQ(qkvNs(h, {8, 8, 1}, false, DType::F16), 8192 * kSecond);
 }
 
-// qkv of smallLlama in q4:32: [64, 32], 64 groups of 20 bytes, 1280. A CUDA device reads them and writes 64 x 32 x 2 =
-// 4096 bytes of F16, which the product reads with x, 32 x 2, and y, 64 x 2: 5376 + 4288 bytes, in two launches. The
-// host reads 1280 + 64 + 128.
-TEST(Roofline, CudaDevicesUnpackInMemoryAndTheHostOnTheWay) {
+// qkv of smallLlama in q4:32: [64, 32], 64 groups of 20 bytes, 1280. For 9 rows a CUDA device reads them and writes
+// 64 x 32 x 2 = 4096 bytes of F16, which the product reads with x, 9 x 32 x 2, and y, 9 x 64 x 2: 5376 + 5824 bytes, in
+// two launches. The host reads 1280 + 1728. So does a CUDA device for 8 rows, 1280 + 1536, where unpacking 2048
+// weights, each as long as 10 flops, takes less.
+TEST(Roofline, CudaDevicesUnpackInMemoryOrOnTheWay) {
   model::ModelSpec spec = smallLlama();
   spec.encodings[UnitRole::Qkv] = model::Encoding::groups(4, 32);
   model::Hardware h = oneAPerSecond();
-  h.flopsF16 = 1000, h.launchOverhead = 3;
-  const auto ns = [&](model::DeviceKind kind) {
+  h.flopsF16 = 1000, h.flopsF32 = 1000, h.launchOverhead = 3;
+  const auto ns = [&](model::DeviceKind kind, int64_t rows) {
     h.kind = kind;
-    return Roofline(spec, h, DType::F16, DType::F16).computeNs({Op::Linear, UnitRole::Qkv}, {1, 1, 1}, false);
+    return Roofline(spec, h, DType::F16, DType::F16).computeNs({Op::Linear, UnitRole::Qkv}, {rows, rows, 1}, false);
   };
-  EXPECT_EQ(ns(model::DeviceKind::Cuda), (5376 + 4288 + 2 * 3) * kSecond);
-  EXPECT_EQ(ns(model::DeviceKind::Host), (1280 + 64 + 128 + 3) * kSecond);
+  EXPECT_EQ(ns(model::DeviceKind::Cuda, 9), (5376 + 5824 + 2 * 3) * kSecond);
+  EXPECT_EQ(ns(model::DeviceKind::Host, 9), (1280 + 1728 + 3) * kSecond);
+  EXPECT_EQ(ns(model::DeviceKind::Cuda, 8), (1280 + 1536 + 3) * kSecond);
+  h.flopsF32 = 2; // 10240 s
+  EXPECT_EQ(ns(model::DeviceKind::Cuda, 8), (10240 + 3) * kSecond);
 }
 
 // Products of smallLlama as above; attention of 8 rows of one sequence of 8: 36 pairs, 4 x 32 x 36 = 4608 flops, and

@@ -40,6 +40,7 @@ inline EmulatedCall callOf(std::string_view kernel) {
                                      emulatedCall<kernels::GatherActArgs>("gather_act"),
                                      emulatedCall<kernels::AppendActArgs>("append_act"),
                                      emulatedCall<kernels::BiasActivateArgs>("bias_activate"),
+                                     emulatedCall<kernels::LinearArgs>("linear_packed"),
                                      emulatedCall<kernels::UnpackArgs>("unpack"),
                                      emulatedCall<kernels::PublishArgs>("publish")};
   for (const EmulatedCall &one : kCalls) {

@@ -4,10 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "kernels/AttentionTiles.h"
 #include "kernels/CudaKernels.h"
+#include "kernels/CudaWorkspace.h"
 
 namespace headrace::kernels {
 namespace {
@@ -221,30 +224,67 @@ TEST(CudaLaunch, PartsOfPackedWeightsFitTheirWorkspace) {
   EXPECT_EQ(CudaWorkspace::unpackedRows(4096, 14336, 2), 1024);
 }
 
-TEST(CudaLaunch, PackedCachesAreRefused) {
-  constexpr const char *kWhy = "its KV cache is packed: CUDA devices take caches of F32, F16 and BF16";
-  const CudaShape shape{.tokens = 4, .sequences = 4, .context = 64};
+TEST(CudaLaunch, PackedCachesHaveKernelsOfTheirOwn) {
+  const CudaShape decode{.tokens = 4, .sequences = 4, .context = 64},
+      mixed{.tokens = 64, .sequences = 4, .context = 64};
   const char *why = nullptr;
   RopeAppendArgs rope{};
-  rope.heads = 4, rope.kvHeads = 2, rope.headDim = 64, rope.blockTokens = 16;
-  EXPECT_NE(cudaLaunch(Op::RopeAppend, &rope, shape, &why).kernel, nullptr);
+  rope.heads = 4, rope.kvHeads = 2, rope.headDim = 64, rope.blockTokens = 16, rope.activation = Elem::BF16;
   rope.kvPacking = {4, 64};
-  EXPECT_EQ(cudaLaunch(Op::RopeAppend, &rope, shape, &why).kernel, nullptr);
-  EXPECT_STREQ(why, kWhy);
-  AttentionArgs attention{};
-  attention.heads = 4, attention.kvHeads = 2, attention.headDim = 64, attention.blockTokens = 16;
-  attention.maxContext = 64, attention.kvPacking = {8, 64};
-  EXPECT_EQ(cudaLaunch(Op::Attention, &attention, shape, &why).kernel, nullptr);
-  EXPECT_STREQ(why, kWhy);
-  RecomputeKvArgs recompute{};
-  recompute.capacity = 8, recompute.hidden = recompute.headDim = 64, recompute.kvHeads = 1, recompute.blockTokens = 16;
-  recompute.kvPacking = {8, 64};
-  std::vector<char> workspace(1 << 20); // that its parts point into
-  recompute.workspace = workspace.data();
-  const IterationMeta meta{};
-  recompute.meta = &meta;
-  EXPECT_EQ(cudaLaunch(recomputeCalls(recompute, 0).append, &why).kernel, nullptr);
-  EXPECT_STREQ(why, kWhy);
+  const CudaLaunch append = cudaLaunch(Op::RopeAppend, &rope, decode, &why);
+  EXPECT_STREQ(append.kernel, "rope_append_bf16_packed");
+  EXPECT_EQ(append.sharedBytes, (4 * 64 + 64) * sizeof(float)); // k and v of two heads; cosines and sines
+  AttentionArgs args = attentionArgs(4, 2, 64, Elem::BF16);
+  args.kvElem = Elem::F32, args.kvPacking = {8, 64}, args.segments = oneRun(8, 16 * 64);
+  // A warp's two stages of k and v, 16 rows of 64 + 16 bytes each, and one of 16 rows of 144: 4 x 2 x (2 x 1280 +
+  // 2304).
+  const CudaLaunch one = cudaLaunch(Op::Attention, &args, decode, &why);
+  EXPECT_STREQ(one.kernel, "attention_decode_bf16_64_packed");
+  EXPECT_EQ(one.sharedBytes, 38912u);
+  EXPECT_STREQ(cudaLaunch(Op::Attention, &args, mixed, &why).kernel, "attention_prefill_bf16_64_m64_packed");
+  for (const auto &[headDim, group, name] : {std::tuple{96, 32, "attention_decode_bf16_96_packed"},
+                                             {128, 64, "attention_decode_bf16_128_packed"},
+                                             {128, 32, "attention_any_bf16_packed"}, // not the largest group
+                                             {32, 32, "attention_any_bf16_packed"},
+                                             {256, 64, "attention_any_bf16_packed"}}) {
+    args.headDim = headDim, args.kvPacking = {4, group};
+    EXPECT_STREQ(cudaLaunch(Op::Attention, &args, decode, &why).kernel, name);
+  }
+  args.headDim = 128, args.kvPacking = {4, 64}, args.segments.stride += 8; // no multiple of 16 bytes
+  EXPECT_STREQ(cudaLaunch(Op::Attention, &args, decode, &why).kernel, "attention_any_bf16_packed");
+  args.activation = Elem::F32;
+  EXPECT_STREQ(cudaLaunch(Op::Attention, &args, decode, &why).kernel, "attention_any_f32_packed");
+  // Heads of no whole groups, and no such codes.
+  for (const auto &[headDim, packing] : {std::pair{80, Packing{4, 64}}, {64, Packing{4, 128}}, {64, Packing{3, 64}}}) {
+    args.headDim = rope.headDim = headDim, args.kvPacking = rope.kvPacking = packing;
+    EXPECT_EQ(cudaLaunch(Op::Attention, &args, decode, &why).kernel, nullptr);
+    EXPECT_EQ(cudaLaunch(Op::RopeAppend, &rope, decode, &why).kernel, nullptr);
+    EXPECT_STREQ(why, "packed KV caches have heads of whole groups of 32 or 64, in codes of 4 or 8 bits");
+  }
+}
+
+// 16 columns of y a block; eight warps' sums of 8 x 16.
+TEST(CudaLaunch, AFewRowsOfPackedWeightsAreOneKernel) {
+  LinearArgs args{};
+  args.capacity = 8, args.n = 100, args.k = 64, args.activation = Elem::F16, args.packing = {8, 64};
+  const CudaLaunch launch = cudaLaunch(args);
+  EXPECT_STREQ(launch.kernel, "linear_packed_f16_q8");
+  EXPECT_EQ(gridOf(launch), (Grid{7, 1, 1}));
+  EXPECT_EQ(launch.block[0], 256u);
+  EXPECT_EQ(launch.sharedBytes, 8u * 8 * 16 * 4);
+  args.activation = Elem::BF16, args.packing = {4, 32};
+  EXPECT_STREQ(cudaLaunch(args).kernel, "linear_packed_bf16_q4");
+  args.capacity = 9;
+  EXPECT_EQ(cudaLaunch(args).kernel, nullptr);
+  args.capacity = 8, args.activation = Elem::F32; // which tensor cores do not take whole
+  EXPECT_EQ(cudaLaunch(args).kernel, nullptr);
+  args.activation = Elem::BF16, args.packing = {};
+  EXPECT_EQ(cudaLaunch(args).kernel, nullptr);
+  // And its workspace: none, as much as a part of W and the library take, the library's alone.
+  EXPECT_EQ(linearWorkspaceBytes(Backend::Cuda, 8, 4096, 4096, 2), 0u);
+  EXPECT_EQ(linearWorkspaceBytes(Backend::Cuda, 9, 4096, 4096, 2), uint64_t{64} << 20);
+  EXPECT_EQ(linearWorkspaceBytes(Backend::Cuda, 8, 1024, 4096, 4), uint64_t{48} << 20);
+  EXPECT_EQ(linearWorkspaceBytes(Backend::Cuda, 8, 4096, 4096), uint64_t{32} << 20);
 }
 
 } // namespace

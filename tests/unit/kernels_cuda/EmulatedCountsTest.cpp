@@ -69,5 +69,53 @@ TEST(EmulatedCounts, NoBlockWalksTheContextOfARowThatDecodes) {
   EXPECT_EQ(emulator::counts.mostCopied, 512u * 2 * 256);
 }
 
+// A decoding row's longest block over a packed cache: 512 tokens of k and v, 64 bytes of codes of 4 bits and two
+// groups' words each, where elements of 16 bits are 262,144 bytes.
+TEST(EmulatedCounts, PackedCachesAreBroughtPacked) {
+  const int64_t headDim = 128, blockTokens = 16, context = 4096, blocks = context / blockTokens;
+  const Packing packing{4, 64};
+  const int64_t units = kvBlockUnits(packing, 1, blockTokens, headDim);
+  std::vector<int32_t> table;
+  for (int64_t b = 0; b < blocks; ++b)
+    table.push_back(static_cast<int32_t>(b));
+  TestMeta hostMeta({{context - 1, 1, table}}, blockTokens, blocks);
+  DeviceMeta meta(hostMeta);
+  DeviceStored qkv(Elem::BF16, randomFloats(6 * headDim, 7)), out(Elem::BF16, 4 * headDim, 0.0f);
+  DeviceArray<uint8_t> cache(static_cast<size_t>(blocks * units), uint8_t{0}),
+      workspace(attentionWorkspaceBytes(Backend::Cuda, 1, 4, headDim, context), uint8_t{0});
+  AttentionArgs args{};
+  args.meta = meta.get(), args.qkv = qkv.data(), args.kv = cache.get(), args.segments = oneRun(blocks, units);
+  args.out = out.data(), args.workspace = workspace.get(), args.arrivals = oneArrivals().get();
+  args.heads = 4, args.kvHeads = 1, args.headDim = headDim, args.blockTokens = blockTokens, args.maxContext = context;
+  args.scale = 0.1f, args.activation = Elem::BF16, args.kvPacking = packing;
+  emulator::counts = {};
+  runOp(Op::Attention, args, {1, 1, context});
+  EXPECT_EQ(emulator::counts.mostCopied, 512u * 2 * (64 + 2 * 4));
+}
+
+// 64 columns of y from 512 of x: four blocks, whose eight warps have 64 columns each. Of W a group's 32 bytes of codes
+// come once and its word to the four lanes that share it, x once a block.
+TEST(EmulatedCounts, APackedProductReadsCodesOnce) {
+  const int64_t n = 64, k = 512;
+  const Packing packing{4, 64};
+  const PackedMatrix matrix(n, k, packing, 4, Order::RowMajor);
+  DeviceArray<uint8_t> w(matrix.bytes);
+  for (const int64_t rows : {1, 8}) {
+    DeviceStored x(Elem::BF16, randomFloats(static_cast<size_t>(rows * k), 1)),
+        y(Elem::F32, static_cast<size_t>(rows * n), 0.0f);
+    DeviceArray<int32_t> count(1, static_cast<int32_t>(rows));
+    LinearArgs args{};
+    args.count = count.get(), args.x = x.data(), args.w = w.get(), args.y = y.data(), args.n = n, args.k = k;
+    args.capacity = 8, args.order = Order::RowMajor, args.activation = Elem::BF16, args.packing = packing;
+    args.result = args.biasElem = Elem::F32;
+    emulator::counts = {};
+    runKernel(cudaLaunch(args), args);
+    EXPECT_EQ(emulator::counts.bytesLoaded, static_cast<uint64_t>(n * k / 64 * (32 + 4 * 4) + rows * k * 2 * 4));
+    EXPECT_EQ(emulator::counts.bytesStored, static_cast<uint64_t>(rows * n * 4));
+    EXPECT_EQ(emulator::counts.threads, 4u * 256);
+    EXPECT_EQ(emulator::counts.active, 4u * 256);
+  }
+}
+
 } // namespace
 } // namespace headrace::kernels

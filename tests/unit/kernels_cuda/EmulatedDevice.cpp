@@ -6,6 +6,7 @@
 #include "kernels/cuda/CudaAttentionAny.cu"
 #include "kernels/cuda/CudaAttentionDecode.cu"
 #include "kernels/cuda/CudaAttentionPrefill.cu"
+#include "kernels/cuda/CudaPackedProduct.cu"
 #include "kernels/cuda/CudaRopeAppend.cu"
 #include "kernels/cuda/CudaRows.cu"
 #include "tests/unit/kernels_cuda/TestDevice.h"

@@ -105,6 +105,8 @@ HEADRACE_DEVICE uint32_t ballot(bool value) {
     bits |= lanes.values[i] ? 1u << i : 0u;
   return bits;
 }
+HEADRACE_DEVICE uint32_t bitsOfFloat(float value) { return bitsFromFloat(value); }
+HEADRACE_DEVICE float floatOfBits(uint32_t bits) { return floatFromBits(bits); }
 HEADRACE_DEVICE int countBits(uint32_t bits) { return __builtin_popcount(bits); }
 HEADRACE_DEVICE int firstBit(uint32_t bits) { return __builtin_ffs(static_cast<int>(bits)) - 1; }
 HEADRACE_DEVICE unsigned char *sharedMemory() { return emulator::shared(); }
@@ -144,6 +146,11 @@ HEADRACE_DEVICE void copyAsync16(void *shared, const void *global, bool valid) {
   emulator::requireAligned(shared, 16);
   emulator::requireAligned(global, 16);
   emulator::copyLater(shared, valid ? global : nullptr, 16);
+}
+HEADRACE_DEVICE void copyAsync4(void *shared, const void *global, bool valid) {
+  emulator::requireAligned(shared, 4);
+  emulator::requireAligned(global, 4);
+  emulator::copyLater(shared, valid ? global : nullptr, 4);
 }
 HEADRACE_DEVICE void commitCopies() { emulator::commit(); }
 template <int kPending> HEADRACE_DEVICE void waitCopies() { emulator::wait(kPending); }
