@@ -22,10 +22,12 @@ namespace headrace::choices {
 
 enum class Model : uint8_t { Llama, Opt, Qwen };
 // HostPoisoned: one step at a time, and what a step used for the last time is NaN behind it. PackedKv: the same, of
-// heads whose caches are packed, in 8 bits or in 4.
-enum class On : uint8_t { Host, HostPoisoned, Sim, EmulatedCuda, PackedKv };
+// heads whose caches are packed, in 8 bits or in 4; EmulatedPackedKv: such caches on emulated CUDA graphs.
+enum class On : uint8_t { Host, HostPoisoned, Sim, EmulatedCuda, PackedKv, EmulatedPackedKv };
+constexpr bool isEmulated(On on) { return on == On::EmulatedCuda || on == On::EmulatedPackedKv; }
 inline constexpr Model kModels[] = {Model::Llama, Model::Opt, Model::Qwen};
-inline constexpr On kDevices[] = {On::Host, On::HostPoisoned, On::Sim, On::EmulatedCuda, On::PackedKv};
+inline constexpr On kDevices[] = {On::Host,         On::HostPoisoned, On::Sim,
+                                  On::EmulatedCuda, On::PackedKv,     On::EmulatedPackedKv};
 
 struct Cell {
   const Row *row = nullptr;

@@ -13,11 +13,11 @@ namespace headrace::choices {
 namespace {
 
 // Of row i each device has another model: number i + the device's, round and round. Of emulated CUDA, where a cell
-// takes as long as a hundred others, one row in sixteen.
+// takes as long as a hundred others, one row in sixteen, and other ones with packed caches.
 constexpr size_t kEmulatedOneIn = 16;
 bool drawn(size_t row, size_t model, size_t models, On on) {
-  const bool emulated = on == On::EmulatedCuda;
-  if (emulated && row % kEmulatedOneIn != 0)
+  const bool emulated = isEmulated(on);
+  if (emulated && row % kEmulatedOneIn != (on == On::EmulatedCuda ? 0 : kEmulatedOneIn / 2))
     return false;
   return ((emulated ? row / kEmulatedOneIn : row) + static_cast<size_t>(on)) % models == model;
 }
