@@ -179,9 +179,9 @@ private:
     const IterationMeta &meta = *args.meta;
     return meta.array<int32_t>(meta.blockTable) + place.sequence * meta.tableStride;
   }
-  // A chunk's rows of a plane of a packed cache, one behind the other.
-  void unpack(const Place &place, int64_t plane, float *out) const {
-    PackedRows<V>(args).unpack(blocksOf(place), plane, place.chunk * kChunk, tokensOf(place), out, headDim);
+  // A chunk's keys, or values, of a packed cache, one row behind the other.
+  typename PackedRows<V>::Part partOf(const Place &place, bool values) const {
+    return {blocksOf(place), (values ? args.kvHeads : 0) + place.head, place.chunk * kChunk, tokensOf(place)};
   }
   // Element indices of a chunk's rows of keys; of a packed cache, once they are unpacked.
   void fillRows(const Place &place, int64_t *rows) const {
@@ -209,9 +209,10 @@ private:
         after = at(slot + 1);
       fillRows(after, next);
       if (packed())
-        unpack(place, scores ? place.head : args.kvHeads + place.head, scratch);
-      scores ? scoreChunk<kElem>(kv, place, rows, next, keptOf(slot - first))
-             : weighChunk<kElem>(kv, toValues, phase / 3, place, rows, next, slot - first, slot > from);
+        PackedRows<V>(args).unpack(partOf(place, !scores), partOf(after, !scores), scratch, headDim);
+      const int64_t *const asked = packed() ? nullptr : next;
+      scores ? scoreChunk<kElem>(kv, place, rows, asked, keptOf(slot - first))
+             : weighChunk<kElem>(kv, toValues, phase / 3, place, rows, asked, slot - first, slot > from);
       place = after;
       int64_t *const was = rows;
       rows = next, next = was;

@@ -16,7 +16,8 @@ template <typename V, Elem kElem> struct AttentionDirect {
   // A head's rows are whole vectors; rows of queries, sums and scores lie `dim` and `stride` floats apart. `keys` and
   // `next`: element indices of tokens' rows of k in `kv`; v_t lies `toValues` elements after k_t.
 
-  // What is read after this, and so asked for: rows `toNext` elements after those of `next`, of as many tokens.
+  // What is read after this, and so asked for: rows `toNext` elements after those of `next`, of as many tokens; null:
+  // nothing.
   struct Next {
     const int64_t *rows;
     int64_t toNext;
@@ -39,7 +40,7 @@ template <typename V, Elem kElem> struct AttentionDirect {
                       const float *p, int64_t stride, int64_t headDim, const float *factor, float *out, int64_t dim) {
     using Wide = typename Line<V>::Wide;
     constexpr int P = Wide::kLanes > V::kLanes ? (R <= 4 ? 4 : 2) : R == 1 ? 8 : R <= 3 ? 4 : 2;
-    Asking asking{kv, next, tokens, headDim};
+    Asking asking{kv, next, next.rows != nullptr ? tokens : 0, headDim};
     int64_t d = 0;
     for (; d + P * Wide::kLanes <= headDim; d += P * Wide::kLanes)
       columns<Wide, R, P, kFold>(kv, keys, asking, toValues, d, tokens, p, stride, factor, out + d, dim);
@@ -92,7 +93,7 @@ private:
                                        const float *q, int64_t dim, int64_t headDim, float *scores, int64_t stride) {
     constexpr int64_t kGroup = Block::kTokens;
     constexpr int G = R == 1 ? 4 : R == 2 ? 2 : 1;
-    Asking asking{kv, next, tokens, headDim};
+    Asking asking{kv, next, next.rows != nullptr ? tokens : 0, headDim};
     int64_t t = 0;
     for (; t + G * kGroup <= tokens; t += G * kGroup)
       group<Block, R, G>(kv, keys + t, asking, q, dim, headDim, scores + t, stride);

@@ -48,6 +48,7 @@ struct AttentionShape {
 template <typename V> class Attention {
   using Shape = AttentionShape;
   using Panel = PanelF32<V>;
+  using Part = typename PackedRows<V>::Part;
   static constexpr int64_t kChunk = Shape::kChunk;
 
 public:
@@ -168,7 +169,7 @@ private:
 
   void attendPanels(const int32_t *blocks, int64_t kvHead, int64_t count, int64_t end) {
     for (int64_t start = 0; start < end; start += kChunk) {
-      loadChunk(blocks, kvHead, start, least(kChunk, end - start));
+      loadChunk(blocks, kvHead, start, end);
       forTiles(count, [&](int64_t i, auto height) { scoreTile<decltype(height)::value>(i, start); });
       for (int64_t i = 0; i < count; ++i)
         if (reach[i] > start)
@@ -190,30 +191,34 @@ private:
   }
   template <Elem kElem> void attendDirect(const int32_t *blocks, int64_t kvHead, int64_t count, int64_t end) {
     using Direct = AttentionDirect<V, kElem>;
-    const void *const kv = packed() ? keys : args.kv;
-    const int64_t toValues = packed() ? values - keys : args.kvHeads * args.blockTokens * headDim;
+    const void *const kv = packed() ? keys : args.kv; // unpacked: keys, and when these were used values
+    const int64_t toValues = packed() ? 0 : args.kvHeads * args.blockTokens * headDim;
     int64_t both[2][kChunk] = {}, *rows = both[0], *next = both[1]; // of this chunk and of the next one
     fillRows(blocks, kvHead, 0, least(kChunk, end), rows);
-    for (int64_t start = 0; start < end; start += kChunk, swap(rows, next)) {
+    for (int64_t start = 0; start < end; start += kChunk) {
       const int64_t tokens = least(kChunk, end - start), after = start + kChunk;
-      if (after < end)
-        fillRows(blocks, kvHead, after, least(kChunk, end - after), next);
-      else // what follows the last chunk: the first one of the next head
-        fillRows(blocks, (kvHead + 1) % args.kvHeads, 0, least(kChunk, end), next);
-      if (packed()) {
-        unpack(blocks, kvHead, start, tokens, keys);
-        unpack(blocks, args.kvHeads + kvHead, start, tokens, values);
-      }
+      // What follows the last chunk: the first one of the next head.
+      const int64_t nextHead = after < end ? kvHead : (kvHead + 1) % args.kvHeads, nextStart = after < end ? after : 0;
+      const Part keyPart{blocks, kvHead, start, tokens}, valuePart{blocks, args.kvHeads + kvHead, start, tokens};
+      if (packed())
+        PackedRows<V>(args).unpack(keyPart, valuePart, keys, dim);
+      else
+        fillRows(blocks, nextHead, nextStart, least(kChunk, end - nextStart), next);
       Direct::forTiles(count, [&](int64_t i, auto height) {
-        Direct::template scores<decltype(height)::value>(kv, rows, {rows, toValues}, tokens, queries + i * dim, dim,
-                                                         headDim, scores + i * kChunk, kChunk);
+        Direct::template scores<decltype(height)::value>(kv, rows, {packed() ? nullptr : rows, toValues}, tokens,
+                                                         queries + i * dim, dim, headDim, scores + i * kChunk, kChunk);
       });
       for (int64_t i = 0; i < count; ++i)
         softmax(i, tokens);
+      if (packed())
+        PackedRows<V>(args).unpack(valuePart, {blocks, nextHead, nextStart, least(kChunk, end - nextStart)}, keys, dim);
       Direct::forTiles(count, [&](int64_t i, auto height) {
-        Direct::template outputs<decltype(height)::value>(kv, rows, {next, 0}, toValues, tokens, scores + i * kChunk,
-                                                          kChunk, headDim, correction + i, outputs + i * dim, dim);
+        Direct::template outputs<decltype(height)::value>(kv, rows, {packed() ? nullptr : next, 0}, toValues, tokens,
+                                                          scores + i * kChunk, kChunk, headDim, correction + i,
+                                                          outputs + i * dim, dim);
       });
+      if (!packed())
+        swap(rows, next);
     }
   }
 
@@ -222,10 +227,6 @@ private:
       rows[t] = packed() ? t * dim : keyRow(blocks, kvHead, start + t);
   }
   bool packed() const { return args.kvPacking.codeBits != 0; }
-  // Rows of a plane, one behind the other: a head of whole groups is one of whole vectors.
-  void unpack(const int32_t *blocks, int64_t plane, int64_t start, int64_t count, float *out) const {
-    PackedRows<V>(args).unpack(blocks, plane, start, count, out, dim);
-  }
   // Not std::swap, whose code would be compiled for AVX2 here (HostAvx2.cpp).
   static void swap(int64_t *&a, int64_t *&b) {
     int64_t *const was = a;
@@ -241,24 +242,26 @@ private:
   }
 
   // Fills `keys` and `values`. In panels of keys the last token stands in for those that follow it in a block.
-  void loadChunk(const int32_t *blocks, int64_t kvHead, int64_t start, int64_t tokens) {
+  void loadChunk(const int32_t *blocks, int64_t kvHead, int64_t start, int64_t end) {
     switch (packed() ? Elem::F32 : args.kvElem) {
     case Elem::F32:
-      return loadChunk<Elem::F32>(blocks, kvHead, start, tokens);
+      return loadChunk<Elem::F32>(blocks, kvHead, start, end);
     case Elem::F16:
-      return loadChunk<Elem::F16>(blocks, kvHead, start, tokens);
+      return loadChunk<Elem::F16>(blocks, kvHead, start, end);
     case Elem::BF16:
-      return loadChunk<Elem::BF16>(blocks, kvHead, start, tokens);
+      return loadChunk<Elem::BF16>(blocks, kvHead, start, end);
     }
   }
-  template <Elem kElem> void loadChunk(const int32_t *blocks, int64_t kvHead, int64_t start, int64_t tokens) {
+  template <Elem kElem> void loadChunk(const int32_t *blocks, int64_t kvHead, int64_t start, int64_t end) {
     using Wide = typename Line<V>::Wide;
+    const int64_t tokens = least(kChunk, end - start), after = start + tokens;
     int64_t rows[kChunk];
     fillRows(blocks, kvHead, start, tokens, rows);
     if (packed()) {
-      unpack(blocks, kvHead, start, tokens, values); // until they are panels
+      const Part keyPart{blocks, kvHead, start, tokens}, valuePart{blocks, args.kvHeads + kvHead, start, tokens};
+      PackedRows<V>(args).unpack(keyPart, valuePart, values, dim); // until they are panels
       transposeKeys<kElem>(values, rows, tokens);
-      return unpack(blocks, args.kvHeads + kvHead, start, tokens, values);
+      return PackedRows<V>(args).unpack(valuePart, {blocks, kvHead, after, least(kChunk, end - after)}, values, dim);
     }
     transposeKeys<kElem>(args.kv, rows, tokens);
     const int64_t toValues = args.kvHeads * args.blockTokens * headDim;

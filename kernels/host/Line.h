@@ -28,6 +28,7 @@ template <typename V> struct Line {
   static HEADRACE_INLINE V factor(float x) { return V::set(x); }
 
   static HEADRACE_INLINE Line zero() { return {V::zero(), V::zero()}; }
+  static HEADRACE_INLINE Line set(float x) { return {V::set(x), V::set(x)}; }
   static HEADRACE_INLINE Line load(const float *p) { return {V::load(p), V::load(p + V::kLanes)}; }
   static HEADRACE_INLINE Line loadF16(const uint16_t *p) { return {V::loadF16(p), V::loadF16(p + V::kLanes)}; }
   // Columns in whatever order is cheapest; bf16InOrder() puts sums of such lines into the order of the columns.

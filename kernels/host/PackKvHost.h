@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "kernels/Kernels.h"
+#include "kernels/host/Line.h"
 #include "kernels/host/VecPortable.h"
 
 namespace headrace::kernels {
@@ -28,25 +29,25 @@ template <typename V> struct PackKv {
 
   static HEADRACE_INLINE void unpack(const Packing &of, const uint8_t *codes, const uint8_t *scales, int64_t n,
                                      float *out) {
-    for (int64_t d = 0; d < n; d += of.group, scales += kPackedKvHeader) {
-      uint16_t both[2];
-      std::memcpy(both, scales, sizeof both);
-      const V scale = V::set(floatFromF16(both[0])), min = V::set(floatFromF16(both[1]));
-      if (of.codeBits == 4) {
-        for (int64_t i = d; i < d + of.group; i += kPair) {
-          V low, high;
-          V::loadNibbles(codes + i / 2, low, high);
-          V::fma(low, scale, min).store(out + i);
-          V::fma(high, scale, min).store(out + i + V::kLanes);
-        }
-      } else {
-        for (int64_t i = d; i < d + of.group; i += V::kLanes)
-          V::fma(V::loadBytes(codes + i), scale, min).store(out + i);
-      }
-    }
+    of.codeBits == 4 ? unpackOf<4>(of, codes, scales, n, out) : unpackOf<8>(of, codes, scales, n, out);
   }
 
 private:
+  // Sixteen dimensions at a time, which every group has a multiple of: a line of a panel's codes is laid out alike.
+  template <int kBits>
+  static HEADRACE_INLINE void unpackOf(const Packing &of, const uint8_t *codes, const uint8_t *scales, int64_t n,
+                                       float *out) {
+    for (int64_t d = 0; d < n; d += of.group, scales += kPackedKvHeader) {
+      uint16_t both[2];
+      std::memcpy(both, scales, sizeof both);
+      const auto scale = Line<V>::factor(V::fromF16(both[0]));
+      const auto min = Line<V>::set(V::fromF16(both[1]));
+      for (int64_t i = d; i < d + of.group; i += kPanelColumns)
+        Line<V>::fma(scale, kBits == 4 ? Line<V>::loadCodes4(codes + i / 2) : Line<V>::loadCodes8(codes + i), min)
+            .store(out + i);
+    }
+  }
+
   struct Group {
     uint16_t scale, min;
   };
@@ -104,24 +105,54 @@ private:
 // Rows of keys, or of values, of a packed cache in the order of a sequence.
 template <typename V> class PackedRows {
 public:
+  // Tokens [start, start + count) of a plane: k of each head, then v of each.
+  struct Part {
+    const int32_t *blocks; // of the sequence
+    int64_t plane, start, count;
+  };
+
   explicit PackedRows(const AttentionArgs &a) : args_(a), block_(a.kvPacking, a.kvHeads, a.blockTokens, a.headDim) {}
 
-  // Tokens [start, start + count) of plane `plane` (k of each head, then v of each): rows of headDim floats, `dim`
-  // apart.
-  void unpack(const int32_t *blocks, int64_t plane, int64_t start, int64_t count, float *out, int64_t dim) const {
-    const auto *kv = static_cast<const uint8_t *>(args_.kv);
-    for (int64_t t = start, end = start + count; t < end;) {
-      const int64_t line = t % args_.blockTokens, left = args_.blockTokens - line;
-      const int64_t here = end - t < left ? end - t : left, row = plane * args_.blockTokens + line;
-      const uint8_t *block = kv + args_.segments.of(blocks[t / args_.blockTokens]);
-      for (int64_t i = 0; i < here; ++i, out += dim)
-        PackKv<V>::unpack(args_.kvPacking, block + block_.codes(row + i), block + block_.scales(row + i), args_.headDim,
-                          out);
-      t += here;
+  // Rows of headDim floats, `dim` apart; asks for what is unpacked next, as many rows of it, meanwhile.
+  void unpack(const Part &part, const Part &next, float *out, int64_t dim) const {
+    Row row(*this, part), ahead(*this, next);
+    for (int64_t i = 0; i < part.count; ++i, out += dim) {
+      if (i < next.count) {
+        ahead.moveTo(i);
+        for (int64_t byte = 0; byte < block_.codeBytes(); byte += kCacheLine)
+          __builtin_prefetch(ahead.codes + byte, 0, 2);
+        __builtin_prefetch(ahead.scales, 0, 2);
+      }
+      row.moveTo(i);
+      PackKv<V>::unpack(args_.kvPacking, row.codes, row.scales, args_.headDim, out);
     }
   }
 
 private:
+  static constexpr int64_t kCacheLine = 64;
+
+  // Goes from one to the next; what a block's table has behind the last is never read.
+  struct Row {
+    Row(const PackedRows &rows, const Part &part)
+        : of(rows), block(part.blocks + part.start / rows.args_.blockTokens), plane(part.plane),
+          line(part.start % rows.args_.blockTokens) {}
+    HEADRACE_INLINE void moveTo(int64_t i) {
+      if (i > 0) {
+        codes += of.block_.codeBytes(), scales += of.block_.scaleBytes();
+        if (++line < of.args_.blockTokens)
+          return;
+        line = 0, ++block;
+      }
+      const auto *start = static_cast<const uint8_t *>(of.args_.kv) + of.args_.segments.of(*block);
+      const int64_t at = plane * of.args_.blockTokens + line;
+      codes = start + of.block_.codes(at), scales = start + of.block_.scales(at);
+    }
+    const PackedRows &of;
+    const int32_t *block;
+    int64_t plane, line;
+    const uint8_t *codes = nullptr, *scales = nullptr;
+  };
+
   const AttentionArgs &args_;
   const PackedKvBlock block_;
 };

@@ -28,6 +28,7 @@ template <HostIsa kIsa> struct Vec256 {
   static HEADRACE_INLINE Vec256 loadF16(const uint16_t *p) {
     return {_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i *>(p)))};
   }
+  static HEADRACE_INLINE float fromF16(uint16_t half) { return _cvtsh_ss(half); }
   static HEADRACE_INLINE Vec256 loadBytes(const uint8_t *p) {
     return {_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i *>(p))))};
   }

@@ -92,6 +92,7 @@ template <> struct Line<VecAvx512> {
   static HEADRACE_INLINE Vec512 factor(float x) { return Vec512::set(x); }
 
   static HEADRACE_INLINE Line zero() { return {Vec512::zero()}; }
+  static HEADRACE_INLINE Line set(float x) { return {Vec512::set(x)}; }
   static HEADRACE_INLINE Line load(const float *p) { return {Vec512::load(p)}; }
   static HEADRACE_INLINE Line loadF16(const uint16_t *p) { return {Vec512::loadF16(p)}; }
   static HEADRACE_INLINE Line loadBf16(const uint16_t *p) { return {Vec512::loadBf16(p)}; }

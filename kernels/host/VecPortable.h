@@ -50,6 +50,7 @@ struct VecPortable {
       t[i] = floatFromF16(p[i]);
     return load(t);
   }
+  static HEADRACE_INLINE float fromF16(uint16_t half) { return floatFromF16(half); }
   // Eight bytes as numbers; the lower halves of eight bytes, and the upper ones.
   static HEADRACE_INLINE VecPortable loadBytes(const uint8_t *p) {
     float t[kLanes];
