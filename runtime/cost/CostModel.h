@@ -49,6 +49,7 @@ Rows rowsOf(const Bucket &bucket);
 // What a step does, in amounts.
 struct Work {
   uint64_t flops = 0;
+  uint64_t unpackFlops = 0; // of these: codes of weights, and of what attention reads, made values
   uint64_t deviceBytes = 0; // read and written in device memory
   uint64_t linkBytes = 0;   // over the link, of a direct op
   bool toHost = false;      // ... written; else read
@@ -111,6 +112,7 @@ uint64_t wholeNs(double ns);
 //   no
 //               tensor-core kernel for the head size and types (kernels/AttentionSizes.h)
 //   rows        all others
+//   unpacking   of products and attention, where codes are made values: beside their other flops
 class Roofline final : public CostModel {
 public:
   Roofline(const model::ModelSpec &spec, const model::Hardware &hardware, model::DType activation,
@@ -123,13 +125,16 @@ public:
   // Of what runs, launchSeconds() of its op apart; infinite where a rate is zero.
   double seconds(const OpSite &site, const Rows &rows, bool direct) const;
   double launchSeconds(kernels::Op op) const;
+  // Of seconds() what unpacking takes, were it alone.
+  double unpackSeconds(const OpSite &site, const Rows &rows) const;
 
 private:
   double linkSeconds(uint64_t bytes, bool hostToDevice) const;
   bool plainAttention() const;
   double flopsSeconds(kernels::Op op, uint64_t flops, const Rows &rows) const;
   double memorySeconds(kernels::Op op, uint64_t bytes) const;
-  double unpackSeconds(const OpSite &site, const Rows &rows, Work &work) const;
+  double unpackAheadSeconds(const OpSite &site, const Rows &rows, Work &work) const;
+  double unpackingSeconds(uint64_t flops) const; // 0: as all flops of the op
 
   model::Boxed<model::ModelSpec> spec_;
   model::Hardware hardware_;

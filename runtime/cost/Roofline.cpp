@@ -49,17 +49,19 @@ Roofline::Roofline(const model::ModelSpec &spec, const model::Hardware &hardware
 
 double Roofline::seconds(const OpSite &site, const Rows &rows, bool direct) const {
   Work work = workOf(spec_, site, rows, activation_, kv_, direct);
-  const double unpacking = unpackSeconds(site, rows, work);
+  const double ahead = unpackAheadSeconds(site, rows, work);
   const double onTheWay =
       unpacksOnTheWay(hardware_, activation_, site, rows, work) ? unpackFlopsSeconds(hardware_, work) : 0;
-  return unpacking + std::max({onTheWay, flopsSeconds(site.op, work.flops, rows),
-                               memorySeconds(site.op, work.deviceBytes), linkSeconds(work.linkBytes, !work.toHost)});
+  const double unpacking = unpackingSeconds(work.unpackFlops);
+  const uint64_t flops = unpacking > 0 ? work.flops - work.unpackFlops : work.flops;
+  return ahead + std::max({onTheWay, flopsSeconds(site.op, flops, rows) + unpacking,
+                           memorySeconds(site.op, work.deviceBytes), linkSeconds(work.linkBytes, !work.toHost)});
 }
 
 // A CUDA device writes packed weights unpacked, a part at a time, in front of the library's product, which reads them:
 // packed bytes are the unpacking's, unpacked ones the product's. Each part is two launches. The host's tiles unpack as
 // they multiply, and so does the kernel for a few rows.
-double Roofline::unpackSeconds(const OpSite &site, const Rows &rows, Work &work) const {
+double Roofline::unpackAheadSeconds(const OpSite &site, const Rows &rows, Work &work) const {
   using kernels::CudaWorkspace;
   if (hardware_.kind != model::DeviceKind::Cuda || work.packedRows == 0 ||
       unpacksOnTheWay(hardware_, activation_, site, rows, work))
@@ -77,6 +79,20 @@ double Roofline::unpackSeconds(const OpSite &site, const Rows &rows, Work &work)
   const bool overLink = work.linkBytes > 0 && !work.toHost; // not among the device's bytes
   work.deviceBytes += static_cast<uint64_t>(unpacked) - (overLink ? 0 : work.packedBytes);
   return inMemory + (2 * passes * parts - 1) * hardware_.launchOverhead;
+}
+
+double Roofline::unpackSeconds(const OpSite &site, const Rows &rows) const {
+  Work work = workOf(spec_, site, rows, activation_, kv_, /*direct=*/false);
+  if (hardware_.kind == model::DeviceKind::Cuda && work.packedRows > 0)
+    return unpacksOnTheWay(hardware_, activation_, site, rows, work) ? unpackFlopsSeconds(hardware_, work)
+                                                                     : unpackAheadSeconds(site, rows, work);
+  const uint64_t flops = work.unpackFlops;
+  return hardware_.classes.unpackFlopsEfficiency > 0 ? unpackingSeconds(flops) : flopsSeconds(site.op, flops, rows);
+}
+
+double Roofline::unpackingSeconds(uint64_t flops) const {
+  const double efficiency = hardware_.classes.unpackFlopsEfficiency;
+  return efficiency > 0 ? secondsFor(flops, hardware_.flops(activation_ == model::DType::F32) * efficiency) : 0;
 }
 
 bool Roofline::plainAttention() const {

@@ -142,7 +142,7 @@ Work workOf(const model::ModelSpec &spec, const OpSite &site, const Rows &runnin
   const Amount cached(kv.bytes(2 * spec.kvHeads, spec.headDim)); // a token's in a layer
   const Amount packing(kv.packed() ? 6 : 0), unpackingKv(kv.packed() ? 2 : 0);
 
-  Amount flops(0), device(0), weights(0), appended(0);
+  Amount flops(0), unpack(0), device(0), weights(0), appended(0);
   Work work;
   const auto packed = [&](int64_t matrixRows, int64_t cols) {
     if (!encodingOf(spec, site.unit).packed())
@@ -168,7 +168,8 @@ Work workOf(const model::ModelSpec &spec, const OpSite &site, const Rows &runnin
     const LinearShape linear = linearShape(spec, site.unit);
     const Amount n(linear.n), k(linear.k);
     const auto stored = static_cast<int64_t>(model::alignUp(static_cast<uint64_t>(linear.n), model::kPanelRows));
-    flops = Amount(2) * n * k * rows + unpacking(spec, site.unit, stored, linear.k);
+    unpack = unpacking(spec, site.unit, stored, linear.k);
+    flops = Amount(2) * n * k * rows + unpack;
     weights = Amount(encodingOf(spec, site.unit).bytes(stored, linear.k)) +
               (linear.bias ? n * Amount(model::dtypeBytes(model::biasType(site.unit, spec.dtype))) : Amount(0));
     device = rows * k * a + rows * n * (head ? Amount(4) : linear.residual ? Amount(2) * stream : a);
@@ -193,7 +194,8 @@ Work workOf(const model::ModelSpec &spec, const OpSite &site, const Rows &runnin
       break;
     flops = recomputed *
             (Amount(2) * hidden * columns + Amount((spec.rope.enabled ? 3 : 0) + (spec.qkNorm ? 4 : 0)) * kvRows);
-    flops = flops + unpacking(spec, site.unit, 2 * spec.kvRows(), spec.hidden) + packing * recomputed * columns;
+    unpack = unpacking(spec, site.unit, 2 * spec.kvRows(), spec.hidden);
+    flops = flops + unpack + packing * recomputed * columns;
     weights = Amount(encodingOf(spec, site.unit).bytes(2 * spec.kvRows(), spec.hidden)) +
               (spec.qkvBias ? columns * Amount(model::dtypeBytes(model::biasType(site.unit, spec.dtype))) : Amount(0));
     device = recomputed * (Amount(3) * hidden * a + Amount(2) * columns * a + cached);
@@ -201,7 +203,8 @@ Work workOf(const model::ModelSpec &spec, const OpSite &site, const Rows &runnin
     break;
   }
   case Op::Attention:
-    flops = Amount(4) * q * Amount(running.pairs) + unpackingKv * Amount(running.contexts) * Amount(2) * kvRows;
+    unpack = unpackingKv * Amount(running.contexts) * Amount(2) * kvRows;
+    flops = Amount(4) * q * Amount(running.pairs) + unpack;
     device = Amount(running.contexts) * cached + Amount(2) * tokens * q * a;
     break;
   case Op::Activate:
@@ -217,6 +220,7 @@ Work workOf(const model::ModelSpec &spec, const OpSite &site, const Rows &runnin
     break;
   }
   work.flops = flops.get();
+  work.unpackFlops = unpack.get();
   work.deviceBytes = (direct ? device : device + weights).get();
   work.toHost = direct && (site.op == Op::RopeAppend || site.op == Op::ActAppend);
   work.linkBytes = work.toHost ? appended.get() : direct ? weights.get() : 0;

@@ -70,6 +70,7 @@ constexpr ClassKey kClasses[] = {
     {"attention_overhead", &OpClasses::attentionOverhead, kLaunchOf.key, true},
     {"plain_attention_flops_efficiency", &OpClasses::plainAttentionFlopsEfficiency, kFlopsOf.key},
     {"row_memory_efficiency", &OpClasses::rowMemoryEfficiency, kMemoryOf.key},
+    {"unpack_flops_efficiency", &OpClasses::unpackFlopsEfficiency, kFlopsOf.key},
 };
 constexpr std::string_view kClassTime = "a finite time above 0 such as \"10us\", or no such key";
 constexpr std::string_view kClassShare = "a share above 0 and at most 1, or no such key";

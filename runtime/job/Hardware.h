@@ -30,6 +30,7 @@
 //   attention_overhead = "12.5us"
 //   plain_attention_flops_efficiency = 0.03
 //   row_memory_efficiency = 0.31
+//   unpack_flops_efficiency = 0.38
 //
 // Amounts are strings with a unit (Units.h); a time may be a plain number of seconds.
 #pragma once
@@ -68,6 +69,7 @@ struct OpClasses {
   double attentionOverhead = 0;               // of an attention step, in launchOverhead's place
   double plainAttentionFlopsEfficiency = 0;   // of flopsF32: attention that no tensor core computes (AttentionSizes.h)
   double rowMemoryEfficiency = 0;             // what is neither: norms, rotation, activations, rows that are gathered
+  double unpackFlopsEfficiency = 0;           // codes made values, two flops each, beside what is computed with them
   bool operator==(const OpClasses &) const = default;
 };
 struct ClassKey {

@@ -150,8 +150,9 @@ TEST_F(Threads, AProfileOfTheProcessorHasARowANumber) {
   ASSERT_EQ(figures.size(), 3u);
   for (const int i : {0, 1, 2}) {
     EXPECT_EQ(figures[i]["threads"], i + 1);
-    for (const char *rate : {"read_bytes_per_second", "linear_one_row_bytes_per_second",
-                             "linear_192_rows_flops_per_second", "attention_bytes_per_second"})
+    for (const char *rate :
+         {"read_bytes_per_second", "linear_one_row_bytes_per_second", "linear_192_rows_flops_per_second",
+          "linear_one_row_q4_weights_per_second", "attention_bytes_per_second"})
       EXPECT_GT(figures[i][rate], 1e6) << rate;
     for (const char *part : {"linear_one_row_bytes_per_second", "attention_bytes_per_second"})
       EXPECT_LE(figures[i][part], figures[i]["read_bytes_per_second"]) << part;

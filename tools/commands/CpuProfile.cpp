@@ -17,6 +17,7 @@
 #include "runtime/base/Text.h"
 #include "runtime/host/GuardedMemory.h"
 #include "runtime/host/ThreadPool.h"
+#include "runtime/model/WeightLayout.h"
 #include "tools/report/Format.h"
 
 namespace headrace::tools {
@@ -105,6 +106,15 @@ public:
                 linear(pool, kPrefillRows, kPrefillSize, kPrefillSize));
   }
 
+  // Weights of a row of q4 linears; every group's scale and minimum are 1.06.
+  double unpack(ThreadPool &pool) {
+    const kernels::Packing packing{4, model::kDefaultGroup};
+    const auto rows = static_cast<int64_t>(memory_.bytes().size() /
+                                           model::Encoding::groups(4).bytes(model::kPanelRows, kDecodeColumns)) *
+                      model::kPanelRows;
+    return rate(static_cast<double>(rows * kDecodeColumns), linear(pool, 1, rows, kDecodeColumns, packing));
+  }
+
   // Caches one behind the other, so that none is where the one before it was.
   double attention(ThreadPool &pool) {
     if (qkv_.empty()) {
@@ -132,13 +142,13 @@ private:
     return workspace_.data();
   }
 
-  int64_t linear(ThreadPool &pool, int32_t rows, int64_t n, int64_t k) {
+  int64_t linear(ThreadPool &pool, int32_t rows, int64_t n, int64_t k, const kernels::Packing &packing = {}) {
     x_.resize(static_cast<size_t>(rows * k), 0.01f);
     y_.resize(static_cast<size_t>(rows * n));
     kernels::LinearArgs args{};
     args.count = &rows, args.x = x_.data(), args.w = memory_.bytes().data(), args.y = y_.data();
     args.workspace = workspace(), args.n = n, args.k = k, args.capacity = rows;
-    args.elem = kernels::Elem::BF16, args.order = kernels::kHostOrder;
+    args.elem = kernels::Elem::BF16, args.order = kernels::kHostOrder, args.packing = packing;
     const int64_t start = monotonicNs();
     pool.run(0, kernels::hostKernel(kernels::Op::Linear), &args);
     return monotonicNs() - start;
@@ -175,10 +185,11 @@ absl::StatusOr<std::vector<CpuFigures>> measureCpu(int threads, double seconds) 
                                              .sharedBytes = kernels::hostTeamBytes(kHeads, kKvHeads, kHeadDim),
                                              .unitNs = kernels::HostTeam().unitNs}));
   }
-  constexpr std::array<std::pair<double CpuFigures::*, double (Workload::*)(ThreadPool &)>, 4> kMeasures = {
+  constexpr std::array<std::pair<double CpuFigures::*, double (Workload::*)(ThreadPool &)>, 5> kMeasures = {
       {{&CpuFigures::read, &Workload::read},
        {&CpuFigures::decode, &Workload::decode},
        {&CpuFigures::prefill, &Workload::prefill},
+       {&CpuFigures::unpack, &Workload::unpack},
        {&CpuFigures::attention, &Workload::attention}}};
   std::vector<CpuFigures> figures(counts.size());
   for (const auto &[figure, measure] : kMeasures) {
@@ -198,23 +209,34 @@ absl::StatusOr<std::vector<CpuFigures>> measureCpu(int threads, double seconds) 
   return figures;
 }
 
+namespace {
+
+// Of the peak of products: what two flops a value take of a row beside the product's two.
+double unpackEfficiency(const CpuFigures &one) {
+  const double seconds = 1 / one.unpack - 2 / one.prefill;
+  return seconds > 0 ? std::min(1.0, 2 / seconds / one.prefill) : 1.0;
+}
+
+} // namespace
+
 std::string cpuText(const std::vector<CpuFigures> &figures) {
-  std::vector<std::vector<std::string>> rows = {
-      {"threads", "read", "linear, 1 row", "of read", "linear, 192 rows", "of 1 thread", "attention", "of read"}};
+  std::vector<std::vector<std::string>> rows = {{"threads", "read", "linear, 1 row", "of read", "linear, 192 rows",
+                                                 "of 1 thread", "attention", "of read", "q4 linear, 1 row"}};
   for (const CpuFigures &f : figures) {
     const auto share = [](double part, double whole) { return absl::StrFormat("%.2f", part / whole); };
     const auto giga = [](double rate, const char *unit) { return absl::StrFormat("%.1f %s/s", rate / 1e9, unit); };
     rows.push_back({model::cat(f.threads), giga(f.read, "GB"), giga(f.decode, "GB"), share(f.decode, f.read),
                     giga(f.prefill, "GFLOP"), share(f.prefill, figures[0].prefill), giga(f.attention, "GB"),
-                    share(f.attention, f.read)});
+                    share(f.attention, f.read), absl::StrFormat("%.1f Gweights/s", f.unpack / 1e9)});
   }
   const CpuFigures &one = figures.front();
   return model::cat(
       formatTable(rows), "\nAs keys of a hardware profile, of one thread but for the limit:\n",
       absl::StrFormat("flops_f32 = \"%.1fGFLOP/s\"\nflops_f16 = \"%.1fGFLOP/s\"\nmemory_bandwidth = \"%.1fGB/s\"\n"
-                      "memory_bandwidth_limit = \"%.1fGB/s\"\nflops_efficiency = 1.0\nmemory_efficiency = %.2f\n",
+                      "memory_bandwidth_limit = \"%.1fGB/s\"\nflops_efficiency = 1.0\nmemory_efficiency = %.2f\n"
+                      "unpack_flops_efficiency = %.2f\n",
                       one.prefill / 1e9, one.prefill / 1e9, one.read / 1e9, fastest(figures).read / 1e9,
-                      std::min(1.0, one.decode / one.read)));
+                      std::min(1.0, one.decode / one.read), unpackEfficiency(one)));
 }
 
 std::string cpuJson(const std::vector<CpuFigures> &figures) {
@@ -225,7 +247,8 @@ std::string cpuJson(const std::vector<CpuFigures> &figures) {
                     {"read_bytes_per_second", f.read},
                     {"linear_one_row_bytes_per_second", f.decode},
                     {"linear_192_rows_flops_per_second", f.prefill},
-                    {"attention_bytes_per_second", f.attention}});
+                    {"attention_bytes_per_second", f.attention},
+                    {"linear_one_row_q4_weights_per_second", f.unpack}});
   return Json{{"format", "headrace-cpu"}, {"figures", std::move(rows)}}.dump(1) + "\n";
 }
 

@@ -151,6 +151,8 @@ constexpr KeyFlag kKeyFlags[] = {
      "share of --flops-f32 of attention that no tensor core computes, as of head size 256"},
     {"hardware", "row_memory_efficiency", "--row-memory-efficiency", kPlain,
      "of norms, rotation, activations and the like"},
+    {"hardware", "unpack_flops_efficiency", "--unpack-flops-efficiency", kPlain,
+     "of codes of packed weights and caches made values, two flops each"},
     {"hardware", "threads", "--threads", kPlain, "host: threads that compute together, which plans are priced for"},
     {"hardware", "memory_bandwidth_limit", "--memory-bandwidth-limit", kAmount, "host: of all threads together"},
 };

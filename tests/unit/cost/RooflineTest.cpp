@@ -101,6 +101,28 @@ TEST(RooflineClasses, EachHasItsOwnEfficienciesAndOthersStay) {
   EXPECT_THAT(all(), testing::ElementsAre(16384, 131072, 25600, 66560, 3072));
 }
 
+// Of q4's 64 x 64 qkv of one row 2 x 4096 flops are of the product and as many of unpacking, at half the rate.
+TEST(RooflineClasses, UnpackingHasAnEfficiencyOfItsOwn) {
+  model::Hardware h = oneAPerSecond();
+  model::ModelSpec spec = smallLlama();
+  spec.encodings[UnitRole::Qkv] = model::Encoding::groups(4, 32);
+  const OpSite qkv{Op::Linear, UnitRole::Qkv};
+  const auto seconds = [&](int64_t rows) {
+    return static_cast<double>(Roofline(spec, h, DType::F32, DType::F16).computeNs(qkv, {rows, rows, 1}, false)) / 1e9;
+  };
+  const double values = static_cast<double>(spec.qkvRows() * spec.hidden);
+  EXPECT_EQ(seconds(1), 4 * values); // two of each kind a value
+  EXPECT_EQ(seconds(8), 18 * values);
+  h.classes.unpackFlopsEfficiency = 0.5;
+  EXPECT_EQ(seconds(1), 6 * values);
+  EXPECT_EQ(seconds(8), 20 * values); // whatever the rows: once a pass
+  EXPECT_EQ(Roofline(spec, h, DType::F32, DType::F16).unpackSeconds(qkv, {.tokens = 8}), 4 * values);
+  h.classes.productFlopsEfficiency = 0.25;
+  EXPECT_EQ(seconds(1), 12 * values);
+  EXPECT_EQ(Roofline(smallLlama(), h, DType::F32, DType::F16).computeNs(qkv, {8, 8, 1}, false) / 1'000'000'000,
+            64 * spec.qkvRows() * spec.hidden);
+}
+
 // 8 rows made anew: 8 x (2 x 32 x 32 + 3 x 16) = 16768 flops.
 TEST(RooflineClasses, KeysAndValuesMadeAnewAreAProduct) {
   model::Hardware h = oneAPerSecond();
