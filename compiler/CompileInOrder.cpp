@@ -215,7 +215,8 @@ private:
     const Coordinates origin = space_.origin();
     const bool acts = askedChoice(request_).actRatio.any();
     std::optional<FoundInOrder> found;
-    if (free.act || free.miniBatches || (free.actAway && acts) || (space_.exists(origin) && stated())) {
+    if (free.act || free.miniBatches || free.encodings() || (free.actAway && acts) ||
+        (space_.exists(origin) && stated())) {
       ASSIGN_OR_RETURN(searched, search());
       found = std::move(searched);
       if (!found)
@@ -373,7 +374,7 @@ private:
       for (const Candidate &candidate : candidates) {
         if (space_.beyondHost(at, candidate) > 0) {
           if (space_.deviceHolds(at, candidate, /*exactly=*/true))
-            if (const HostLayout layout = layOutHost({&candidate}, space_.layout(), target, spec);
+            if (const HostLayout layout = layOutHost({&candidate}, space_.layout(at), target, spec);
                 !host || layout.bytes < host->bytes)
               host = layout;
           continue;
@@ -407,7 +408,7 @@ private:
   }
 
   std::vector<Coordinates> ends() {
-    std::vector<Coordinates> found = {space_.origin()};
+    std::vector<Coordinates> found = space_.origins();
     const auto either = [&](bool may, auto &&change) {
       for (size_t i = 0, n = found.size(); may && i < n; ++i) {
         Coordinates other = found[i];

@@ -220,7 +220,9 @@ private:
         return attempt;
       }
       if (explains_)
-        draft.reason = why(space_, searched, chosen.placements.front(), flagThatHelps(space_, searched, costs_));
+        draft.reason =
+            absl::StrCat(why(space_, searched, chosen.placements.front(), flagThatHelps(space_, searched, costs_)),
+                         explainEncodings(space_, searched.best));
       draft.request.placements.clear();
       attempt.draft = std::move(draft);
       return attempt;
@@ -403,8 +405,12 @@ private:
     any.goal.deviceMemory = uint64_t{1} << 62;
     Space space(any, space_);
     space.hold(goal);
-    const Scored *const resident = space.score(space.origin());
-    if (resident == nullptr || resident->late > 0) // than which nothing is faster
+    const auto holds = [&](const Coordinates &origin) { // than which nothing is faster
+      const Scored *const resident = space.score(origin);
+      return resident != nullptr && resident->late <= 0;
+    };
+    const std::vector<Coordinates> origins = space.origins();
+    if (std::none_of(origins.begin(), origins.end(), holds))
       return std::nullopt;
     const std::optional<Searched> searched = searchHeld(space, searchedGenerators());
     if (!searched || searched->best.late > 0)

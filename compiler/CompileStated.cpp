@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "compiler/Drafting.h"
+#include "compiler/choice/Packing.h"
 #include "compiler/choice/Resolve.h"
 #include "compiler/search/Explain.h"
 #include "compiler/search/generators/Generators.h"
@@ -24,6 +25,8 @@ absl::StatusOr<Choice> commonOf(const std::vector<Candidate> &stated, Choice cho
     choice.residency.setActAway(away);
   if (first.residualsLeave())
     choice.residency.residuals() = first.residuals();
+  if (stated.front().encodings.any())
+    choice.encodings = stated.front().encodings;
   for (const Candidate &candidate : stated) {
     const algorithms::Residency &residency = candidate.residency;
     if ((!residency.actAway().empty() && residency.actAway() != choice.residency.actAway()) ||
@@ -31,6 +34,9 @@ absl::StatusOr<Choice> commonOf(const std::vector<Candidate> &stated, Choice cho
       return absl::InvalidArgumentError(absl::StrCat("placement '", candidate.name,
                                                      "': expected activation blocks and residual streams where the "
                                                      "first placement has them"));
+    if (candidate.encodings.any() && candidate.encodings != choice.encodings)
+      return absl::InvalidArgumentError(
+          absl::StrCat("placement '", candidate.name, "': expected the first placement's encodings"));
   }
   return choice;
 }
@@ -39,7 +45,7 @@ absl::StatusOr<Choice> commonOf(const std::vector<Candidate> &stated, Choice cho
 
 absl::StatusOr<Draft> compileStated(const CompileRequest &asked, const Choice &chosen) {
   ASSIGN_OR_RETURN(choice, commonOf(asked.placements, chosen));
-  CompileRequest request = asked;
+  CompileRequest request = encoded(asked, choice.encodings);
   for (Candidate &candidate : request.placements)
     candidate = alike(std::move(candidate), choice);
   ASSIGN_OR_RETURN(policy, policyFor(request.policy, request.goal));

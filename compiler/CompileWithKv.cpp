@@ -6,6 +6,7 @@
 #include <tuple>
 #include <utility>
 
+#include "compiler/choice/Packing.h"
 #include "compiler/choice/Resolve.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/model/ModelSpec.h"
@@ -93,6 +94,9 @@ absl::StatusOr<plan::Plan> compileWithKvThatFits(const CompileRequest &asked, co
     request.goal.autoMiniBatches = false;
     request.goal.miniBatches = plan.ok() ? plan->miniBatches : 1;
   }
+  if (request.goal.allowQuantized != model::AllowQuantized::Nothing) // the same
+    if (const absl::StatusOr<plan::Plan> plan = compile(request); plan.ok())
+      request = encoded(request, {plan->model->encodings, plan->kvEncoding});
   ASSIGN_OR_RETURN(target, resolve(request));
   const int64_t all = target.kvTokens * target.choice.miniBatches;
   if (allMayFit(request, target)) {

@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "compiler/choice/CheckStated.h"
+#include "compiler/choice/Packing.h"
 #include "compiler/choice/Resolve.h"
 #include "compiler/evaluate/CheckDurations.h"
 #include "compiler/evaluate/Evaluate.h"
@@ -14,19 +15,21 @@
 
 namespace headrace::compiler {
 
-absl::StatusOr<std::unique_ptr<Drafting>> Drafting::of(const CompileRequest &request, const Generator &policy,
+absl::StatusOr<std::unique_ptr<Drafting>> Drafting::of(const CompileRequest &asked, const Generator &policy,
                                                        const Choice &choice) {
+  CompileRequest request = encoded(asked, choice.encodings);
   RETURN_IF_ERROR(checkStated(request, choice, !policy.swapsLayers));
   ASSIGN_OR_RETURN(target, resolve(request, choice, policy.swapsLayers));
-  return std::make_unique<Drafting>(request, policy, std::move(target));
+  return std::make_unique<Drafting>(std::move(request), policy, std::move(target));
 }
 
-Drafting::Drafting(const CompileRequest &request, const Generator &policy, Target target)
-    : request_(request), policy_(policy), target_(std::move(target)), layout_(model::layoutWeights(request.model)),
-      prices_(request.costs ? *request.costs
-                            : roofline_.emplace(request.model, request.hardware, target_.activation, target_.kv)),
+Drafting::Drafting(CompileRequest request, const Generator &policy, Target target)
+    : request_(std::move(request)), policy_(policy), target_(std::move(target)),
+      layout_(model::layoutWeights(request_.model)),
+      prices_(request_.costs ? *request_.costs
+                             : roofline_.emplace(request_.model, request_.hardware, target_.activation, target_.kv)),
       iterations_(request_, target_, layout_, prices_),
-      family_(request.model, layout_, target_, iterations_.memoryUses(),
+      family_(request_.model, layout_, target_, iterations_.memoryUses(),
               [this](const Candidate &candidate) { return packedBytes(candidate); }),
       player_(iterations_),
       steps_(iterations_.pricedSteps()), inputs_{request_, target_, layout_, family_, steps_, prices_} {}

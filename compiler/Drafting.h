@@ -21,10 +21,11 @@ namespace headrace::compiler {
 
 class Drafting {
 public:
-  // The request and the policy outlive it. InvalidArgument where they contradict the choice.
+  // The policy outlives it. Of the request with the choice's encodings; InvalidArgument where it contradicts the
+  // choice.
   static absl::StatusOr<std::unique_ptr<Drafting>> of(const CompileRequest &request, const Generator &policy,
                                                       const Choice &choice);
-  Drafting(const CompileRequest &request, const Generator &policy, Target target);
+  Drafting(CompileRequest request, const Generator &policy, Target target);
   Drafting(const Drafting &) = delete;
   Drafting &operator=(const Drafting &) = delete;
 
@@ -53,7 +54,7 @@ public:
 private:
   uint64_t packedBytes(const Candidate &candidate); // of the device; of one that cannot be placed the most
 
-  const CompileRequest &request_;
+  const CompileRequest request_;
   const Generator &policy_;
   const Target target_;
   const model::WeightLayout layout_;

@@ -122,6 +122,7 @@ Candidate alike(Candidate candidate, const Choice &common) {
   candidate.actRatio = common.actRatio;
   candidate.buckets = common.buckets;
   candidate.largestChunk = common.largestChunk;
+  candidate.encodings = common.encodings;
   for (const algorithms::MovableTraits &of : algorithms::kMovables)
     if (!of.byPlacement) {
       if (std::vector<int32_t> away = common.residency.awayOf(of.kind); away != candidate.residency.awayOf(of.kind))

@@ -10,13 +10,14 @@
 #include "absl/strings/str_split.h"
 #include "passes/algorithms/ParseNumber.h"
 #include "runtime/job/Capabilities.h"
+#include "runtime/model/KvEncoding.h"
 
 namespace headrace::compiler {
 namespace {
 
 constexpr std::string_view kMiniBatches = "mini-batches", kActRatio = "act-ratio", kKvBlocks = "kv-blocks",
                            kNewTokens = "new-tokens", kSequences = "sequences", kContexts = "contexts",
-                           kChunk = "largest-chunk";
+                           kChunk = "largest-chunk", kWeightEncoding = "weight-encoding", kKvDtype = "kv-dtype";
 
 bool parseSizes(std::string_view text, std::vector<int64_t> &sizes) {
   for (const absl::string_view part : absl::StrSplit(absl::string_view(text.data(), text.size()), ',')) {
@@ -48,6 +49,16 @@ std::optional<bool> parseOwn(std::string_view key, std::string_view value, Choic
     return parseSizes(value, choice.buckets.contexts);
   if (key == kChunk)
     return algorithms::parseNumber(value, choice.largestChunk) && choice.largestChunk > 0;
+  if (key == kWeightEncoding) {
+    std::string expected;
+    const std::optional<model::WeightEncodings> weights = model::weightEncodingsFromText(value, expected);
+    choice.encodings.weights = weights.value_or(model::WeightEncodings());
+    return weights.has_value();
+  }
+  if (key == kKvDtype) {
+    choice.encodings.kv = model::kvEncodingFromText(value);
+    return choice.encodings.kv.has_value();
+  }
   return std::nullopt;
 }
 
@@ -71,6 +82,10 @@ std::string toText(const Choice &choice) {
       add(key, absl::StrJoin(*sizes, ","));
   if (choice.largestChunk != kLargestChunk)
     add(kChunk, choice.largestChunk);
+  if (choice.encodings.weights.any())
+    add(kWeightEncoding, model::weightEncodingText(choice.encodings.weights));
+  if (choice.encodings.kv)
+    add(kKvDtype, model::kvEncodingText(*choice.encodings.kv));
   entries.push_back(algorithms::toText(choice.residency));
   return absl::StrJoin(entries, " ");
 }
@@ -95,7 +110,8 @@ std::optional<Choice> choiceFromText(std::string_view text, std::string &error) 
     error = twice ? absl::StrCat("says '", key, "' twice")
                   : absl::StrCat("has '", entry,
                                  "', expected mini-batches=N, act-ratio=A/B above 0, kv-blocks=N, "
-                                 "largest-chunk=N, or new-tokens=, sequences= or contexts= with ascending sizes (1,8)");
+                                 "largest-chunk=N, weight-encoding=q4 or q8, kv-dtype=f32, f16, bf16, q8 or q4, or "
+                                 "new-tokens=, sequences= or contexts= with ascending sizes (1,8)");
     return std::nullopt;
   }
   std::optional<algorithms::Residency> parsed = algorithms::residencyFromText(absl::StrJoin(residency, " "), error);

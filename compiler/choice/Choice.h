@@ -13,6 +13,7 @@
 //                                   sizes of the buckets, ascending; default the goal's
 //   largest-chunk=8192              where new-tokens does not say: new tokens of an iteration with prompts at most;
 //                                   default 2048
+//   weight-encoding=q4 kv-dtype=q8  how weights and keys and values are held; default as the model and the goal say
 //   weights=0,4-7 start=eager ...   the residency (passes/algorithms/Residency.h)
 #pragma once
 
@@ -21,6 +22,7 @@
 #include <string>
 #include <string_view>
 
+#include "compiler/choice/Encodings.h"
 #include "passes/algorithms/Residency.h"
 #include "runtime/job/JobFile.h"
 
@@ -36,6 +38,7 @@ struct Choice {
   int64_t kvBlocks = 0;     // of each cache, the scratch block included; 0: as many as the goal has
   model::Buckets buckets;   // an empty list: the goal's default
   int64_t largestChunk = kLargestChunk;
+  Encodings encodings;
   algorithms::Residency residency;
 
   bool operator==(const Choice &) const = default;

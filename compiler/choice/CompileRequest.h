@@ -28,6 +28,7 @@ struct CompileProgress {
 struct CompileRequest {
   model::Boxed<model::ModelSpec> model;
   std::string modelHash;
+  std::function<std::string(const model::ModelSpec &)> hashOf; // of the model as it was packed; unset: modelHash
   std::string modelPath;
   model::Hardware hardware;
   model::Goal goal;

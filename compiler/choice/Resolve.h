@@ -81,7 +81,7 @@ Choice askedChoice(const CompileRequest &request);
 
 // How activations and rows of caches are held: as asked, or by the device. Whether a head can have it, resolve() says.
 model::DType activationOf(const CompileRequest &request);
-model::Encoding kvEncodingOf(const CompileRequest &request);
+model::Encoding kvEncodingOf(const CompileRequest &request, const Encodings &encodings = {});
 
 // `swapsLayers`: KV is not split by blocks, whatever it may take of the device.
 absl::StatusOr<Target> resolve(const CompileRequest &request, const Choice &choice, bool swapsLayers = false);

@@ -132,8 +132,8 @@ model::DType activationOf(const CompileRequest &request) {
   return request.hardware.kind == model::DeviceKind::Host ? model::DType::F32 : request.model->dtype;
 }
 
-model::Encoding kvEncodingOf(const CompileRequest &request) {
-  const model::Encoding asked = request.goal.kvEncoding.value_or(activationOf(request));
+model::Encoding kvEncodingOf(const CompileRequest &request, const Encodings &encodings) {
+  const model::Encoding asked = encodings.kv.value_or(request.goal.kvEncoding.value_or(activationOf(request)));
   return model::kvEncodingFor(asked, request.model->headDim).value_or(asked);
 }
 
@@ -165,7 +165,7 @@ absl::Status resolveKv(const CompileRequest &request, bool swapsLayers, Target &
   target.kvTokens = static_cast<int64_t>(blocks) * goal.blockTokens;
 
   target.activation = activationOf(request);
-  target.kv = kvEncodingOf(request);
+  target.kv = kvEncodingOf(request, target.choice.encodings);
   if (const std::string expected = model::kvEncodingRefusal(target.kv, spec.headDim); !expected.empty())
     return refuse("goal.kv_dtype", model::kvEncodingText(target.kv), expected);
   if (target.choice.actRatio.any())

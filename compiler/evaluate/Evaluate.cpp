@@ -35,6 +35,7 @@ Draft emptyDraft(const CompileRequest &request, const Target &target, std::strin
   plan.goal.kvTokens = target.kvTokens * target.choice.miniBatches;
   plan.miniBatches = static_cast<uint32_t>(target.choice.miniBatches);
   plan.goal.kvEncoding = target.kv;
+  plan.goal.allowQuantized = model::AllowQuantized::Nothing;
   plan.policy = request.policy;
   plan.policy.name = std::string(policy);
   if (plan.policy.actRatio) // what was found, where it was to be

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "compiler/choice/Packing.h"
 #include "compiler/evaluate/Evaluate.h"
 #include "compiler/search/GeneratorInputs.h"
 #include "compiler/search/Waits.h"
@@ -254,10 +255,26 @@ uint64_t Alike::leastLinkNs(const PlayPoint &point, uint64_t deviceMemory) const
   return used > deviceMemory ? prices_.copyNs(used - deviceMemory, /*hostToDevice=*/true) : 0;
 }
 
+Alikes::Encoded::Encoded(const CompileRequest &asked, const cost::CostModel &costs)
+    : request(encoded(asked, {})), layout(model::layoutWeights(request.model)), prices(costs) {}
+
+Alikes::Encoded::Encoded(const CompileRequest &asked, const Target &target, const Choice &common)
+    : request(encoded(asked, common.encodings)), layout(model::layoutWeights(request.model)),
+      prices(roofline.emplace(request.model, request.hardware, target.activation, target.kv)) {}
+
 Alikes::Alikes(const CompileRequest &request, const cost::CostModel &costs, std::vector<Limit> limits,
                const Generator *inOrder)
-    : request_(request), layout_(model::layoutWeights(request_.model)), costs_(costs), prices_(costs),
-      limits_(std::move(limits)), inOrder_(inOrder) {}
+    : costs_(costs), asIs_(request, costs), limits_(std::move(limits)), inOrder_(inOrder) {}
+
+Alikes::Encoded &Alikes::encodedFor(const Target &target, const Choice &common) {
+  if (!common.encodings.any())
+    return asIs_;
+  for (const auto &[encodings, of] : encoded_)
+    if (encodings == common.encodings)
+      return *of;
+  encoded_.emplace_back(common.encodings, std::make_unique<Encoded>(asIs_.request, target, common));
+  return *encoded_.back().second;
+}
 
 std::shared_ptr<Alike> Alikes::of(const Target &target, const Choice &common) {
   std::shared_ptr<Alike> &alike = alikes_[absl::StrCat(target.mostKvBlocks, " ", toText(common))];
@@ -267,7 +284,8 @@ std::shared_ptr<Alike> Alikes::of(const Target &target, const Choice &common) {
   for (const Limit &limit : limits_) // but of iterations larger than those of this chunk
     if (limit.decode || limit.points.front().at.bucket.tokens <= target.mostPromptRows())
       limits.push_back(limit);
-  alike = std::make_shared<Alike>(request_, target, common, layout_, limits, prices_, inOrder_);
+  Encoded &of = encodedFor(target, common);
+  alike = std::make_shared<Alike>(of.request, target, common, of.layout, limits, of.prices, inOrder_);
   return alike;
 }
 

@@ -28,6 +28,9 @@ public:
   Alike(const Alike &) = delete;
   Alike &operator=(const Alike &) = delete;
 
+  const CompileRequest &request() const { return request_; } // with its encodings
+  const model::WeightLayout &layout() const { return layout_; }
+  Prices &prices() { return prices_; }
   const Target &target() const {
     return target_;
   } // its buckets those that decide; its memory whatever it was made with
@@ -93,10 +96,20 @@ public:
   const cost::CostModel &costs() const { return costs_; }
 
 private:
-  const CompileRequest request_;
-  const model::WeightLayout layout_;
+  // What is laid out and priced with the same encodings.
+  struct Encoded {
+    Encoded(const CompileRequest &asked, const cost::CostModel &costs); // as they are
+    Encoded(const CompileRequest &asked, const Target &target, const Choice &common);
+    const CompileRequest request;
+    const model::WeightLayout layout;
+    std::optional<cost::Roofline> roofline;
+    Prices prices;
+  };
+  Encoded &encodedFor(const Target &target, const Choice &common);
+
   const cost::CostModel &costs_;
-  Prices prices_;
+  Encoded asIs_;
+  std::vector<std::pair<Encodings, std::unique_ptr<Encoded>>> encoded_;
   const std::vector<Limit> limits_; // beside those of the request's objectives
   const Generator *const inOrder_;
   std::map<std::string, std::shared_ptr<Alike>> alikes_; // by the choice's text and the caches' most blocks

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "compiler/choice/Packing.h"
 #include "compiler/choice/Resolve.h"
 #include "compiler/search/Aim.h"
 #include "passes/algorithms/PickLayers.h"
@@ -17,7 +18,8 @@ using algorithms::WriteBack;
 Choices::Choices(const CompileRequest &request, const model::WeightLayout &layout, const Generator *inOrder)
     : request_(request), layout_(layout), inOrder_(inOrder),
       oneCut_(inOrder == nullptr && (request.goal.tpot || request.goal.sloFactor) &&
-              request.goal.instances == model::Instances::Together) {
+              request.goal.instances == model::Instances::Together),
+      weightEncodings_(allowedWeights(request)), kvEncodings_(allowedKv(request)) {
   const model::Policy &policy = request.policy;
   const bool tied = request.model->tiedEmbeddings;
   free_.embedding =
@@ -36,6 +38,8 @@ Choices::Choices(const CompileRequest &request, const model::WeightLayout &layou
                            kvEncodingOf(request).bytes(2 * request.model->kvHeads, request.model->headDim);
   free_.act = policy.actRatio ? policy.actRatio->isAuto() : actsMay;
   free_.actAway = policy.actHome == model::ActHome::Auto;
+  free_.weightEncodings = static_cast<int64_t>(weightEncodings_.size());
+  free_.kvEncodings = static_cast<int64_t>(kvEncodings_.size());
   free_.chunk = hasPrompts(goal) && request.buckets.newTokens.empty();
   if (inOrder == nullptr)
     return;
@@ -63,6 +67,17 @@ Coordinates Choices::origin() const {
   return at;
 }
 
+std::vector<Coordinates> Choices::origins() const {
+  std::vector<Coordinates> origins;
+  for (int64_t weights = 0; weights < free_.weightEncodings; ++weights)
+    for (int64_t kv = 0; kv < free_.kvEncodings; ++kv) {
+      origins.push_back(origin());
+      origins.back().weightEncoding = weights;
+      origins.back().kvEncoding = kv;
+    }
+  return origins;
+}
+
 int64_t Choices::nextMiniBatches(int64_t count, int64_t way) const {
   const std::vector<int64_t> &sequences = request_.buckets.sequences;
   const int64_t batch = request_.goal.batch.value_or(sequences.empty() ? 1 : sequences.back());
@@ -80,6 +95,8 @@ Choice Choices::common(const Coordinates &at) const {
   Choice choice = askedChoice(request_);
   choice.miniBatches = at.miniBatches;
   choice.largestChunk = at.chunk;
+  choice.encodings.weights = weightEncodings_[static_cast<size_t>(at.weightEncoding)];
+  choice.encodings.kv = kvEncodings_[static_cast<size_t>(at.kvEncoding)];
   if (free_.act)
     choice.actRatio = model::actRatioOf(at.actParts, kActParts - at.actParts);
   if (choice.actRatio.any())

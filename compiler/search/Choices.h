@@ -19,13 +19,16 @@ public:
     bool miniBatches = false, act = false, actAway = false, layers = true, embedding = true, head = true, slots = true,
          kvSlots = true, writeBack = true, kv = true, chunk = false; // kv: caches may be split
     int64_t actStep = 4;                                             // parts of a share
+    int64_t weightEncodings = 1, kvEncodings = 1;                    // how many are allowed, as it is among them
+    bool encodings() const { return weightEncodings > 1 || kvEncodings > 1; }
   };
 
   // `inOrder`: a policy whose candidates are taken in their order, so that weights are no coordinate; or null.
   Choices(const CompileRequest &request, const model::WeightLayout &layout, const Generator *inOrder = nullptr);
 
   const Free &free() const { return free_; }
-  Coordinates origin() const;                 // nothing on the host but what is stated
+  Coordinates origin() const;                 // nothing on the host but what is stated, and nothing packed
+  std::vector<Coordinates> origins() const;   // that and, of each other encoding that is allowed, the same
   Choice common(const Coordinates &at) const; // what of it all placements have alike
   // The next larger or smaller number of mini-batches that divides the batch; itself where there is none.
   int64_t nextMiniBatches(int64_t count, int64_t way) const;
@@ -42,6 +45,8 @@ private:
   const Generator *const inOrder_;
   const bool oneCut_; // the circles of all classes are cut alike, so that nothing is brought between them
   Free free_;
+  const std::vector<model::WeightEncodings> weightEncodings_;
+  const std::vector<std::optional<model::Encoding>> kvEncodings_;
   std::vector<Candidate> listed_;
 };
 

@@ -33,6 +33,10 @@ enum class Order : uint8_t {
   LeastAim,  // the least aim (Aim.h) of all generators' choices and of what lies between them
 };
 
+// Where a search begins from an origin, which has nothing on the host but what is stated. No seeds: the space has
+// nothing of it.
+using Seeds = std::vector<Coordinates> (*)(Space &of, const Coordinates &origin);
+
 struct Generator {
   // Whether a candidate meets a bucket's objective in the policy's own opinion, which decides in place of the predicted
   // time; null: the predicted time does. The inputs must outlive it.
@@ -72,8 +76,8 @@ struct Generator {
   // What the reason says of what was chosen beside what it says of any policy's; empty: nothing. Null: nothing.
   std::string (*why)(const GeneratorInputs &, const std::vector<Candidate> &placements) = nullptr;
 
-  // Of a search over all mechanisms. Null: it has no part in it. No seeds: the space has nothing of it.
-  std::vector<Coordinates> (*seeds)(Space &of) = nullptr;
+  // Of a search over all mechanisms. Null: it has no part in it.
+  Seeds seeds = nullptr;
   bool (*holds)(const Coordinates &at) = nullptr; // whether it would consider this; moves beyond are another's
 };
 

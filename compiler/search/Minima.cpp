@@ -2,6 +2,7 @@
 #include "compiler/search/Minima.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "compiler/search/FewestUnits.h"
@@ -11,8 +12,8 @@ namespace headrace::compiler {
 namespace {
 
 // All units of layers, and the head's where it is away, through a ring that holds the largest of them.
-Candidate smallestRing(const Space &space, bool embedding, bool head) {
-  const model::WeightLayout &layout = space.layout();
+Candidate smallestRing(Space &space, const Coordinates &at, bool embedding, bool head) {
+  const model::WeightLayout &layout = space.layout(at);
   const bool tied = space.request().model->tiedEmbeddings;
   std::vector<int32_t> units;
   uint64_t ring = 0;
@@ -33,7 +34,7 @@ Candidate smallestRing(const Space &space, bool embedding, bool head) {
 std::vector<Coordinates> corners(Space &space, bool everyCount) {
   const Space::Free &free = space.free();
   const int64_t layers = space.request().model->layers;
-  std::vector<Coordinates> corners = {space.origin()};
+  std::vector<Coordinates> corners = space.origins();
   const auto either = [&](bool may, auto &&change) {
     const size_t before = corners.size();
     for (size_t i = 0; may && i < before; ++i) {
@@ -51,9 +52,10 @@ std::vector<Coordinates> corners(Space &space, bool everyCount) {
   either(free.act && free.actAway, [&](Coordinates &c) { c.actAway = c.actParts > 0 ? layers : 0; });
   if (free.layers && free.slots && space.origin().miniBatches == 1)
     for (size_t i = 0, n = corners.size(); i < n; ++i)
-      if (corners[i].layers == layers && corners[i].slots == 1 && corners[i].miniBatches == 1) {
+      if (corners[i].layers == layers && corners[i].slots == 1 && corners[i].miniBatches == 1 &&
+          space.exists(corners[i])) {
         Coordinates ring = corners[i];
-        Candidate units = smallestRing(space, ring.embedding, ring.head);
+        Candidate units = smallestRing(space, ring, ring.embedding, ring.head);
         units.residency.wrap.around = ring.wraps;
         ring.listed = space.list(std::move(units));
         corners.push_back(ring);
@@ -68,37 +70,46 @@ std::vector<Coordinates> corners(Space &space, bool everyCount) {
   return corners;
 }
 
-// Single units away, all KV as stated or on the device.
+// Single units away, all KV as stated or on the device; of an encoding that is allowed, with or without the table and
+// the head.
 struct UnitsAway {
   Coordinates at;
   Candidate candidate;
 };
+struct WayOfUnits {
+  Coordinates origin;
+  bool embedding = false, head = false;
+};
 
-// Whether the table and the head may be away, too; none: single units may not be.
-std::vector<std::pair<bool, bool>> waysOfUnits(Space &space) {
+// None: single units may not be away.
+std::vector<WayOfUnits> waysOfUnits(Space &space) {
   const Space::Free &free = space.free();
-  const Coordinates origin = space.origin();
-  std::vector<std::pair<bool, bool>> ways;
-  if (!free.layers || !free.slots || origin.miniBatches > 1 || !space.exists(origin))
-    return ways;
-  for (const bool embedding : {origin.embedding, free.embedding})
-    for (const bool head : {false, free.head})
-      if (std::find(ways.begin(), ways.end(), std::pair(embedding, head)) == ways.end())
-        ways.emplace_back(embedding, head);
+  std::vector<WayOfUnits> ways;
+  for (const Coordinates &origin : space.origins()) {
+    if (!free.layers || !free.slots || origin.miniBatches > 1 || !space.exists(origin))
+      continue;
+    for (const bool embedding : {origin.embedding, free.embedding})
+      for (const bool head : {false, free.head})
+        if (std::none_of(ways.begin(), ways.end(), [&](const WayOfUnits &way) {
+              return way.origin == origin && way.embedding == embedding && way.head == head;
+            }))
+          ways.push_back({origin, embedding, head});
+  }
   return ways;
 }
 
 // The fewest bytes of units that free so many of the device.
-std::optional<UnitsAway> unitsAway(Space &space, bool embedding, bool head, uint64_t freed) {
-  std::optional<Candidate> units = fewestUnits(space.layout(), head, freed);
+std::optional<UnitsAway> unitsAway(Space &space, const WayOfUnits &way, uint64_t freed) {
+  const model::WeightLayout &layout = space.layout(way.origin);
+  std::optional<Candidate> units = fewestUnits(layout, way.head, freed);
   if (!units)
     return std::nullopt;
-  if (embedding) {
+  if (way.embedding) {
     std::vector<int32_t> away = units->residency.weightsAway();
-    away.insert(away.begin(), space.layout().embeddingUnit());
+    away.insert(away.begin(), layout.embeddingUnit());
     units->residency.setWeightsAway(away);
   }
-  UnitsAway found{space.origin(), {}};
+  UnitsAway found{way.origin, {}};
   found.at.listed = space.list(*std::move(units));
   const Target &target = space.target(found.at);
   found.candidate = space.candidate(found.at, target.kvResident.value_or(target.kvBlocks));
@@ -132,7 +143,7 @@ std::optional<LeastChoice> leastDevice(Space &space) {
   const auto layers = static_cast<uint64_t>(space.request().model->layers);
   const bool hostDecides =
       space.request().goal.kvHostMemory ||
-      hardware.hostLimit() < space.layout().totalBytes() + space.target(space.origin()).kvBytes * layers;
+      hardware.hostLimit() < space.layout(space.origin()).totalBytes() + space.target(space.origin()).kvBytes * layers;
   std::optional<LeastChoice> found;
   const auto consider = [&](const Coordinates &at, const Candidate &candidate) {
     if (space.beyondHost(at, candidate) > 0 || (found && space.held(at, candidate).bytes >= found->deviceBytes))
@@ -150,12 +161,12 @@ std::optional<LeastChoice> leastDevice(Space &space) {
     consider(at, space.candidate(at, target.kvResident.value_or(target.kvBlocks)));
   }
   if (hostDecides)
-    for (const auto &[embedding, head] : waysOfUnits(space)) { // the most that the host has room for
-      uint64_t fits = 0, beyond = space.layout().totalBytes();
+    for (const WayOfUnits &way : waysOfUnits(space)) { // the most that the host has room for
+      uint64_t fits = 0, beyond = space.layout(way.origin).totalBytes();
       std::optional<UnitsAway> most;
       while (beyond - fits > model::kAlign) {
         const uint64_t middle = fits + (beyond - fits) / 2;
-        std::optional<UnitsAway> units = unitsAway(space, embedding, head, middle);
+        std::optional<UnitsAway> units = unitsAway(space, way, middle);
         const bool held = units && space.beyondHost(units->at, units->candidate) == 0;
         (held ? fits : beyond) = middle;
         if (held)
@@ -184,18 +195,17 @@ namespace {
 // Of each way to have the table and the head the fewest bytes of the host with which the device holds the rest.
 std::optional<LeastChoice> leastHostOfUnits(Space &space) {
   std::optional<LeastChoice> least;
-  for (const auto &[embedding, head] : waysOfUnits(space)) {
-    const auto holds = [&, embedding = embedding, head = head](uint64_t freed) -> std::optional<LeastChoice> {
-      const std::optional<UnitsAway> units = unitsAway(space, embedding, head, freed);
+  for (const WayOfUnits &way : waysOfUnits(space)) {
+    const auto holds = [&](uint64_t freed) -> std::optional<LeastChoice> {
+      const std::optional<UnitsAway> units = unitsAway(space, way, freed);
       if (!units || !space.deviceHolds(units->at, units->candidate, /*exactly=*/true))
         return std::nullopt;
       return LeastChoice{units->at, units->candidate, space.packed(units->at, units->candidate),
                          space.hostBytes(units->at, units->candidate)};
     };
-    const Coordinates origin = space.origin();
-    const Target &target = space.target(origin);
+    const Target &target = space.target(way.origin);
     const uint64_t bytes =
-        space.need(origin, space.candidate(origin, target.kvResident.value_or(target.kvBlocks))).bytes;
+        space.need(way.origin, space.candidate(way.origin, target.kvResident.value_or(target.kvBlocks))).bytes;
     uint64_t tooFew = 0, fits = bytes - std::min(bytes, target.deviceMemory) + 1;
     std::optional<LeastChoice> found = holds(fits);
     while (found && fits - tooFew > model::kAlign) {

@@ -31,10 +31,12 @@ struct Coordinates {
   bool allBack = false;                         // all that is in use goes home, when it leaves its place
   bool wraps = true;             // iterations copy for the next; else transients may use slots that are empty
   int64_t chunk = kLargestChunk; // Choice::largestChunk
+  // How weights and caches are held: of those that are allowed (choice/Packing.h) the nth, 0 as it is.
+  int64_t weightEncoding = 0, kvEncoding = 0;
 
   auto key() const {
     return std::tie(listed, miniBatches, actParts, actAway, layers, embedding, head, slots, kvSlots, decodeDirty,
-                    mixedDirty, allBack, wraps, chunk);
+                    mixedDirty, allBack, wraps, chunk, weightEncoding, kvEncoding);
   }
   bool operator==(const Coordinates &other) const { return key() == other.key(); }
   bool operator<(const Coordinates &other) const { return key() < other.key(); }

@@ -44,6 +44,10 @@ std::vector<Coordinates> stepsFrom(const Coordinates &at, int64_t step, const Sp
   }
   if (step > 1)
     return steps;
+  if (free.weightEncodings > 1)
+    along(&Coordinates::weightEncoding, 1, 0, free.weightEncodings - 1);
+  if (free.kvEncodings > 1)
+    along(&Coordinates::kvEncoding, 1, 0, free.kvEncodings - 1);
   if (free.embedding)
     add([](Coordinates &c) { c.embedding = !c.embedding; });
   if (free.head)

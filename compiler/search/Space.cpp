@@ -6,6 +6,7 @@
 #include <limits>
 #include <utility>
 
+#include "compiler/choice/Packing.h"
 #include "compiler/search/Generator.h"
 #include "runtime/model/ModelSpec.h"
 
@@ -25,13 +26,12 @@ bool Space::isBetter(const Scored &a, const Scored &b) const {
 
 Space::Space(const CompileRequest &request, const cost::CostModel &costs, const Generator *inOrder)
     : request_(request), inOrder_(inOrder), objectives_(request.goal), layout_(model::layoutWeights(request.model)),
-      prices_(costs), choices_(request, layout_, inOrder),
+      choices_(request, layout_, inOrder),
       first_(std::make_shared<Alikes>(request, costs, std::vector<Limit>(), inOrder)), alikes_(first_) {}
 
 Space::Space(const CompileRequest &request, const Space &other)
     : request_(request), objectives_(request.goal), layout_(model::layoutWeights(request.model)),
-      prices_(other.alikes_->costs()), choices_(request, layout_, /*inOrder=*/nullptr), first_(other.first_),
-      alikes_(first_) {
+      choices_(request, layout_, /*inOrder=*/nullptr), first_(other.first_), alikes_(first_) {
   if (prefersMemory() || other.prefersMemory() || request.goal.deviceMemory != other.request_.goal.deviceMemory)
     return;
   choices_.listAs(other.choices_);
@@ -40,11 +40,13 @@ Space::Space(const CompileRequest &request, const Space &other)
 }
 
 const Space::Known *Space::knownOf(const Coordinates &at) {
-  auto [it, fresh] = known_.try_emplace({at.miniBatches, at.actParts, at.actAway, at.chunk});
+  auto [it, fresh] =
+      known_.try_emplace({at.miniBatches, at.actParts, at.actAway, at.chunk, at.weightEncoding, at.kvEncoding});
   if (!fresh)
     return it->second ? &*it->second : nullptr;
   const Choice common = commonOf(at);
-  absl::StatusOr<Target> target = resolve(request_, common, inOrder_ != nullptr && inOrder_->swapsLayers);
+  absl::StatusOr<Target> target =
+      resolve(encoded(request_, common.encodings), common, inOrder_ != nullptr && inOrder_->swapsLayers);
   if (!target.ok())
     return nullptr;
   if (at.chunk > kLargestChunk && // with half of it nothing would be cut
@@ -71,10 +73,16 @@ void Space::addLimit(const Limit &limit) {
   forget();
 }
 
-const std::vector<Coordinates> &Space::beginnings(std::string_view generator,
-                                                  std::vector<Coordinates> (*seeds)(Space &)) {
+const std::vector<Coordinates> &Space::beginnings(std::string_view generator, Seeds seeds) {
   const auto known = beginnings_.find(generator);
-  return known != beginnings_.end() ? known->second : beginnings_.emplace(generator, seeds(*this)).first->second;
+  if (known != beginnings_.end())
+    return known->second;
+  std::vector<Coordinates> found;
+  for (const Coordinates &origin : origins()) {
+    const std::vector<Coordinates> of = seeds(*this, origin);
+    found.insert(found.end(), of.begin(), of.end());
+  }
+  return beginnings_.emplace(generator, std::move(found)).first->second;
 }
 
 bool Space::verify(Scored &scored) {
@@ -444,8 +452,8 @@ const Scored *Space::plainest(const Scored &best) {
   if (prefersMemory())
     return score(best.at);
   const double most = best.comparedNs * (inOrder_ == nullptr ? 1 + kTie : 1);
-  const auto key = [](const Scored &of) {
-    return std::tie(of.movedBytes, of.hostBytes, of.deviceBytes, of.comparedNs);
+  const auto key = [](const Scored &of) { // packed the least, where that is as good
+    return std::tie(of.at.weightEncoding, of.at.kvEncoding, of.movedBytes, of.hostBytes, of.deviceBytes, of.comparedNs);
   };
   const Scored *found = nullptr;
   for (const auto &[at, scored] : scored_)

@@ -10,6 +10,7 @@
 // Coordinates that the request states, or that its model or policy does not have, stay where they are.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -37,11 +38,10 @@ public:
   Space &operator=(const Space &) = delete;
 
   const CompileRequest &request() const { return request_; }
-  const model::WeightLayout &layout() const { return layout_; }
   bool prefersMemory() const { return request_.policy.prefer == model::Prefer::Memory; }
-  Prices &prices() { return prices_; }
   const Free &free() const { return choices_.free(); }
-  Coordinates origin() const { return choices_.origin(); } // nothing on the host but what is stated
+  Coordinates origin() const { return choices_.origin(); }                // nothing on the host but what is stated
+  std::vector<Coordinates> origins() const { return choices_.origins(); } // of each encoding that is allowed
   int64_t nextMiniBatches(int64_t count, int64_t way) const { return choices_.nextMiniBatches(count, way); }
   bool actsMayLeave(const Coordinates &at) const { return choices_.actsMayLeave(at); }
   // In order: of how many layers, about, so that the first candidate fits, and so that the last does; of each that does
@@ -78,7 +78,7 @@ public:
   bool mayHold(const Scored &settled);
 
   // Where a generator begins, worked out once for the same objectives; where latency is preferred, whatever they are.
-  const std::vector<Coordinates> &beginnings(std::string_view generator, std::vector<Coordinates> (*seeds)(Space &));
+  const std::vector<Coordinates> &beginnings(std::string_view generator, Seeds seeds);
 
   // One more placement of weights; its number among those that are listed.
   int64_t list(Candidate weights) { return choices_.list(std::move(weights)); }
@@ -105,6 +105,9 @@ public:
   }
   // As many blocks as the device has room for; false: not even none.
   bool fill(const Coordinates &at, Candidate &candidate, bool exactly);
+  const CompileRequest &request(const Coordinates &at) { return alikeOf(at)->request(); } // with its encodings
+  const model::WeightLayout &layout(const Coordinates &at) { return alikeOf(at)->layout(); }
+  Prices &prices(const Coordinates &at) { return alikeOf(at)->prices(); }
   const Target &target(const Coordinates &at); // its buckets those that a search looks at
   // So many blocks of each cache on the device; all where it is as many as there are.
   Candidate candidate(const Coordinates &at, int64_t resident);
@@ -152,13 +155,12 @@ private:
   const Generator *const inOrder_ = nullptr;
   model::Goal objectives_;
   std::map<std::string, std::vector<uint64_t>> verified_; // by a candidate's text: the limits' times, at least
-  const model::WeightLayout layout_;
-  Prices prices_;
+  const model::WeightLayout layout_;                      // as it is: which units there are
   Choices choices_;
   std::map<std::string_view, std::vector<Coordinates>> beginnings_; // by generator
   const std::shared_ptr<Alikes> first_;                             // with no limits but those of the objectives
   std::shared_ptr<Alikes> alikes_;
-  std::map<std::tuple<int64_t, int64_t, int64_t, int64_t>, std::optional<Known>> known_;
+  std::map<std::array<int64_t, 6>, std::optional<Known>> known_;
   std::map<Coordinates, std::optional<Scored>> scored_;
   std::map<Coordinates, std::optional<Scored>> settled_; // with as many blocks as memory holds; played where some leave
   size_t evaluated_ = 0;

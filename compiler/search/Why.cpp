@@ -2,11 +2,14 @@
 #include "compiler/search/Why.h"
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "compiler/choice/AmountText.h"
 #include "runtime/base/Units.h"
+#include "runtime/model/KvEncoding.h"
 #include "runtime/model/ModelSpec.h"
 
 namespace headrace::compiler {
@@ -39,8 +42,10 @@ double weighted(const Aim &aim, const std::vector<Played> &played, uint64_t Play
 
 } // namespace
 
-Bound boundOf(Space &space, const Searched &searched) {
-  Coordinates at = searched.best.at;
+namespace {
+
+// Of one encoding.
+Bound boundAt(Space &space, Coordinates at) {
   if (space.free().chunk)
     at.chunk = kLargestChunk;
   Bound least;
@@ -59,6 +64,51 @@ Bound boundOf(Space &space, const Searched &searched) {
       least = bound;
   }
   return least;
+}
+
+// "weights q4 and KV q8", "as it is".
+std::string encodingsName(Space &space, const Coordinates &at) {
+  const Encodings encodings = space.commonOf(at).encodings;
+  if (!encodings.any())
+    return "as it is";
+  const std::string weights = model::weightEncodingText(encodings.weights);
+  return absl::StrCat(weights.empty() ? "" : "weights ", weights, !weights.empty() && encodings.kv ? " and " : "",
+                      encodings.kv ? absl::StrCat("KV ", model::kvEncodingText(*encodings.kv)) : "");
+}
+
+} // namespace
+
+Bound boundOf(Space &space, const Searched &searched) {
+  Bound least = boundAt(space, searched.best.at);
+  for (const Coordinates &origin : space.origins()) {
+    Coordinates at = searched.best.at;
+    at.weightEncoding = origin.weightEncoding;
+    at.kvEncoding = origin.kvEncoding;
+    if (space.exists(at))
+      if (const Bound bound = boundAt(space, at); bound.aimNs < least.aimNs)
+        least = bound;
+  }
+  return least;
+}
+
+std::string explainEncodings(Space &space, const Scored &best) {
+  if (!space.free().encodings())
+    return "";
+  std::map<std::pair<int64_t, int64_t>, const Scored *> tried;
+  for (const auto &[at, scored] : space.tried())
+    if (scored && scored->at.miniBatches == best.at.miniBatches) {
+      const Scored *&of = tried[{at.weightEncoding, at.kvEncoding}];
+      if (of == nullptr || space.isBetter(*scored, *of))
+        of = &*scored;
+    }
+  std::string list;
+  for (const auto &[encoding, of] : tried)
+    absl::StrAppend(&list, list.empty() ? "" : ", ", encodingsName(space, of->at), " ",
+                    of->overBytes > 0       ? "does not fit"
+                    : of->late > 0          ? "is too late"
+                    : space.prefersMemory() ? bytesText(of->deviceBytes)
+                                            : ms(of->aimNs));
+  return absl::StrCat(". Encodings that are allowed, the best of each that was tried: ", list);
 }
 
 FlagThatHelps flagThatHelps(Space &space, const Searched &searched, const cost::CostModel &costs) {

@@ -26,6 +26,10 @@ struct FlagThatHelps {
 };
 FlagThatHelps flagThatHelps(Space &space, const Searched &searched, const cost::CostModel &costs);
 
+// ". Encodings that are allowed: as it is 357.990 ms, weights q8 190.223 ms, weights q4 101.500 ms", the best of each
+// that was tried; empty where none is allowed.
+std::string explainEncodings(Space &space, const Scored &best);
+
 // `chosen`: the best, as it is compiled.
 std::string why(Space &space, const Searched &searched, const Candidate &chosen, const FlagThatHelps &flag);
 

@@ -212,6 +212,27 @@ std::optional<Instances> instancesFromName(std::string_view name) {
   return std::nullopt;
 }
 
+std::string_view allowQuantizedName(AllowQuantized allowed) {
+  switch (allowed) {
+  case AllowQuantized::Nothing:
+    break;
+  case AllowQuantized::Weights:
+    return "weights";
+  case AllowQuantized::Kv:
+    return "kv";
+  case AllowQuantized::Both:
+    return "both";
+  }
+  return "nothing";
+}
+std::optional<AllowQuantized> allowQuantizedFromName(std::string_view name) {
+  for (AllowQuantized allowed :
+       {AllowQuantized::Nothing, AllowQuantized::Weights, AllowQuantized::Kv, AllowQuantized::Both})
+    if (allowQuantizedName(allowed) == name)
+      return allowed;
+  return std::nullopt;
+}
+
 absl::StatusOr<ModelSource> openModel(const std::string &pathOrName, const FolderOptions &options) {
   absl::StatusOr<std::string> path = resolveExample("", pathOrName, "models");
   if (!path.ok())

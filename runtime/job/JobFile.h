@@ -9,6 +9,7 @@
 //                                                replace the file's
 //   [goal]     device_memory = "8GiB"  batch = 8  context = 2048  kv_tokens = 16384 | "auto"  kv_dtype = "auto"
 //              mini_batches = 4 | "auto"
+//              allow_quantized = "nothing" | "weights" | "kv" | "both"
 //              kv_device_memory = "3GiB"  kv_host_memory = "40GiB"  expansion = 1.5 | "auto"
 //              block_tokens = 16  elastic_kv = "auto" | true | false  ttft = "500ms"  tpot = "50ms" | slo_factor = 1.5
 //              input_len = 1024  output_len = 128
@@ -60,14 +61,17 @@ enum class ActHome : uint8_t { Auto = 0, Device = 1, Host = 2 };
 // What a search makes small: the time of iterations; device memory, and then time; or the time by tokens, of any batch
 // up to the goal's (of no plan: that has the batch which was found, and the least time there).
 enum class Prefer : uint8_t { Latency = 0, Memory = 1, Throughput = 2 };
+// What a search may hold in 8 or 4 bits where that is better.
+enum class AllowQuantized : uint8_t { Nothing = 0, Weights = 1, Kv = 2, Both = 3 };
 enum class Instances : uint8_t { Together = 0, Apart = 1 };
-std::string_view startRuleName(StartRule rule);       // "paper", "eager", "ahead"
-std::string_view autoOnOffName(AutoOnOff choice);     // "auto", "on", "off"
-std::string_view kvWriteBackName(KvWriteBack choice); // "auto", "mirror", "all", "dirty"
-std::string_view residualsName(Residuals residuals);  // "device", "host"
-std::string_view actHomeName(ActHome home);           // "auto", "device", "host"
-std::string_view preferName(Prefer prefer);           // "latency", "memory", "throughput"
-std::string_view instancesName(Instances instances);  // "together", "apart"
+std::string_view startRuleName(StartRule rule);              // "paper", "eager", "ahead"
+std::string_view autoOnOffName(AutoOnOff choice);            // "auto", "on", "off"
+std::string_view kvWriteBackName(KvWriteBack choice);        // "auto", "mirror", "all", "dirty"
+std::string_view residualsName(Residuals residuals);         // "device", "host"
+std::string_view actHomeName(ActHome home);                  // "auto", "device", "host"
+std::string_view preferName(Prefer prefer);                  // "latency", "memory", "throughput"
+std::string_view instancesName(Instances instances);         // "together", "apart"
+std::string_view allowQuantizedName(AllowQuantized allowed); // "nothing", "weights", "kv", "both"
 std::optional<StartRule> startRuleFromName(std::string_view name);
 std::optional<AutoOnOff> autoOnOffFromName(std::string_view name);
 std::optional<KvWriteBack> kvWriteBackFromName(std::string_view name);
@@ -75,6 +79,7 @@ std::optional<Residuals> residualsFromName(std::string_view name);
 std::optional<ActHome> actHomeFromName(std::string_view name);
 std::optional<Prefer> preferFromName(std::string_view name);
 std::optional<Instances> instancesFromName(std::string_view name);
+std::optional<AllowQuantized> allowQuantizedFromName(std::string_view name);
 
 struct Goal {
   std::optional<uint64_t> deviceMemory; // bytes; unset: the hardware's
@@ -95,7 +100,8 @@ struct Goal {
   // `kv_dtype`: unset ("auto"): F32 on host, else the checkpoint's. Of a packed one the group is the plan's to say,
   // from the head size (KvEncoding.h).
   std::optional<Encoding> kvEncoding;
-  int64_t blockTokens = 16; // tokens per KV block
+  AllowQuantized allowQuantized = AllowQuantized::Nothing; // of no plan: that states what was found
+  int64_t blockTokens = 16;                                // tokens per KV block
   // Whether placements may have more KV blocks than kvTokens asks for, in memory that others have weights in. Auto: on.
   AutoOnOff elasticKv = AutoOnOff::Auto;
   // Latency objectives, above zero: ttft of a request's first token, which ends the last chunk of its prompt; tpot of

@@ -157,6 +157,13 @@ Written writeKvDtype(const Goal &goal) {
   return goal.kvEncoding ? Written(tomlText(kvEncodingText(*goal.kvEncoding))) : std::nullopt;
 }
 
+void readAllowQuantized(TomlReader &table, std::string_view key, Goal &goal) {
+  lay(table.oneOf(key, allowQuantizedFromName, "nothing, weights, kv or both"), goal.allowQuantized);
+}
+Written writeAllowQuantized(const Goal &goal) {
+  return named(goal.allowQuantized == AllowQuantized::Nothing, allowQuantizedName(goal.allowQuantized));
+}
+
 void readSloFactor(TomlReader &table, std::string_view key, Goal &goal) {
   lay(table.number(key), goal.sloFactor);
   if (table.has(key) && !(goal.sloFactor >= 1 && goal.sloFactor <= kMaxSloFactor))
@@ -186,6 +193,7 @@ constexpr SectionKey<Goal> kGoalKeys[] = {
     choiceKey<Goal, &Goal::elasticKv>("elastic_kv"),
     definiteCountKey<Goal, &Goal::blockTokens, kMaxBlockTokens>("block_tokens"),
     {"kv_dtype", readKvDtype, writeKvDtype},
+    {"allow_quantized", readAllowQuantized, writeAllowQuantized},
     objectiveKey<&Goal::ttft>("ttft"),
     objectiveKey<&Goal::tpot>("tpot"),
     countKey<Goal, &Goal::inputLen, 1, kMaxDimension>("input_len"),

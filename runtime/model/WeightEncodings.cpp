@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_join.h"
+#include "absl/types/span.h"
 #include "runtime/base/EnumNames.h"
 #include "runtime/base/Text.h"
 #include "runtime/model/ModelSpec.h"
@@ -23,12 +24,11 @@ constexpr std::string_view kExpected =
     "q8 or q4, with :32, :64 or :128 behind it for the group, or some of qkv, out, up, down and head, such as "
     "qkv=q4,head=q8";
 
+constexpr UnitRole kPackedRoles[] = {UnitRole::Qkv, UnitRole::Out, UnitRole::Up, UnitRole::Down, UnitRole::Head};
+
 // Whose operands may be packed.
 std::vector<UnitRole> rolesOf(const ModelSpec &spec) {
-  std::vector<UnitRole> roles = {UnitRole::Qkv, UnitRole::Out, UnitRole::Up, UnitRole::Down};
-  if (!spec.tiedEmbeddings)
-    roles.push_back(UnitRole::Head);
-  return roles;
+  return {std::begin(kPackedRoles), std::end(kPackedRoles) - (spec.tiedEmbeddings ? 1 : 0)};
 }
 
 std::optional<Encoding> packedFromText(std::string_view text) {
@@ -68,28 +68,47 @@ int64_t inFeatures(const ModelSpec &spec, UnitRole role) {
   return 0;
 }
 
-std::string weightEncodingText(const ModelSpec &spec) {
-  if (!spec.encodings.any())
-    return "";
-  const std::vector<UnitRole> roles = rolesOf(spec);
+namespace {
+
+std::string textOf(const WeightEncodings &encodings, absl::Span<const UnitRole> roles) {
   WeightEncodings alike;
   for (const UnitRole role : roles)
-    alike[role] = spec.encodings[roles.front()];
-  if (alike.any() && alike == spec.encodings)
+    alike[role] = encodings[roles.front()];
+  if (alike.any() && alike == encodings)
     return encodingText(*alike[roles.front()]);
   std::vector<std::string> parts;
   for (const auto &[role, name] : kRoleNames)
-    if (const std::optional<Encoding> &encoding = spec.encodings[role])
+    if (const std::optional<Encoding> &encoding = encodings[role])
       parts.push_back(cat(name, "=", encodingText(*encoding)));
   return absl::StrJoin(parts, ",");
 }
 
-std::optional<WeightEncodings> weightEncodingsFromText(std::string_view text, const ModelSpec &spec,
-                                                       std::string &expected) {
+} // namespace
+
+std::string weightEncodingText(const WeightEncodings &encodings) { return textOf(encodings, kPackedRoles); }
+
+std::string weightEncodingText(const ModelSpec &spec) { return textOf(spec.encodings, rolesOf(spec)); }
+
+WeightEncodings ofModel(WeightEncodings encodings, const ModelSpec &spec) {
+  if (spec.tiedEmbeddings)
+    encodings[UnitRole::Head].reset();
+  return encodings;
+}
+
+WeightEncodings packedIn(int bits, const ModelSpec &spec) {
+  WeightEncodings out;
+  for (const UnitRole role : kPackedRoles)
+    for (const int32_t group : {32, 128, kDefaultGroup})
+      if (inFeatures(spec, role) % group == 0)
+        out[role] = Encoding::groups(bits, group);
+  return ofModel(out, spec).any() ? out : WeightEncodings();
+}
+
+std::optional<WeightEncodings> weightEncodingsFromText(std::string_view text, std::string &expected) {
   expected = kExpected;
   WeightEncodings out;
   if (const std::optional<Encoding> encoding = packedFromText(text)) {
-    for (const UnitRole role : rolesOf(spec))
+    for (const UnitRole role : kPackedRoles)
       out[role] = encoding;
     return out;
   }
@@ -109,6 +128,13 @@ std::optional<WeightEncodings> weightEncodingsFromText(std::string_view text, co
     out[*role] = encoding;
   }
   return out;
+}
+
+std::optional<WeightEncodings> weightEncodingsFromText(std::string_view text, const ModelSpec &spec,
+                                                       std::string &expected) {
+  const std::optional<WeightEncodings> all = weightEncodingsFromText(text, expected);
+  // What names a head is to be refused where it is tied.
+  return all && packedFromText(text) ? std::optional(ofModel(*all, spec)) : all;
 }
 
 std::string weightEncodingRefusal(const ModelSpec &spec) {

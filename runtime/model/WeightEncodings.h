@@ -31,9 +31,19 @@ private:
   std::array<std::optional<Encoding>, kRoles> of_;
 };
 
+// All alike in codes of `bits`, or not packed where no group divides: of each role groups of 64 where these divide its
+// input features, else of 128 or 32; of a head that is tied as of the others, though nothing is packed of it.
+WeightEncodings packedIn(int bits, const ModelSpec &spec);
+
 std::string_view unitRoleName(UnitRole role); // "embedding", "qkv", "out", "up", "down", "head"
 // In features of the operand that units of this role have in the model; 0 of one that has none.
 int64_t inFeatures(const ModelSpec &spec, UnitRole role);
+
+// Whatever the model, and so with a head of its own: "q4" where all five are alike; empty where none is packed.
+std::string weightEncodingText(const WeightEncodings &encodings);
+std::optional<WeightEncodings> weightEncodingsFromText(std::string_view text, std::string &expected);
+// What a model has of them: nothing of a head that is tied.
+WeightEncodings ofModel(WeightEncodings encodings, const ModelSpec &spec);
 
 // The spec's, empty where none is packed.
 std::string weightEncodingText(const ModelSpec &spec);

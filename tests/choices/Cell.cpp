@@ -15,6 +15,8 @@
 #include "runtime/base/StatusMacros.h"
 #include "runtime/core/Runtime.h"
 #include "runtime/host/HostDevice.h"
+#include "runtime/model/KvEncoding.h"
+#include "runtime/model/ModelSpec.h"
 #include "runtime/plan/value/CacheMap.h"
 #include "runtime/serve/engine/BatchEngine.h"
 #include "runtime/sim/SimDevice.h"
@@ -28,7 +30,7 @@ namespace {
 
 constexpr std::string_view kModelNames[] = {"llama", "opt", "qwen"};
 constexpr std::string_view kDeviceNames[] = {"host",         "hostPoisoned", "sim",
-                                             "emulatedCuda", "packedKv",     "emulatedPackedKv"};
+                                             "emulatedCuda", "packed",       "emulatedPackedKv"};
 
 // Iterations that a run has in a placement before it changes to the next.
 constexpr int64_t kStay = 2;
@@ -44,6 +46,17 @@ model::ModelSpec specOf(Model which) {
     spec.dtype = model::DType::F16;
   }
   return spec;
+}
+
+// How weights and caches are held, as the text of a choice.
+std::string_view encodingsOf(const Cell &cell) {
+  if (cell.on == On::EmulatedPackedKv)
+    return cell.model == Model::Opt ? "kv-dtype=q8" : "kv-dtype=q4";
+  if (cell.on != On::Packed)
+    return "";
+  return cell.model == Model::Opt    ? "weight-encoding=q8:32 kv-dtype=q8"
+         : cell.model == Model::Qwen ? "weight-encoding=qkv=q4,up=q8:32,head=q4:32 kv-dtype=q4"
+                                     : "weight-encoding=qkv=q4:32,out=q8:32,up=q4:32,down=q4:32 kv-dtype=q4";
 }
 
 // As many rows of q, k and v of layers as all models have, in heads that groups of 32 divide, or of 64. Of CUDA heads
@@ -62,7 +75,7 @@ std::unique_ptr<core::Device> deviceOf(On on) {
   case On::Host: // its link paced
     return host::makeHostDevice({});
   case On::HostPoisoned:
-  case On::PackedKv:
+  case On::Packed:
     return host::makeHostDevice({.poison = true});
   case On::Sim:
     return sim::makeSimDevice();
@@ -76,10 +89,8 @@ std::unique_ptr<core::Device> deviceOf(On on) {
 compiler::CompileRequest requestOf(const Cell &cell) {
   compiler::CompileRequest request;
   request.model = specOf(cell.model);
-  if (cell.on == On::PackedKv || cell.on == On::EmulatedPackedKv) {
+  if (cell.on == On::Packed || cell.on == On::EmulatedPackedKv)
     request.model = withLargerHeads(request.model, cell.model, cell.on);
-    request.goal.kvEncoding = model::Encoding::groups(cell.model == Model::Opt ? 8 : 4);
-  }
   request.hardware = core::tinyPlan({.spec = core::tinyLlama(1), .kind = plansFor(cell.on)}).hardware;
   request.hardware.flopsF32 = request.hardware.flopsF16 = request.hardware.memoryBandwidth = 1e10;
   request.hardware.flopsEfficiency = request.hardware.memoryEfficiency = 0.5;
@@ -116,9 +127,8 @@ serve::GenerateRequest promptsOf(const Cell &cell) {
 absl::StatusOr<serve::GenerateResult> resident(const Cell &cell) {
   compiler::CompileRequest request = requestOf(cell);
   request.buckets = bucketsOf(cell.row->goal, 1);
-  compiler::Candidate none;
-  none.name = "none";
-  request.placements = {none};
+  ASSIGN_OR_RETURN(nothing, placementsOf("", encodingsOf(cell)));
+  request.placements = std::move(nothing);
   ASSIGN_OR_RETURN(plan, compiler::compile(request));
   const std::unique_ptr<core::Device> device = deviceOf(cell.on);
   const auto weights = model::syntheticWeights(1);
@@ -153,6 +163,11 @@ private:
   std::vector<std::string> all_;
 };
 
+model::ModelSpec modelOf(const compiler::Choice &choice, model::ModelSpec spec) {
+  spec.encodings = model::ofModel(choice.encodings.weights, spec);
+  return spec;
+}
+
 // What a plan says of itself, against what was asked for.
 void checkPlan(const std::vector<compiler::Candidate> &placements, const plan::Plan &plan, Findings &findings) {
   const compiler::Candidate &common = placements.front();
@@ -160,6 +175,11 @@ void checkPlan(const std::vector<compiler::Candidate> &placements, const plan::P
   findings.expectEqual("the number of mini-batches", int64_t{plan.miniBatches}, common.miniBatches);
   findings.expectEqual("the share of activations", model::actRatioText(plan.actRatio),
                        model::actRatioText(common.actRatio));
+  findings.expectEqual("the encoding of weights", model::weightEncodingText(plan.model),
+                       model::weightEncodingText(modelOf(common, plan.model)));
+  if (common.encodings.kv)
+    findings.expectEqual("the encoding of caches", model::kvEncodingText(plan.kvEncoding),
+                         model::kvEncodingText(*common.encodings.kv));
   findings.expectEqual("whether residuals leave", plan.residualsLeave(), common.residency.residualsLeave());
   for (size_t p = 0; p < std::min(plan.placements.size(), placements.size()); ++p) {
     const plan::Placement &made = plan.placements[p];
@@ -304,11 +324,12 @@ std::vector<Model> modelsOf(const Row &row) {
   return out;
 }
 
-absl::StatusOr<std::vector<compiler::Candidate>> placementsOf(const Row &row) {
+absl::StatusOr<std::vector<compiler::Candidate>> placementsOf(std::string_view choices, std::string_view encodings) {
   std::vector<compiler::Candidate> out;
   const std::vector<std::string> texts =
-      absl::StrSplit(absl::string_view(row.choices.data(), row.choices.size()), absl::ByString(" | "));
-  for (const std::string &text : texts) {
+      absl::StrSplit(absl::string_view(choices.data(), choices.size()), absl::ByString(" | "));
+  for (const std::string &own : texts) {
+    const std::string text = absl::StrCat(own, encodings.empty() ? "" : " ", std::string(encodings));
     std::string error;
     const std::optional<compiler::Choice> choice = compiler::choiceFromText(text, error);
     if (!choice)
@@ -330,7 +351,7 @@ std::set<model::Mechanism> mechanismsOf(const Row &row) {
     if (inUse)
       used.insert(what);
   };
-  const auto placements = placementsOf(row);
+  const auto placements = placementsOf(row.choices);
   if (!placements.ok())
     return used;
   add(row.goal.growsFrom.has_value(), ElasticKv);
@@ -355,7 +376,7 @@ std::set<model::Mechanism> mechanismsOf(const Row &row) {
 }
 
 absl::StatusOr<plan::Plan> compile(const Cell &cell) {
-  ASSIGN_OR_RETURN(placements, placementsOf(*cell.row));
+  ASSIGN_OR_RETURN(placements, placementsOf(cell.row->choices, encodingsOf(cell)));
   const compiler::Candidate &common = placements.front();
   compiler::CompileRequest request = requestOf(cell);
   request.goal.kvTokens = cell.row->goal.growsFrom;
@@ -374,7 +395,7 @@ absl::StatusOr<plan::Plan> compile(const Cell &cell) {
 
 std::vector<std::string> findingsIn(const Cell &cell, const std::function<void(plan::Plan &)> &change) {
   Findings findings;
-  const auto placements = placementsOf(*cell.row);
+  const auto placements = placementsOf(cell.row->choices, encodingsOf(cell));
   auto plan = placements.ok() ? compile(cell) : placements.status();
   if (!plan.ok()) {
     findings.add("the choice is refused: ", plan.status().ToString());

@@ -21,13 +21,14 @@
 namespace headrace::choices {
 
 enum class Model : uint8_t { Llama, Opt, Qwen };
-// HostPoisoned: one step at a time, and what a step used for the last time is NaN behind it. PackedKv: the same, of
-// heads whose caches are packed, in 8 bits or in 4; EmulatedPackedKv: such caches on emulated CUDA graphs.
-enum class On : uint8_t { Host, HostPoisoned, Sim, EmulatedCuda, PackedKv, EmulatedPackedKv };
+// HostPoisoned: one step at a time, and what a step used for the last time is NaN behind it. Packed: the same, of
+// weights and, in larger heads, caches that are packed, in 8 bits or in 4; EmulatedPackedKv: such caches on emulated
+// CUDA graphs.
+enum class On : uint8_t { Host, HostPoisoned, Sim, EmulatedCuda, Packed, EmulatedPackedKv };
 constexpr bool isEmulated(On on) { return on == On::EmulatedCuda || on == On::EmulatedPackedKv; }
 inline constexpr Model kModels[] = {Model::Llama, Model::Opt, Model::Qwen};
 inline constexpr On kDevices[] = {On::Host,         On::HostPoisoned, On::Sim,
-                                  On::EmulatedCuda, On::PackedKv,     On::EmulatedPackedKv};
+                                  On::EmulatedCuda, On::Packed,       On::EmulatedPackedKv};
 
 struct Cell {
   const Row *row = nullptr;
@@ -38,9 +39,10 @@ std::string nameOf(const Cell &cell); // "kv_2_slots_llama_host"
 std::ostream &operator<<(std::ostream &out, const Cell &cell);
 std::vector<Model> modelsOf(const Row &row);
 
-// The row's placements. InvalidArgument for a text that is no choice, and where they differ by more than placements of
-// a plan do.
-absl::StatusOr<std::vector<compiler::Candidate>> placementsOf(const Row &row);
+// The placements of a row's choices, each with these encodings beside what it says. InvalidArgument for a text that is
+// no choice, and where they differ by more than placements of a plan do.
+absl::StatusOr<std::vector<compiler::Candidate>> placementsOf(std::string_view choices,
+                                                              std::string_view encodings = "");
 // Which mechanisms the row makes use of.
 std::set<model::Mechanism> mechanismsOf(const Row &row);
 

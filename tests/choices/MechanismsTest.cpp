@@ -25,7 +25,7 @@ const std::map<Mechanism, std::string_view> kNoPlacements = {
 TEST(Mechanisms, EachHasARowOrIsNoPlacements) {
   std::set<Mechanism> used;
   for (const Row &row : rows()) {
-    const auto placements = placementsOf(row);
+    const auto placements = placementsOf(row.choices);
     EXPECT_TRUE(placements.ok()) << row.name << ": " << placements.status();
     used.merge(mechanismsOf(row));
   }

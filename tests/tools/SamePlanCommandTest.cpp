@@ -62,6 +62,39 @@ TEST_F(SamePlan, OfARunOnTheHost) {
             compiled(goal));
 }
 
+// What is packed is found alike.
+TEST_F(SamePlan, OfWhatMayBePacked) {
+  const Words goal = {"tinyllama-1.1b", "--hardware",        "host", "--h2d-bandwidth", "1GB/s", "--device-memory",
+                      "500MiB",         "--allow-quantized", "both"};
+  const Words lengths = {"--batch", "4", "--context", "72", "--input-len", "64", "--output-len", "8"};
+  const nlohmann::json made = json(with(with({"compile"}, with(goal, lengths)), {"--dry-run", "--json"}));
+  const std::string plan = made["plan_hash"];
+  EXPECT_EQ(made["model"]["weight_encoding"], "q4");
+  EXPECT_EQ(compiledAs(made["command"]), plan); // which states what was found
+  EXPECT_EQ(hash(with(with({"simulate"}, goal),
+                      {"--batch", "4", "--random-input-len", "64", "--num-prompts", "4", "--max-new-tokens", "8"})),
+            plan);
+  const nlohmann::json row = bench(with(goal, {"--policies", "auto", "--batches", "4", "--input-len", "64",
+                                               "--output-len", "8", "--instances", "together"}))[0];
+  EXPECT_EQ(row["decode"]["plan_hash"], plan);
+  EXPECT_EQ(compiledAs(row["decode"]["compiled"]), plan); // which asks for it again
+  const nlohmann::json serve =
+      json(with(with({"bench", "serve"}, goal), {"--device", "sim", "--random-input-len", "64", "--random-output-len",
+                                                 "8", "--num-prompts", "4", "--json"}));
+  EXPECT_EQ(serve["plan_hash"], compiled(with(goal, with(lengths, {"--kv-tokens", "auto"}))));
+  const Words small = {golden("llama-2-heads-64-f16"),
+                       "--hardware",
+                       "host",
+                       "--batch",
+                       "2",
+                       "--context",
+                       "24",
+                       "--allow-quantized",
+                       "both"};
+  EXPECT_EQ(hash(with(with({"run"}, small), {"--prompt-ids", "1,2,3,4,5;6,7,8", "--max-new-tokens", "4"})),
+            compiled(small));
+}
+
 // What a bench asks for beyond the goal it says, and the compiler makes the same of that.
 TEST_F(SamePlan, OfWhatABenchSaysThatItAskedFor) {
   for (const Words &how :

@@ -151,11 +151,6 @@ CLI::App *addCompile(CLI::App &app, CompileOptions &options) {
                     "--dump-ir after each pass; one that changed nothing says (unchanged)");
   command->add_flag("--verify-weights", options.verifyWeights,
                     "read all weights and keep a hash of them in the plan, for run --verify-weights");
-  addChoice<bool>(
-      *command, "--allow-quantized", options.quantizeWeights,
-      "what the policy may pack by itself, where that is better by what it prefers: nothing, or weights, in "
-      "8 or 4 bits",
-      {{"nothing", false}, {"weights", true}});
   addOverwrite(*command, options.overwrite);
   command->add_flag("--dry-run", options.dryRun, "print the chosen settings, write nothing");
   command->add_flag("--beside", options.beside, "instead: which mechanisms do not stand side by side, and why");

@@ -23,7 +23,6 @@ struct CompileOptions {
   std::string dumpIr;        // a folder for the IR's text, phase by phase; empty: none
   bool dumpEachPass = false; // pass by pass instead
   bool verifyWeights = false;
-  bool quantizeWeights = false; // --allow-quantized weights: packed where that is better
   bool dryRun = false;
   bool beside = false;    // instead: what does not stand beside what
   bool overwrite = false; // files that are not of the output's kind (Outputs.h); so in every command that writes

@@ -17,8 +17,6 @@
 #include "runtime/base/Text.h"
 #include "runtime/job/Capabilities.h"
 #include "runtime/model/ModelSpec.h"
-#include "runtime/model/WeightEncodings.h"
-#include "runtime/model/WeightLayout.h"
 #include "runtime/plan/PlanFile.h"
 #include "tools/commands/Commands.h"
 #include "tools/commands/Compiling.h"
@@ -177,69 +175,6 @@ private:
   absl::Status status_;
 };
 
-// All that can be packed in codes of `bits`, in groups of 64 where these divide, else of 32 or 128.
-model::WeightEncodings packedIn(int bits, const model::ModelSpec &spec) {
-  using model::UnitRole;
-  model::WeightEncodings out;
-  for (const UnitRole role : {UnitRole::Qkv, UnitRole::Out, UnitRole::Up, UnitRole::Down, UnitRole::Head})
-    for (const int32_t group : {128, 32, 64})
-      if (model::inFeatures(spec, role) % group == 0 && !(role == UnitRole::Head && spec.tiedEmbeddings))
-        out[role] = model::Encoding::groups(bits, group);
-  return out;
-}
-
-// What is small of a better plan.
-std::pair<uint64_t, uint64_t> aimOf(const plan::Plan &plan, model::Prefer prefer) {
-  const plan::Variant &decode = plan.variants[largestDecode(plan)];
-  const uint64_t ns = decode.predictedNs;
-  if (prefer == model::Prefer::Throughput)
-    return {ns * 1024 / static_cast<uint64_t>(decode.sequences * plan.miniBatches), 0};
-  return prefer == model::Prefer::Memory ? std::pair(plan.arenaBytes, ns) : std::pair(ns, plan.arenaBytes);
-}
-
-// --allow-quantized weights: gives the job's model the encoding of weights that makes the best plan, none among them.
-// Says what each came to; the refusal of the model as it is where all are refused.
-absl::StatusOr<std::string> chooseEncoding(AssembledJob &assembled) {
-  const model::ModelSpec asIs = assembled.job.model->spec;
-  if (asIs.encodings.any())
-    return badUsage(model::cat("--allow-quantized weights beside --weight-encoding ", model::weightEncodingText(asIs),
-                               ", which states it: expected one of them"));
-  std::optional<std::pair<uint64_t, uint64_t>> best;
-  model::ModelSpec chosen = asIs;
-  absl::Status refusal;
-  std::string said;
-  for (const int bits : {0, 8, 4}) {
-    model::ModelSpec spec = asIs;
-    if (bits > 0)
-      spec.encodings = packedIn(bits, spec);
-    if (bits > 0 && !spec.encodings.any())
-      return badUsage(model::cat("--allow-quantized weights: ", spec.name,
-                                 " has no operand whose input features groups of 32, 64 or 128 divide"));
-    assembled.job.model->spec = spec;
-    const absl::StatusOr<plan::Plan> plan = compileToHold(assembled);
-    absl::StrAppend(&said, said.empty() ? ". Weights may be packed: as they are " : ", ",
-                    bits == 0 ? std::string() : model::weightEncodingText(spec) + " ");
-    if (!plan.ok()) {
-      refusal = bits == 0 ? plan.status() : refusal;
-      absl::StrAppend(&said, "refused (", plan.status().message(), ")");
-      continue;
-    }
-    absl::StrAppendFormat(&said, "%.3f ms and %s",
-                          static_cast<double>(plan->variants[largestDecode(*plan)].predictedNs) / 1e6,
-                          formatBytes(plan->arenaBytes));
-    if (const auto aim = aimOf(*plan, assembled.job.policy.prefer); !best || aim < *best) {
-      best = aim;
-      chosen = spec;
-    }
-  }
-  assembled.job.model->spec = best ? chosen : asIs;
-  if (!assembled.job.model->ofPath)
-    assembled.job.model->ofPath.emplace(asIs);
-  if (!best)
-    return aboutInput(assembled.input, refusal);
-  return said;
-}
-
 // What can be refused by flags alone.
 absl::Status checkFlags(const CompileOptions &options) {
   if (options.output.empty() && !options.dryRun)
@@ -302,18 +237,12 @@ absl::Status compileCommand(const CompileOptions &options) {
   RETURN_IF_ERROR(outputs.check());
   RETURN_IF_ERROR(outputs.prepareFolders());
 
-  std::string encodings;
-  if (options.quantizeWeights) {
-    ASSIGN_OR_RETURN(said, chooseEncoding(assembled));
-    encodings = std::move(said);
-  }
   IrFiles ir(options);
   absl::StatusOr<plan::Plan> plan =
       compileToHold(assembled, ir.writer(/*eachPass=*/false), ir.writer(/*eachPass=*/true));
   RETURN_IF_ERROR(ir.status());
   if (!plan.ok())
     return aboutInput(assembled.input, plan.status());
-  plan->reason += encodings;
   if (options.verifyWeights)
     RETURN_IF_ERROR(hashWeights(*job.model, *plan));
   if (!options.dryRun) {

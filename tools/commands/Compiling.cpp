@@ -66,13 +66,14 @@ private:
   std::string text_;
 };
 
-void addModel(const model::ModelSource &model, Words &words) {
+// `spec`: the source's, or as it was packed for a plan.
+void addModel(const model::ModelSource &model, const model::ModelSpec &spec, Words &words) {
   TomlEntries shape;
   if (!model.path.empty()) {
     words.add(modelWord(model.path));
     shape = shapeEntries(model.ofPath.value_or(model.spec));
   }
-  for (const auto &[flag, value] : differingFlags("shape", shape, shapeEntries(model.spec)))
+  for (const auto &[flag, value] : differingFlags("shape", shape, shapeEntries(spec)))
     words.add(flag, value);
 }
 
@@ -256,6 +257,11 @@ absl::StatusOr<plan::Plan> compileJob(const model::Job &job, const PhaseText &on
                                                  hardware.name, " has"));
   compiler::CompileRequest request = requestOf(job);
   request.modelHash = modelHash(*job.model);
+  request.hashOf = [&](const model::ModelSpec &spec) {
+    model::ModelSource packed = *job.model;
+    packed.spec = spec;
+    return modelHash(packed);
+  };
   request.onPhase = onPhase;
   request.onPass = onPass;
   std::unique_ptr<cost::RecordCostModel> costs;
@@ -316,7 +322,7 @@ absl::StatusOr<plan::Plan> compileToHold(const AssembledJob &assembled, const Ph
 
 std::string askedFlags(const model::Job &job) {
   Words words;
-  addModel(*job.model, words);
+  addModel(*job.model, job.model->spec, words);
   addHardware(*job.hardware, words);
   addGoal(job.goal, words);
   addPolicy(job.policy, job.policy.startRuleStated, words);
@@ -327,7 +333,7 @@ std::string askedFlags(const model::Job &job) {
 
 std::string chosenFlags(const model::Job &job, const plan::Plan &plan) {
   Words words;
-  addModel(*job.model, words);
+  addModel(*job.model, plan.model, words);
   addHardware(*job.hardware, words);
   const plan::Placement &placement = plan.placements.front();
   const bool adapts = plan.goal.expansion == model::kAutoExpansion;

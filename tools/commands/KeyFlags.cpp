@@ -46,6 +46,8 @@ constexpr KeyFlag kKeyFlags[] = {
      "much of it the device has; auto: found while it runs"},
     {"goal", "kv_dtype", "--kv-dtype", kText, "auto, f32, f16, bf16, q8 or q4 (also -ctk, -ctv)",
      "--kv-cache-dtype,--cache-type-k,--cache-type-v"},
+    {"goal", "allow_quantized", "--allow-quantized", kText,
+     "what may be held in 8 or 4 bits where that is better: nothing (default), weights, kv or both"},
     {"goal", "block_tokens", "--block-tokens", kPlain, "tokens per KV block", "--block-size"},
     {"goal", "elastic_kv", "--elastic-kv", kChoice,
      "KV blocks in memory that offloaded weights leave, in plans of several placements: auto (which is on), on or off"},
@@ -103,9 +105,7 @@ constexpr KeyFlag kKeyFlags[] = {
     {"shape", "max_positions", "--max-positions", kPlain, "longest context of the model"},
     {"shape", "dtype", "--dtype", kText, "of the weights: f32, f16 or bf16"},
     {"shape", "weight_encoding", "--weight-encoding", kText,
-     "pack weights, for hardware of kind host, of a folder's model too: q8 or q4, a scale and a minimum for each 64 of "
-     "them (q4:32, q4:128), or "
-     "by "
+     "pack weights, of a folder's model too: q8 or q4, a scale and a minimum for each 64 of them (q4:32, q4:128), or by "
      "what they are of, such as qkv=q4,head=q8; the embedding, and a head tied to it, stay as they are"},
     {"shape", "norm", "--norm", kText, "layernorm or rmsnorm"},
     {"shape", "norm_eps", "--norm-eps", kPlain, "epsilon of the normalisation"},

@@ -10,7 +10,7 @@ extern const Generator kCachesGenerator;
 const Generator kCachesGenerator = {
     .name = "caches",
     .summary = "weights on the device, and on the host the KV blocks that then do not fit",
-    .seeds = [](Space &of) { return std::vector{of.origin()}; },
+    .seeds = [](Space &, const Coordinates &origin) { return std::vector{origin}; },
     .holds = [](const Coordinates &at) { return at.listed == 0 && at.layers == 0 && at.actParts == 0; },
 };
 

@@ -48,7 +48,7 @@ bool searchesUnits(const Space &space) {
 }
 
 SearchRequest searchRequest(Space &space, const Coordinates &at, bool embedding) {
-  return searchRequestOf(space.request(), space.layout(), space.target(at), embedding);
+  return searchRequestOf(space.request(at), space.layout(at), space.target(at), embedding);
 }
 
 // The largest of a class that the aim has.
@@ -62,7 +62,7 @@ std::optional<PlayPoint> largest(const Aim &aim, plan::IterationClass iterationC
 
 // What each of the limits' iterations may take, or a part of that: of a prompt's chunks each its own.
 void addLimits(Space &space, const Coordinates &at, double part, SearchRequest &request) {
-  const uint32_t slowest = space.prices().slowestPermille();
+  const uint32_t slowest = space.prices(at).slowestPermille();
   for (const Limit &limit : space.limits(at)) {
     uint64_t ns = plan::predictedWithin(limitNs(space.objectives(), limit), slowest);
     double weight = 0;
@@ -107,7 +107,7 @@ void listFastest(Space &space, const Coordinates &at, bool embedding, bool ofLim
   if (request.decode.empty() && request.mixed.empty())
     return;
   for (int tries = 0; tries < kTries; ++tries) {
-    absl::StatusOr<FastestSearched> found = searchFastest(request, freed, space.prices());
+    absl::StatusOr<FastestSearched> found = searchFastest(request, freed, space.prices(at));
     if (!found.ok())
       return;
     const uint64_t more = lacking(found->placement.candidate);
@@ -136,9 +136,8 @@ void listMostFreed(Space &space, const Coordinates &at, bool embedding, double p
 
 // The table of an embedding that is not tied costs next to nothing on the host, but what an objective as short as the
 // resident iteration has not.
-std::vector<Coordinates> mostFreed(Space &of) {
+std::vector<Coordinates> mostFreed(Space &of, const Coordinates &at) {
   std::vector<Coordinates> found;
-  const Coordinates at = of.origin();
   if (!searchesUnits(of) || !of.exists(at))
     return found;
   for (const bool embedding : {false, true})
@@ -149,9 +148,8 @@ std::vector<Coordinates> mostFreed(Space &of) {
 
 // The same, until one of them holds the objectives with the memory that there is, or brings too much: others would have
 // more blocks of caches leave, and bring no less.
-std::vector<Coordinates> mostFreedThatFits(Space &of) {
+std::vector<Coordinates> mostFreedThatFits(Space &of, const Coordinates &at) {
   std::vector<Coordinates> found;
-  const Coordinates at = of.origin();
   if (!searchesUnits(of) || !of.exists(at))
     return found;
   for (const bool embedding : {true, false})
@@ -167,11 +165,10 @@ std::vector<Coordinates> mostFreedThatFits(Space &of) {
   return found;
 }
 
-std::vector<Coordinates> seeds(Space &of) {
+std::vector<Coordinates> seeds(Space &of, const Coordinates &at) {
   if (of.prefersMemory())
-    return mostFreed(of);
+    return mostFreed(of, at);
   std::vector<Coordinates> found;
-  const Coordinates at = of.origin();
   if (!searchesUnits(of) || !of.exists(at))
     return found;
   for (const bool ofLimits : {false, true}) {

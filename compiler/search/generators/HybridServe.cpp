@@ -15,7 +15,7 @@
 namespace headrace::compiler {
 namespace {
 
-std::vector<Coordinates> seeds(Space &of) {
+std::vector<Coordinates> seeds(Space &of, const Coordinates &origin) {
   std::vector<Coordinates> found;
   if (!of.free().act)
     return found;
@@ -23,9 +23,8 @@ std::vector<Coordinates> seeds(Space &of) {
   for (const int64_t parts : {16, 32, 48, 64})
     for (const int64_t layers : {int64_t{0}, all / 2, all})
       for (const bool embedding : {false, true})
-        for (const auto &[slots, dirty] :
-             {std::pair(of.origin().slots, false), {int64_t{1}, false}, {int64_t{1}, true}}) {
-          Coordinates at = of.origin();
+        for (const auto &[slots, dirty] : {std::pair(origin.slots, false), {int64_t{1}, false}, {int64_t{1}, true}}) {
+          Coordinates at = origin;
           at.actParts = parts;
           at.layers = layers;
           at.embedding |= embedding && of.free().embedding;

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "compiler/choice/Packing.h"
 #include "compiler/choice/Resolve.h"
 #include "compiler/evaluate/Iterations.h"
 #include "kernels/Kernels.h"
@@ -116,13 +117,13 @@ std::string splitText(int64_t act, int64_t kv, const std::string &why) {
 HybridRoom roomOf(Space &space, const Scored &kvAlone) {
   const Candidate &candidate = kvAlone.candidate;
   const model::ModelSpec &spec = space.request().model;
-  const model::WeightLayout &layout = space.layout();
+  const model::WeightLayout &layout = space.layout(kvAlone.at);
   const Target &target = space.target(kvAlone.at);
   HybridRoom room;
   for (const int32_t unit : candidate.residency.weightsAway())
     if (unit != layout.embeddingUnit() || spec.tiedEmbeddings) { // else its rows are read where they are
       const uint64_t bytes = layout.units[static_cast<size_t>(unit)].bytes;
-      room.loadWeightsNs += static_cast<double>(space.prices().copyNs(bytes, /*hostToDevice=*/true));
+      room.loadWeightsNs += static_cast<double>(space.prices(kvAlone.at).copyNs(bytes, /*hostToDevice=*/true));
       room.weightBytes += static_cast<int64_t>(bytes);
     }
   const uint64_t arena = space.packed(kvAlone.at, candidate), memory = target.deviceMemory;
@@ -136,7 +137,8 @@ int64_t HybridShare::partOf(int64_t parts) const {
   return blocks == 0 ? 0 : (2 * parts * batch.blocks.act() + blocks) / (2 * blocks);
 }
 
-absl::StatusOr<HybridShare> hybridShare(const CompileRequest &request, const Choice &choice, const HybridRoom &room) {
+absl::StatusOr<HybridShare> hybridShare(const CompileRequest &asked, const Choice &choice, const HybridRoom &room) {
+  const CompileRequest request = encoded(asked, choice.encodings);
   Choice half = choice; // has steps of both kinds
   half.actRatio = model::actRatioOf(1, 1);
   half.residency.setActAway({});

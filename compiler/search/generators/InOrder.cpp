@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "compiler/choice/AmountText.h"
+#include "compiler/search/Why.h"
 #include "compiler/search/generators/HybridShare.h"
 #include "compiler/search/generators/PackedBatch.h"
 #include "runtime/cost/HybridAllocation.h"
@@ -46,10 +47,10 @@ std::vector<int64_t> countsOf(const Space &space) {
   return counts;
 }
 
-std::vector<Coordinates> seeds(Space &of) {
+std::vector<Coordinates> seeds(Space &of, const Coordinates &origin) {
   std::vector<Coordinates> found;
   for (const int64_t count : countsOf(of)) {
-    Coordinates at = of.origin();
+    Coordinates at = origin;
     at.miniBatches = count;
     std::vector<int64_t> shares = {at.actParts};
     if (of.free().act && of.exists(at)) {
@@ -164,9 +165,10 @@ std::string shareName(int64_t parts) { return model::actRatioText(model::actRati
 
 std::optional<FoundInOrder> searchInOrder(Space &space) {
   std::vector<const Scored *> begin;
-  for (const Coordinates &seed : seeds(space))
-    if (const Scored *const scored = space.score(seed))
-      begin.push_back(scored);
+  for (const Coordinates &origin : space.origins())
+    for (const Coordinates &seed : seeds(space, origin))
+      if (const Scored *const scored = space.score(seed))
+        begin.push_back(scored);
   std::stable_sort(begin.begin(), begin.end(),
                    [&](const Scored *a, const Scored *b) { return space.isBetter(*a, *b); });
   const Scored *best = nullptr;
@@ -211,6 +213,7 @@ std::string explainFound(Space &space, const Generator &policy, const FoundInOrd
                            [](int64_t count) { return absl::StrCat(count); }),
                     ") ", best.at.miniBatches, " takes the least", ruledOut(space));
   }
+  absl::StrAppend(&text, explainEncodings(space, best));
   if (best.at.chunk > kLargestChunk)
     absl::StrAppend(&text, ". Prompts: up to ", best.at.chunk, " tokens an iteration; with each of those tried ",
                     space.aim(best.at).what, ": ",

@@ -20,14 +20,14 @@ std::vector<Candidate> candidates(const GeneratorInputs &in) {
 constexpr int64_t kCounts = 16;
 constexpr int64_t kMostTimes = 16;
 
-std::vector<Coordinates> seeds(Space &of) {
+std::vector<Coordinates> seeds(Space &of, const Coordinates &origin) {
   std::vector<Coordinates> found;
   if (!of.free().layers)
     return found;
   const int64_t layers = of.request().model->layers;
   const int64_t step = std::max<int64_t>(1, layers / kCounts);
   for (int64_t count = 0;; count = std::min(layers, count + step)) {
-    Coordinates at = of.origin();
+    Coordinates at = origin;
     at.layers = count;
     at.embedding |= of.free().embedding && count > 0;
     at.head |= of.free().head && count == layers;
@@ -45,8 +45,8 @@ std::vector<Coordinates> seeds(Space &of) {
     // stays: each iteration would bring the head and a tied embedding.
     for (size_t i = 0, n = found.size(); i < n && of.free().chunk; ++i)
       if (Coordinates whole = found[i]; whole.layers == layers) {
-        whole.embedding = of.origin().embedding;
-        whole.head = of.origin().head;
+        whole.embedding = origin.embedding;
+        whole.head = origin.head;
         for (int64_t times = 2; times <= kMostTimes; times *= 2) {
           whole.chunk = times * kLargestChunk;
           found.push_back(whole);

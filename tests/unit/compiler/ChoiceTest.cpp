@@ -27,7 +27,8 @@ TEST(Choice, SaysWhatIsNotAsByDefault) {
   EXPECT_EQ(toText(Choice()), "start=eager");
   EXPECT_EQ(parsed(""), Choice());
   const char *all = "mini-batches=4 act-ratio=1/3 kv-blocks=150 new-tokens=1,8 sequences=8 contexts=256,2048 "
-                    "largest-chunk=8192 weights=0,4-7 kv=0-3@33 act=2 start=eager slots=2 kv-slots=3 residual-slots=3";
+                    "largest-chunk=8192 weight-encoding=qkv=q8,head=q4:32 kv-dtype=q8 weights=0,4-7 kv=0-3@33 act=2 "
+                    "start=eager slots=2 kv-slots=3 residual-slots=3";
   const Choice choice = parsed(all);
   EXPECT_EQ(toText(choice), all);
   EXPECT_EQ(choice.miniBatches, 4);
@@ -37,6 +38,9 @@ TEST(Choice, SaysWhatIsNotAsByDefault) {
   EXPECT_EQ(choice.buckets.sequences, (std::vector<int64_t>{8}));
   EXPECT_EQ(choice.buckets.contexts, (std::vector<int64_t>{256, 2048}));
   EXPECT_EQ(choice.largestChunk, 8192);
+  EXPECT_EQ(choice.encodings.weights[model::UnitRole::Head], model::Encoding::groups(4, 32));
+  EXPECT_EQ(choice.encodings.weights[model::UnitRole::Down], std::nullopt);
+  EXPECT_EQ(choice.encodings.kv, model::Encoding::groups(8));
   EXPECT_EQ(choice.residency.weightsAway(), (std::vector<int32_t>{0, 4, 5, 6, 7}));
   EXPECT_TRUE(choice.residency.movesBack());
 }
@@ -44,7 +48,8 @@ TEST(Choice, SaysWhatIsNotAsByDefault) {
 // Each of its entries sets it apart.
 TEST(Choice, ComparesAllOfIt) {
   const std::string base = "mini-batches=4 act-ratio=1/3 kv-blocks=150 new-tokens=1,8 sequences=8 contexts=256 "
-                           "largest-chunk=8192 weights=0,4-7 kv=0-3@33 act=2 slots=2 kv-slots=3 residual-slots=3 "
+                           "largest-chunk=8192 weight-encoding=q4 kv-dtype=q8 weights=0,4-7 kv=0-3@33 act=2 slots=2 "
+                           "kv-slots=3 residual-slots=3 "
                            "decode-write-back=dirty wrap";
   const Choice choice = parsed(base);
   EXPECT_EQ(parsed(base), choice);
@@ -55,6 +60,9 @@ TEST(Choice, ComparesAllOfIt) {
                                                                                  {"ces=8", "ces=4"},
                                                                                  {"=256", "=512"},
                                                                                  {"=8192", "=4096"},
+                                                                                 {"encoding=q4", "encoding=up=q4"},
+                                                                                 {"weight-encoding=q4 ", ""},
+                                                                                 {"dtype=q8", "dtype=f16"},
                                                                                  {"4-7", "4-8"},
                                                                                  {"@33", "@34"},
                                                                                  {"act=2", "act=1"},
@@ -73,9 +81,11 @@ TEST(Choice, ComparesAllOfIt) {
 }
 
 TEST(Choice, WhatIsNoTextOfOneIsNamed) {
-  for (const char *text : {"mini-batches=0", "mini-batches=x", "mini-batches", "act-ratio=0", "act-ratio=auto",
-                           "act-ratio=2", "kv-blocks=0", "kv-blocks=-1", "new-tokens=8,1", "sequences=", "contexts=0",
-                           "sequences=1,1", "contexts=1,", "largest-chunk=0", "largest-chunk=x"}) {
+  for (const char *text : {"mini-batches=0",      "mini-batches=x",   "mini-batches",    "act-ratio=0",
+                           "act-ratio=auto",      "act-ratio=2",      "kv-blocks=0",     "kv-blocks=-1",
+                           "new-tokens=8,1",      "sequences=",       "contexts=0",      "sequences=1,1",
+                           "contexts=1,",         "largest-chunk=0",  "largest-chunk=x", "weight-encoding=q3",
+                           "weight-encoding=f16", "weight-encoding=", "kv-dtype=q4:32",  "kv-dtype=auto"}) {
     EXPECT_THAT(refused(text), HasSubstr(std::string("has '") + text + "'"));
     EXPECT_THAT(refused(text), HasSubstr("act-ratio=A/B above 0")) << text;
   }
@@ -116,11 +126,14 @@ TEST(Choice, MovesActivationBlocksUnderTheRuleEagerOnly) {
 
 // Weights, caches and their blocks are a placement's own.
 TEST(Choice, PlacementsOfAPlanHaveTheRestAlike) {
-  const Choice common = parsed("mini-batches=4 act-ratio=1/3 sequences=8 largest-chunk=4096 act=2 residual-slots=3");
-  Candidate candidate{parsed("kv-blocks=150 weights=0 kv=0-3@33 act=0 slots=2 kv-slots=3"), "its name"};
+  const Choice common = parsed("mini-batches=4 act-ratio=1/3 sequences=8 largest-chunk=4096 kv-dtype=q4 act=2 "
+                               "residual-slots=3");
+  Candidate candidate{parsed("kv-blocks=150 weight-encoding=q8 weights=0 kv=0-3@33 act=0 slots=2 kv-slots=3"),
+                      "its name"};
   candidate = alike(candidate, common);
-  EXPECT_EQ(toText(candidate), "mini-batches=4 act-ratio=1/3 kv-blocks=150 sequences=8 largest-chunk=4096 weights=0 "
-                               "kv=0-3@33 act=2 start=eager slots=2 kv-slots=3 residual-slots=3");
+  EXPECT_EQ(toText(candidate),
+            "mini-batches=4 act-ratio=1/3 kv-blocks=150 sequences=8 largest-chunk=4096 kv-dtype=q4 weights=0 "
+            "kv=0-3@33 act=2 start=eager slots=2 kv-slots=3 residual-slots=3");
   EXPECT_EQ(candidate.name, "its name");
   EXPECT_FALSE(candidate.offloadsNothing());
   EXPECT_TRUE(alike({}, common).offloadsNothing()); // of what placements differ by

@@ -37,6 +37,7 @@ kv_tokens = 100
 kv_device_memory = "3GiB"
 kv_host_memory = "40GiB"
 kv_dtype = "bf16"
+allow_quantized = "weights"
 block_tokens = 32
 [policy]
 name = "interval"
@@ -72,6 +73,7 @@ contexts = [16, 64]
   EXPECT_EQ(job->goal.kvDeviceMemory, 3ull << 30);
   EXPECT_EQ(job->goal.kvHostMemory, 40ull << 30);
   EXPECT_EQ(job->goal.kvEncoding, DType::BF16);
+  EXPECT_EQ(job->goal.allowQuantized, AllowQuantized::Weights);
   EXPECT_EQ(job->goal.blockTokens, 32);
   EXPECT_EQ(job->policy.name, "interval");
   EXPECT_FALSE(job->policy.none);
@@ -158,7 +160,8 @@ TEST(JobFile, RefusesUnknownKeysAndSections) {
   expectRefused("[goals]\nbatch = 1\n",
                 "1: goals: unknown key: expected one of buckets, goal, hardware, model, policy; did you mean goal?");
   expectRefused("[goal]\nslo = \"50ms\"\n",
-                "2: goal.slo: unknown key: expected one of batch, block_tokens, bus_devices, context, device_memory, "
+                "2: goal.slo: unknown key: expected one of allow_quantized, batch, block_tokens, bus_devices, context, "
+                "device_memory, "
                 "elastic_kv, expansion, input_len, instances, kv_device_memory, kv_dtype, kv_host_memory, kv_tokens, "
                 "mini_batches, output_len, record, "
                 "slo_factor, tpot, "

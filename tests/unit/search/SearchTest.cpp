@@ -6,6 +6,7 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "compiler/choice/Packing.h"
 #include "compiler/search/Why.h"
 #include "runtime/model/ModelSpec.h"
 #include "runtime/plan/PlanFile.h"
@@ -150,6 +151,44 @@ TEST_F(Search, MinimaAreMinimal) {
     EXPECT_EQ(less.status().code(), absl::StatusCode::kResourceExhausted) << bytes << "\n"
                                                                           << (less.ok() ? less->reason : "") << "\n"
                                                                           << refused;
+  }
+}
+
+// With all encodings allowed a search finds what is as good as with any of them stated; and it is one of them.
+TEST_F(Search, IsAsGoodAsEachEncodingThatIsAllowed) {
+  const int wanted = longRun() ? 200 : 12;
+  for (int problem = 0; problem < wanted; ++problem) {
+    CompileRequest r = request(tinyLlama(1 + below(6)));
+    r.model->headDim = 32, r.model->heads = 2;
+    r.model->tiedEmbeddings = below(2) == 0;
+    r.goal.batch = int64_t{1} << below(4);
+    r.goal.context = 64 << below(4);
+    r.hardware.h2dBandwidth = r.hardware.d2hBandwidth = 1e9 / (1 + below(8));
+    r.hardware.duplexBandwidth = 2 * r.hardware.h2dBandwidth;
+    r.hardware.flopsF32 = 100e9 / (1 + below(50));
+    r.goal.deviceMemory = model::layoutWeights(r.model).totalBytes() * static_cast<uint64_t>(6 + below(6)) / 10;
+    SCOPED_TRACE(absl::StrCat(r.model->layers, " layers, batch ", *r.goal.batch, ", context ", *r.goal.context,
+                              ", memory ", *r.goal.deviceMemory, ", link ", r.hardware.h2dBandwidth));
+    const auto best = [](const CompileRequest &of) {
+      const cost::Roofline costs(of.model, of.hardware, activationOf(of), kvEncodingOf(of));
+      Space space(of, costs);
+      return search(space, searchedGenerators());
+    };
+    CompileRequest allowing = r;
+    allowing.goal.allowQuantized = model::AllowQuantized::Both;
+    const std::optional<Searched> found = best(allowing);
+    bool one = false;
+    for (const model::WeightEncodings &weights : allowedWeights(allowing))
+      for (const std::optional<model::Encoding> &kv : allowedKv(allowing)) {
+        const std::optional<Searched> stated = best(encoded(allowing, {weights, kv}));
+        if (!stated)
+          continue;
+        ASSERT_TRUE(found.has_value());
+        EXPECT_LE(found->best.aimNs, stated->best.aimNs * (1 + kTie));
+        one |= found->best.candidate.encodings == Encodings{weights, kv} &&
+               found->best.aimNs <= stated->best.aimNs * (1 + kTie);
+      }
+    EXPECT_EQ(one, found.has_value());
   }
 }
 
