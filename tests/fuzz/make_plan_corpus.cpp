@@ -45,7 +45,8 @@ int main(int argc, char **argv) {
   // One for all roles, one by role.
   int packed = 0;
   for (const test::NamedOptions &named : test::packedPlans())
-    if (named.name.ends_with("packed q4:32") ? packed == 0 : packed == 1 && named.name.ends_with("head=q8:32")) {
+    if (named.name.ends_with("packed q4:32") ? packed == 0
+                                             : packed == 1 && named.name.ends_with("head=q8:32, caches too")) {
       written = written && write(named.name, test::makePlan(named.options));
       ++packed;
     }
