@@ -18,6 +18,21 @@ std::string section(std::string_view name, TomlEntries entries) {
   return cat("[", name, "]\n", toToml(entries));
 }
 
+// "\"a = 1\": expected \"a = 2\"".
+std::string firstDifference(std::string_view text, std::string_view expected) {
+  const auto at = static_cast<size_t>(
+      std::mismatch(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(std::min(text.size(), expected.size())),
+                    expected.begin())
+          .first -
+      text.begin());
+  const auto line = [&](std::string_view of) {
+    const size_t before = at == 0 ? std::string_view::npos : of.rfind('\n', at - 1);
+    const size_t begin = before == std::string_view::npos ? 0 : before + 1;
+    return cat("\"", escaped(std::string(of.substr(begin, of.find('\n', begin) - begin)), 80), "\"");
+  };
+  return cat(line(text), ": expected ", line(expected));
+}
+
 } // namespace
 
 std::string inputsText(const ModelSpec &spec, const Hardware &hardware, const Goal &goal, const Policy &policy) {
@@ -45,8 +60,8 @@ absl::StatusOr<Inputs> parseInputs(std::string_view text, const std::string &whe
   RETURN_IF_ERROR(readPolicy(policy, inputs.policy));
   inputs.model = std::move(model);
   inputs.hardware = std::move(hardware);
-  if (inputsText(inputs.model, inputs.hardware, inputs.goal, inputs.policy) != text)
-    return absl::InvalidArgumentError(cat(where, ": not as headrace writes them"));
+  if (const std::string own = inputsText(inputs.model, inputs.hardware, inputs.goal, inputs.policy); own != text)
+    return absl::InvalidArgumentError(cat(where, ": not as headrace writes them: ", firstDifference(text, own)));
   return inputs;
 }
 

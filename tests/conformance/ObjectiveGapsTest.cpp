@@ -50,6 +50,7 @@ compiler::CompileRequest anyRequest(Draw &draw, int64_t mostLayers) {
   m.intermediate = m.hidden * draw.of<int64_t>({2, 3, 4});
   m.vocab = draw.of<int64_t>({50, 1000, 32000});
   m.maxPositions = 4096;
+  m.rope.enabled = true; // as the family is
   m.tiedEmbeddings = draw.one(3);
   m.dtype = draw.of({model::DType::F32, model::DType::BF16});
   model::Hardware &h = r.hardware;

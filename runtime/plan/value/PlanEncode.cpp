@@ -82,7 +82,7 @@ std::string inputsOf(const Plan &plan) {
   goal.blockTokens = plan.blockTokens;
   goal.kvEncoding = plan.kvEncoding;
   model::Policy policy = plan.policy;
-  if (policy.actRatio || plan.actRatio.any())
+  if (policy.actRatio || plan.actRatio != model::ActRatio())
     policy.actRatio = plan.actRatio;
   return model::inputsText(plan.model, plan.hardware, goal, policy);
 }

@@ -171,11 +171,20 @@ TEST(ActBlocks, WithoutTheirStructureAreRefused) {
     const absl::Status status = parse(test::bytesOf(serialize(plan)), "a.plan").status();
     EXPECT_NE(status.message().find(message), std::string::npos) << message << "\n  was " << status.message();
   };
-  refused("a.plan: inputs: expected goal.device_memory", [](Plan &p) { p.actRatio.den = 0; }); // auto
-  refused("policy.act_ratio = \"1/1000001\": expected", [](Plan &p) { p.actRatio.den = 1'000'001; });
-  refused("policy.act_ratio = \"3/2\": expected", [](Plan &p) { p.actRatio.num = 3; });
-  refused("policy.act_ratio = \"-1/2\": expected", [](Plan &p) { p.actRatio.num = -1; });
-  refused("a.plan: inputs: not as headrace writes them", [](Plan &p) { p.actRatio = {2, 4}; });
+  // A file has the share among its inputs.
+  const auto refusedShare = [&](const std::string &found, const std::string &read, const model::ActRatio &share) {
+    refusedOf(somePlan(), found, [&](Plan &p) { p.actRatio = share; });
+    Plan plan = somePlan();
+    plan.actRatio = share;
+    const absl::Status status = parse(test::bytesOf(serialize(plan)), "a.plan").status();
+    EXPECT_NE(status.message().find(read), std::string::npos) << status;
+  };
+  refusedShare("act_den is 0, expected 1 to 1000000", "inputs: expected goal.device_memory", {1, 0}); // "auto"
+  refusedShare("act_den is 1000001, expected 1 to 1000000", "policy.act_ratio = \"1/1000001\": expected",
+               {1, 1'000'001});
+  refusedShare("act_num is 3, expected 0 to 2", "policy.act_ratio = \"3/2\": expected", {3, 2});
+  refusedShare("act_num is -1, expected 0 to 2", "policy.act_ratio = \"-1/2\": expected", {-1, 2});
+  refusedShare("act_num is 2 of 4, expected lowest terms", "inputs: not as headrace writes them", {2, 4});
   refused("act_blocks is -1, expected 0 to ", [](Plan &p) { p.actBlocks = p.metaLayout.maxActBlocks = -1; });
   refused("act_blocks is 2147483643, expected 0 to 2147483642",
           [](Plan &p) { p.actBlocks = p.metaLayout.maxActBlocks = 2147483643; });

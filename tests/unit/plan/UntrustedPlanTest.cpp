@@ -118,11 +118,14 @@ TEST(UntrustedPlan, HasItsInputsAsTheyAreWritten) {
     changed.replace(changed.find(was), was.size(), is);
     return std::string(parse(bytesOf(sealed(changed)), "a.plan").status().message());
   };
-  EXPECT_THAT(refusal("up=q8:128", "up=q3:128"), testing::HasSubstr("model.weight_encoding = \"qkv=q4,up=q3:128\": expected"));
-  EXPECT_THAT(refusal("up=q8:128", "up=q8:129"), testing::HasSubstr("model.weight_encoding = \"qkv=q4,up=q8:129\": expected"));
-  EXPECT_THAT(refusal("heads = ", "heaps = "), testing::HasSubstr("model.heaps"));
+  EXPECT_THAT(refusal("up=q8:128", "up=q3:128"),
+              testing::HasSubstr("model.weight_encoding = \"qkv=q4,up=q3:128\": expected"));
+  EXPECT_THAT(refusal("up=q8:128", "up=q8:129"),
+              testing::HasSubstr("model.weight_encoding = \"qkv=q4,up=q8:129\": expected"));
+  EXPECT_THAT(refusal("heads = ", "heaps = "), testing::HasSubstr("model.heads is missing"));
   EXPECT_THAT(refusal("[goal]\n", "[gaol]\n"), testing::HasSubstr("a.plan: inputs: no section [goal]"));
-  EXPECT_EQ(refusal("heads = ", "heads =\t"), "a.plan: inputs: not as headrace writes them");
+  EXPECT_EQ(refusal("heads = ", "heads =\t"),
+            "a.plan: inputs: not as headrace writes them: \"heads =\\t2\": expected \"heads = 2\"");
   EXPECT_THAT(refusal("kind = \"host\"", "kind = \"hose\""), testing::HasSubstr("hardware.kind = \"hose\": expected"));
 }
 
