@@ -105,9 +105,6 @@ TEST_F(AllowQuantized, RefusesByName) {
   refused({"compile", golden("llama-7-gqa-llama3-f32"), "--hardware", "host", "--batch", "1", "--context", "16",
            "--dry-run", "--allow-quantized", "weights"},
           2, "expected a model with an operand whose input features groups of 32, 64 or 128 divide");
-  refused({"compile", "tinyllama-1.1b", "--hardware", "a10", "--batch", "1", "--context", "16", "--dry-run",
-           "--allow-quantized", "kv"},
-          2, "--allow-quantized = \"kv\": expected hardware of kind host");
 }
 
 } // namespace

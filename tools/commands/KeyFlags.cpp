@@ -105,7 +105,8 @@ constexpr KeyFlag kKeyFlags[] = {
     {"shape", "max_positions", "--max-positions", kPlain, "longest context of the model"},
     {"shape", "dtype", "--dtype", kText, "of the weights: f32, f16 or bf16"},
     {"shape", "weight_encoding", "--weight-encoding", kText,
-     "pack weights, of a folder's model too: q8 or q4, a scale and a minimum for each 64 of them (q4:32, q4:128), or by "
+     "pack weights, of a folder's model too: q8 or q4, a scale and a minimum for each 64 of them (q4:32, q4:128), or "
+     "by "
      "what they are of, such as qkv=q4,head=q8; the embedding, and a head tied to it, stay as they are"},
     {"shape", "norm", "--norm", kText, "layernorm or rmsnorm"},
     {"shape", "norm_eps", "--norm-eps", kPlain, "epsilon of the normalisation"},

@@ -78,8 +78,6 @@ TEST(Packing, WhatIsAllowedIsNotStatedToo) {
               HasSubstr(key + "no kv_dtype beside it, which is q8"));
   EXPECT_THAT(refused([](CompileRequest &r) { r.model->encodings[UnitRole::Up] = Encoding::groups(4); }),
               HasSubstr(key + "no weight_encoding beside it, which is up=q4"));
-  EXPECT_THAT(refused([](CompileRequest &r) { r.hardware.kind = model::DeviceKind::Cuda; }),
-              HasSubstr(key + "hardware of kind host"));
   EXPECT_THAT(refused([](CompileRequest &r) { r.model->headDim = 16, r.model->heads = 4; }),
               HasSubstr(key + "heads that groups of 64 or 32 divide: those of tiny-llama-4 are of 16"));
   EXPECT_THAT(

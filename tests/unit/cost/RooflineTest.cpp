@@ -104,6 +104,7 @@ TEST(RooflineClasses, EachHasItsOwnEfficienciesAndOthersStay) {
 // Of q4's 64 x 64 qkv of one row 2 x 4096 flops are of the product and as many of unpacking, at half the rate.
 TEST(RooflineClasses, UnpackingHasAnEfficiencyOfItsOwn) {
   model::Hardware h = oneAPerSecond();
+  h.kind = model::DeviceKind::Host;
   model::ModelSpec spec = smallLlama();
   spec.encodings[UnitRole::Qkv] = model::Encoding::groups(4, 32);
   const OpSite qkv{Op::Linear, UnitRole::Qkv};
