@@ -61,7 +61,7 @@ TEST_F(HostMemory, ARefusalNamesBothMemories) {
   EXPECT_THAT(both.err, HasSubstr("; there are 1.00 GiB by --host-memory or the profile a10), or a device memory of "));
   EXPECT_THAT(both.err,
               HasSubstr(", more than the 4.00 GiB of a10, or a smaller KV cache (a shorter context, a smaller "
-                        "batch)"));
+                        "batch, fewer kv_tokens)"));
   const Outcome nowhere = headrace(
       {"compile", "opt-6.7b", "--hardware", "a10", "--kv-device-memory", "0B", "--kv-host-memory", "0B", "--dry-run"});
   EXPECT_EQ(nowhere.status, 2);
