@@ -56,6 +56,18 @@ TEST_F(SamePlan, OfOneGoal) {
   }
 }
 
+// Byte for byte, whether defaults are stated, and where.
+TEST_F(SamePlan, OfAJobFileAndOfFlags) {
+  writeText(path("job.toml"), "[model]\nshape = \"tinyllama-1.1b\"\n[hardware]\nfile = \"a10\"\n"
+                              "[policy]\ninterval = 3\n[goal]\ncontext = 64\nbatch = 1\n");
+  ASSERT_EQ(headrace({"compile", path("job.toml"), "-o", path("job.plan")}).status, 0);
+  ASSERT_EQ(headrace({"compile", "tinyllama-1.1b", "--hardware", "a10", "--interval", "3", "--batch", "1", "--context",
+                      "64", "--device-memory", "24GB", "--block-tokens", "16", "-o", path("flags.plan")})
+                .status,
+            0);
+  EXPECT_TRUE(readFile(path("job.plan")) == readFile(path("flags.plan")));
+}
+
 TEST_F(SamePlan, OfARunOnTheHost) {
   const Words goal = {golden("opt-7-tied-f32"), "--hardware", "host", "--batch", "2", "--context", "24"};
   EXPECT_EQ(hash(with(with({"run"}, goal), {"--prompt-ids", "1,2,3,4,5;6,7,8", "--max-new-tokens", "4"})),
