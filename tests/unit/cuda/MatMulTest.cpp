@@ -102,10 +102,10 @@ TEST(MatMul, RefusesTypesNoLibraryCallTakes) {
 
 TEST(MatMul, PackedMatricesAreUnpackedAPartAtATime) {
   // 32 MiB hold 1,024 rows of 16,384 elements of 16 bits: 1,500 rows are two parts, of six tiles of 128 (768) and 732.
-  static char memory[1];
+  static char memory[1500 * 10240], workspace[(32 << 20) + 4096]; // only their addresses count
   kernels::LinearArgs args = linear(Elem::BF16, Elem::BF16, true, Epilogue::Relu);
   args.n = 1500, args.k = 16384, args.packing = {4, 32};
-  args.w = memory, args.workspace = memory + 1000, args.elem = Elem::F32; // which says nothing
+  args.w = memory, args.workspace = workspace, args.elem = Elem::F32; // which says nothing
   const uint64_t unpacked = 1024 * 16384 * 2, library = 4096;
   ASSERT_EQ(kernels::CudaWorkspace::unpackedBytes(1500, 16384, 2), unpacked);
   const auto calls = splitLinear(args, unpacked + library, FusePolicy::Library);
