@@ -271,6 +271,10 @@ CudaLaunch cudaLaunch(Op op, const void *args, const CudaShape &shape, const cha
   }
   case Op::RecomputeKv:
     return refuse(why, "recompute_kv is several launches");
+  case Op::Rotate:
+  case Op::Append:
+  case Op::FetchRows:
+    return refuse(why, "attention on the CPU is not on CUDA yet");
   }
   return refuse(why, "unknown op");
 }

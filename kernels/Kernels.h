@@ -41,7 +41,10 @@ namespace headrace::kernels {
   OP(GatherRows, 6, "gather_rows")   /* rows whose logits are wanted, one a sequence */                                \
   OP(Sample, 7, "sample")            /* logits -> token */                                                             \
   OP(ActAppend, 8, "act_append")     /* rows of the norm to activation blocks */                                       \
-  OP(RecomputeKv, 9, "recompute_kv") /* k and v of earlier tokens from their activation blocks */
+  OP(RecomputeKv, 9, "recompute_kv") /* k and v of earlier tokens from their activation blocks */                      \
+  OP(Rotate, 10, "rotate")           /* rope_append's first half: (norm,) rotate q and k in place */                   \
+  OP(Append, 11, "append")        /* its second: write k and v to the paged KV cache; the CPU's, beside attention */   \
+  OP(FetchRows, 12, "fetch_rows") /* rows that the CPU has made, from host memory */
 
 enum class Op : uint8_t {
 #define HEADRACE_OP(name, value, text) name = value,
@@ -205,6 +208,53 @@ struct RopeAppendArgs {
   }
 };
 
+// Where the CPU attends, RopeAppend in two: what the device does to q and k, and where k and v then go. The two
+// together leave the same bits, where rows are of F32 or kept in their own type.
+struct RotateArgs {
+  const IterationMeta *meta;
+  void *qkv;                       // as RopeAppendArgs has these
+  const float *inverseFrequencies; // one of the two is not null
+  const float *headNorms;
+  int64_t heads, kvHeads, headDim;
+  float eps;
+  Elem activation;
+
+  template <typename F> void pointers(F f) const {
+    f("meta", meta);
+    f("qkv", qkv);
+    f("inverseFrequencies", inverseFrequencies);
+    f("headNorms", headNorms);
+  }
+  template <typename F> void results(F f) const {
+    eachRow(qkv, meta->numTokens, (heads + 2 * kvHeads) * headDim, activation, f);
+  }
+};
+struct AppendArgs {
+  const IterationMeta *meta;
+  const void *qkv; // [T, (heads + 2 kvHeads) * headDim], activation, k rotated
+  void *kv;        // this layer's cache, in host memory: see AttentionArgs
+  KvSegments segments;
+  int64_t heads, kvHeads, headDim, blockTokens;
+  Elem kvElem;
+  Elem activation;
+  Packing kvPacking = {};
+
+  template <typename F> void pointers(F f) const {
+    f("meta", meta);
+    f("qkv", qkv);
+    f("kv", kv);
+  }
+  template <typename F> void results(F f) const {
+    const int32_t *slots = meta->array<int32_t>(meta->kvSlot);
+    for (int64_t row = 0; row < meta->numTokens; ++row)
+      for (int64_t plane = 0; plane < 2 * kvHeads; ++plane) {
+        const int64_t block = slots[row] / blockTokens, at = slots[row] % blockTokens;
+        keptRow(kv, segments.of(block), kvHeads, blockTokens, headDim, plane, at, kvElem, kvPacking, row,
+                plane * headDim, f);
+      }
+  }
+};
+
 // One layer's KV cache: blocks of [k = 0, v = 1][kvHead][token in block][headDim], kvElem, or packed (PackedKvBlock),
 // each where `segments` says.
 // Token t of a sequence is in block blockTable[sequence][t / blockTokens], row t % blockTokens. Block 0 is the scratch
@@ -319,6 +369,23 @@ struct ActivateArgs {
     f("y", y);
   }
   template <typename F> void results(F f) const { eachRow(y, *count, intermediate, activation, f); }
+};
+
+// y[t, :] = x[t, :], from host memory to the device's: rows in use alone cross the link, and no copy in front of them
+// holds them up.
+struct FetchRowsArgs {
+  const IterationMeta *meta;
+  const void *x; // [T, columns], activation; on CUDA mapped host memory
+  void *y;       // [T, columns], activation
+  int64_t columns;
+  Elem activation;
+
+  template <typename F> void pointers(F f) const {
+    f("meta", meta);
+    f("x", x);
+    f("y", y);
+  }
+  template <typename F> void results(F f) const { eachRow(y, meta->numTokens, columns, activation, f); }
 };
 
 // y[s, :] = x[meta->sampleRow[s], :] for s < numSampled

@@ -147,6 +147,10 @@ private:
     case kernels::Op::ActAppend:
       at(step.act) = ir::ActAppendOp::create(builder_, loc_, type(step.act), meta, at(step.x), at(step.act), info);
       return;
+    case kernels::Op::Rotate:
+    case kernels::Op::Append:
+    case kernels::Op::FetchRows:
+      break;
     case kernels::Op::RecomputeKv:
       at(step.y) = ir::RecomputeKvOp::create(builder_, loc_, type(step.y), meta, at(step.act), at(step.unit),
                                              bytesOf(step.weight), bytesOf(step.bias), bytesOf(step.headNorms), info,

@@ -119,6 +119,17 @@ HEADRACE_INLINE void rotateHeads(float *x, int64_t heads, int64_t headDim, const
     rotate<V>(x, heads, headDim / 2, inverseFrequencies, static_cast<float>(position));
 }
 
+// q and k of a row: of RopeAppendArgs or RotateArgs.
+template <typename V, typename Args> HEADRACE_INLINE void rotateRow(const Args &args, float *row, int32_t position) {
+  const int64_t headDim = args.headDim;
+  if (args.headNorms != nullptr) {
+    normHeads<V>(row, args.heads, headDim, args.headNorms, args.eps);
+    normHeads<V>(row + args.heads * headDim, args.kvHeads, headDim, args.headNorms + headDim, args.eps);
+  }
+  if (args.inverseFrequencies != nullptr)
+    rotate<V>(row, args.heads + args.kvHeads, headDim / 2, args.inverseFrequencies, static_cast<float>(position));
+}
+
 // By rows.
 template <typename V> struct RopeAppend {
   static HostWork work(const void *opaque, const HostTeam &team) {
@@ -130,18 +141,13 @@ template <typename V> struct RopeAppend {
     const auto &args = *static_cast<const RopeAppendArgs *>(opaque);
     const int32_t *positions = args.meta->array<int32_t>(args.meta->positions);
     const int32_t *slots = args.meta->array<int32_t>(args.meta->kvSlot);
-    const int64_t headDim = args.headDim, rotated = args.heads + args.kvHeads;
+    const int64_t headDim = args.headDim;
     const int64_t rowLength = (args.heads + 2 * args.kvHeads) * headDim;
     const KvRows<V> kept = {2 * args.kvHeads, headDim, args.blockTokens, args.kvElem, args.kvPacking};
     const HostUnits::Run rows = HostUnits::run(work, unit, args.meta->numTokens);
     for (int64_t t = rows.first; t < rows.end; ++t) {
       float *row = static_cast<float *>(args.qkv) + t * rowLength;
-      if (args.headNorms != nullptr) {
-        normHeads<V>(row, args.heads, headDim, args.headNorms, args.eps);
-        normHeads<V>(row + args.heads * headDim, args.kvHeads, headDim, args.headNorms + headDim, args.eps);
-      }
-      if (args.inverseFrequencies != nullptr)
-        rotate<V>(row, rotated, headDim / 2, args.inverseFrequencies, static_cast<float>(positions[t]));
+      rotateRow<V>(args, row, positions[t]);
       const int64_t block = slots[t] / args.blockTokens, line = slots[t] % args.blockTokens;
       kept.append(row + args.heads * headDim, args.kv, args.segments.of(block), line);
       if (args.home != nullptr && block >= args.homeFirst && block < args.homeEnd)

@@ -63,14 +63,18 @@ public:
     return nullptr;
   }
 
-  // Every operand lies in its space, and host memory is used by direct steps only.
+  // Every operand lies in its space; host memory is used by direct steps only, and by those of the cpu lane, which use
+  // no other.
   absl::Status checkRanges() const {
     if (step_.firstOperand > schedule_.operands.size() ||
         step_.operandCount > schedule_.operands.size() - step_.firstOperand)
       return refuse("its operands are outside the schedule's list");
     for (uint32_t i = 0; i < step_.operandCount; ++i) {
       const Operand &operand = schedule_.operands[step_.firstOperand + i];
-      if (operand.space == Space::Host && !step_.direct)
+      const bool onCpu = step_.lane == plan::Lane::Cpu;
+      if (operand.space == Space::Device && onCpu)
+        return refuse(absl::StrCat("operand ", argName(operand.arg), " is in device memory and the step is the CPU's"));
+      if (operand.space == Space::Host && !step_.direct && !onCpu)
         return refuse(absl::StrCat("operand ", argName(operand.arg), " is in host memory and the step is not direct"));
       const uint64_t limit = operand.space == Space::Host ? plan_.hostBytes : plan_.arenaBytes;
       const uint64_t bytes = plan::spannedBytes(plan_, operand);
@@ -196,12 +200,18 @@ public:
       return actAppend();
     case kernels::Op::RecomputeKv:
       return recomputeKv();
+    case kernels::Op::Rotate:
+      return rotate();
+    case kernels::Op::Append:
+      return append();
+    case kernels::Op::FetchRows:
+      return fetchRows();
     }
     return operands_.refuse(absl::StrCat("unknown op ", static_cast<int>(operands_.step().op)));
   }
 
 private:
-  kernels::Backend backend() const { return plan::backendOf(plan_.hardware.kind); }
+  kernels::Backend backend() const { return onCpu() ? kernels::Backend::Host : plan::backendOf(plan_.hardware.kind); }
   kernels::Elem activation() const { return elemOf(plan_.activationDtype); }
   int64_t activationBytes() const { return static_cast<int64_t>(model::dtypeBytes(plan_.activationDtype)); }
   int64_t rows(bool sampledRows) const { return sampledRows ? variant_.sequences : variant_.newTokens; }
@@ -362,10 +372,67 @@ private:
                                    .kvPacking = packingOf(plan_.kvEncoding)};
   }
 
+  absl::StatusOr<KernelArgs> rotate() const {
+    ASSIGN_OR_RETURN(meta, operands_.meta());
+    ASSIGN_OR_RETURN(qkv, operands_.require(Arg::X, qkvBytes()));
+    ASSIGN_OR_RETURN(norms, headNorms());
+    return kernels::RotateArgs{.meta = meta,
+                               .qkv = qkv,
+                               .inverseFrequencies = frequencies_,
+                               .headNorms = norms,
+                               .heads = spec_.heads,
+                               .kvHeads = spec_.kvHeads,
+                               .headDim = spec_.headDim,
+                               .eps = static_cast<float>(spec_.normEps),
+                               .activation = activation()};
+  }
+
+  // The whole of a cache, at home on the host.
+  absl::StatusOr<Cache> cacheOnHost() const {
+    const Operand *home = operands_.find(Arg::KvHome);
+    const uint64_t blockBytes = plan_.kvBlockBytes();
+    if (home == nullptr || home->space != Space::Host || home->bufferOffset != 0)
+      return operands_.refuse("operand kv_home is not all of a cache in host memory");
+    const auto elements = [&](uint64_t bytes) {
+      return static_cast<int64_t>(bytes / (plan_.kvEncoding.packed() ? 1 : elementBytes()));
+    };
+    Cache cache{.kv = operands_.pointer(*home)};
+    cache.bound.segments.stride = elements(blockBytes);
+    cache.bound.segments.end = elements(home->bytes);
+    return cache;
+  }
+  uint64_t elementBytes() const { return model::dtypeBytes(plan_.kvEncoding.element); }
+  bool onCpu() const { return operands_.step().lane == plan::Lane::Cpu; }
+
+  absl::StatusOr<KernelArgs> append() const {
+    ASSIGN_OR_RETURN(meta, operands_.meta());
+    ASSIGN_OR_RETURN(qkv, operands_.require(Arg::X, qkvBytes()));
+    ASSIGN_OR_RETURN(cache, cacheOnHost());
+    return kernels::AppendArgs{.meta = meta,
+                               .qkv = qkv,
+                               .kv = cache.kv,
+                               .segments = cache.bound.segments,
+                               .heads = spec_.heads,
+                               .kvHeads = spec_.kvHeads,
+                               .headDim = spec_.headDim,
+                               .blockTokens = plan_.blockTokens,
+                               .kvElem = elemOf(plan_.kvEncoding.element),
+                               .activation = activation(),
+                               .kvPacking = packingOf(plan_.kvEncoding)};
+  }
+
+  absl::StatusOr<KernelArgs> fetchRows() const {
+    ASSIGN_OR_RETURN(meta, operands_.meta());
+    const uint64_t bytes = product({variant_.newTokens, spec_.qRows(), activationBytes()});
+    ASSIGN_OR_RETURN(x, operands_.require(Arg::X, bytes));
+    ASSIGN_OR_RETURN(y, operands_.require(Arg::Y, bytes));
+    return kernels::FetchRowsArgs{.meta = meta, .x = x, .y = y, .columns = spec_.qRows(), .activation = activation()};
+  }
+
   absl::StatusOr<KernelArgs> attention() const {
     ASSIGN_OR_RETURN(meta, operands_.meta());
     ASSIGN_OR_RETURN(qkv, operands_.require(Arg::X, qkvBytes()));
-    ASSIGN_OR_RETURN(cache, this->cache());
+    ASSIGN_OR_RETURN(cache, onCpu() ? cacheOnHost() : this->cache());
     ASSIGN_OR_RETURN(out, operands_.require(Arg::Y, product({variant_.newTokens, spec_.qRows(), activationBytes()})));
     ASSIGN_OR_RETURN(workspace, operands_.workspace(kernels::attentionWorkspaceBytes(
                                     backend(), variant_.sequences, spec_.heads, spec_.headDim, variant_.context)));
@@ -375,7 +442,7 @@ private:
                                   .segments = cache.bound.segments,
                                   .out = out,
                                   .workspace = workspace,
-                                  .arrivals = arrivals_,
+                                  .arrivals = onCpu() ? nullptr : arrivals_,
                                   .heads = spec_.heads,
                                   .kvHeads = spec_.kvHeads,
                                   .headDim = spec_.headDim,

@@ -12,6 +12,8 @@
 //   RopeAppend  3 T (q + kv) where rotated,      T (2 (q + kv) + kv) a, neither rotated nor normalised T 2 kv a;
 //               + 4 T (q + kv) where normalised  + T C; normalised + 8 headDim
 //               cache packed: + 6 T 2 kv
+//   Rotate      RopeAppend's but the packing     T 2 (q + kv) a; normalised + 8 headDim
+//   Append      cache packed: 6 T 2 kv           T 2 kv a + T C
 //   Attention   4 headDim heads pairs            contexts C + 2 T q a
 //               cache packed: + 2 contexts 2 kv
 //   Activate    5 T intermediate                 3 T intermediate a
@@ -20,6 +22,7 @@
 //               + 4 where normalised) kv)
 //               packed: + 4 kv h; cache packed: + 6 act 2 kv
 //   GatherRows  0                                8 S h
+//   FetchRows   0                                T q a, and as much over the link
 //   Sample      S vocab                          4 S vocab + 8 S
 //
 // C is 2 kv elements, or what their encoding takes; a value that is packed is compared twice, and takes a difference, a
@@ -183,6 +186,17 @@ Work workOf(const model::ModelSpec &spec, const OpSite &site, const Rows &runnin
     flops = flops + packing * tokens * Amount(2) * kvRows;
     appended = Amount(running.homeRows) * cached;
     device = device + tokens * cached + Amount(spec.qkNorm ? 8 : 0) * Amount(spec.headDim);
+    break;
+  case Op::Rotate:
+    flops = Amount((spec.rope.enabled ? 3 : 0) + (spec.qkNorm ? 4 : 0)) * tokens * (q + kvRows);
+    device = tokens * Amount(2) * (q + kvRows) * a + Amount(spec.qkNorm ? 8 : 0) * Amount(spec.headDim);
+    break;
+  case Op::Append:
+    flops = packing * tokens * Amount(2) * kvRows;
+    device = tokens * (Amount(2) * kvRows * a + cached);
+    break;
+  case Op::FetchRows:
+    device = weights = tokens * q * a;
     break;
   case Op::ActAppend:
     appended = Amount(running.keptRows) * hidden * a;

@@ -42,6 +42,9 @@ int main(int argc, char **argv) {
     else if (named.name == "one layer, cut in a unit")
       written =
           written && write(named.name + ", shuffled", test::withShuffledBuffers(test::makePlan(named.options), 1));
+  for (const test::NamedOptions &named : test::cpuPlans())
+    if (named.name == "beside prefill, evict dirty")
+      written = written && write("on the cpu, " + named.name, test::makePlan(named.options));
   // One for all roles, one by role.
   int packed = 0;
   for (const test::NamedOptions &named : test::packedPlans())

@@ -55,8 +55,11 @@ uint64_t largestLiveBytes(const Plan &plan, uint32_t index) {
   std::vector<std::pair<uint32_t, uint32_t>> use(schedule.locals.size(), {kNone, 0}); // first and last position
   for (uint32_t step = 0; step < steps; ++step) {
     const Step &s = schedule.steps[step];
+    if (s.lane != Lane::Compute)
+      continue; // rows that are copied to the host are so behind the step that has made them
     for (uint32_t i = s.firstOperand; i < s.firstOperand + s.operandCount; ++i)
-      if (const uint32_t buffer = schedule.operands[i].buffer; buffer >= plan.buffers.size()) {
+      if (const uint32_t buffer = schedule.operands[i].buffer;
+          buffer >= plan.buffers.size() && schedule.operands[i].space == Space::Device) {
         auto &[first, latest] = use[buffer - plan.buffers.size()];
         first = std::min(first, positionOf[step]);
         latest = std::max(latest, positionOf[step]);

@@ -29,7 +29,8 @@ enum class Rule : uint8_t {
   // Indices, counts, sizes, enumerators, tiling of extents; the split of caches, and that a block has one place in all
   // placements; residuals of some mini-batches only, or with another home than one on the host; a cycle without one of
   // its phases; operands that are not the op's, or smaller than what it touches; attention that does not follow the
-  // append of its rows.
+  // append of its rows, or rows that are rotated twice or never; in the cpu lane anything but append and attention, or
+  // with a cache of which blocks are at home on the device.
   Structure,
   // 1: a read is not ordered after the write (prefetch) of bytes that it reads.
   ReadBeforeReady,
@@ -51,14 +52,15 @@ enum class Rule : uint8_t {
   EntryExit,
   // 7: a host side outside the slab, not one contiguous run, not the buffer's home; a copy to the host of anything but
   // a cache's tail or a residual, or while the placement changes; a residual that a transition copies; two buffers'
-  // homes that share a byte of the slab.
+  // homes, or a transient and a home, that share a byte of the slab.
   HostRange,
   // A content, or what is written of a cache's tail or a residual on the device or back from there, does not lie in one
   // slot.
   SlotTooSmall,
   // A data edge that lane order and the other edges imply, or that no conflict of its kind needs.
   RedundantEdge,
-  // A compute step reads memory other than the device's without being marked direct.
+  // A compute step uses memory other than the device's without being marked direct, or one of the cpu lane other than
+  // the host's.
   WrongSpace,
   // Stored totals (arena, host bytes, amounts, predictions) disagree with what follows from the steps.
   Accounting,

@@ -26,7 +26,7 @@ Clock noStep() {
 Playback::Playback(const Plan &plan, const CacheHomes &caches, uint32_t schedule, const Clocks &clocks)
     : plan_(plan), caches_(caches), index_(schedule), schedule_(plan.schedules[schedule]),
       placement_(plan.placements[schedule_.placement]), clocks_(clocks), extents_(plan, placement_),
-      written_(schedule_.locals.size(), false) {}
+      written_(2 * schedule_.locals.size(), false) {}
 
 void Playback::run(Report *report) {
   report_ = report;
@@ -43,8 +43,8 @@ void Playback::run(Report *report) {
     for (const Operand *operand = begin; operand != end; ++operand)
       if (operand->access != Access::Read && isTracked(*operand))
         write(step, *operand);
-    if (s.kind == StepKind::Copy)
-      spoilCopy(end[-1]);
+    if (const Operand *destination = copied(s))
+      spoilCopy(*destination);
     else if (s.kind == StepKind::Compute)
       spoilCopies(step);
     if (memory_.visits() > kMaxVisits) {
@@ -58,6 +58,17 @@ void Playback::run(Report *report) {
   leave();
 }
 
+// Where a step puts what it has found elsewhere of the same buffer; null: it makes what it writes.
+const Operand *Playback::copied(const Step &step) const {
+  const Operand *begin = schedule_.operands.data() + step.firstOperand, *end = begin + step.operandCount;
+  if (step.kind == StepKind::Copy)
+    return end - 1;
+  if (step.kind != StepKind::Compute || step.op != kernels::Op::FetchRows)
+    return nullptr;
+  const Operand *const y = std::find_if(begin, end, [](const Operand &o) { return o.arg == Arg::Y; });
+  return y == end ? nullptr : y;
+}
+
 uint32_t Playback::newLife(uint64_t bytes, int32_t writer) {
   lives_.push_back({bytes, writer, noStep(), false});
   return static_cast<uint32_t>(lives_.size() - 1);
@@ -66,7 +77,10 @@ uint32_t Playback::newLife(uint64_t bytes, int32_t writer) {
 void Playback::enter() {
   const bool leaves = schedule_.fromPlacement != kNone; // one placement for another
   const Placement &before = leaves ? plan_.placements[schedule_.fromPlacement] : placement_;
-  places_.resize(caches_.split() || plan_.residualsLeave() || plan_.actBlocks > 0 ? plan_.buffers.size() : 0);
+  const bool staged =
+      std::any_of(schedule_.locals.begin(), schedule_.locals.end(), [](const Local &l) { return l.staged(); });
+  const bool written = caches_.split() || plan_.residualsLeave() || plan_.actBlocks > 0;
+  places_.resize(staged ? plan_.buffers.size() + schedule_.locals.size() : written ? plan_.buffers.size() : 0);
   for (const Extent &e : before.extents)
     if (isActOnHost(e.buffer) ||
         (e.space == Space::Device && (leaves || plan_.buffers[e.buffer].kind != BufferKind::Weight))) {
@@ -128,7 +142,7 @@ void Playback::found(uint32_t step, const Operand &operand, uint64_t begin, uint
                                          touched ? absl::StrCat(", written by step ", node->writer) : "");
   Rule rule = Rule::UseAfterRelease;
   if (operand.buffer >= plan_.buffers.size()) {
-    if (written_[operand.buffer - plan_.buffers.size()])
+    if (written_[writtenAt(operand)])
       rule = Rule::Overlap;
   } else if (!touched && std::any_of(placement_.slots.begin(), placement_.slots.end(), [&](const Slot &slot) {
                return begin >= slot.address && begin - slot.address < slot.bytes;
@@ -212,11 +226,12 @@ void Playback::write(uint32_t step, const Operand &operand) {
     update(step, operand);
     return;
   }
-  const bool fills = isResidual(operand.buffer)
-                         ? operand.space == Space::Device // a slot
-                         : schedule_.steps[step].kind == StepKind::Copy && !extents_.atHome(operand);
-  if (operand.buffer >= plan_.buffers.size())
-    written_[operand.buffer - plan_.buffers.size()] = true;
+  const bool transient = operand.buffer >= plan_.buffers.size();
+  const bool fills =
+      !transient && operand.space == Space::Device && // a slot
+      (isResidual(operand.buffer) || (schedule_.steps[step].kind == StepKind::Copy && !extents_.atHome(operand)));
+  if (transient)
+    written_[writtenAt(operand)] = true;
   addPlace(operand.buffer, base);
   const RangeNode node{at + operand.bytes,
                        operand.buffer,

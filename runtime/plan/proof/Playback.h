@@ -19,9 +19,10 @@
 // Activation blocks at home on the host are written there, and current there at the start.
 //
 // The home of a residual is written, too, by copies, and nothing is there at the start; nor is anything of it in a
-// slot.
+// slot. The same is true of what steps of the cpu lane work on in the slab: rows of transients, iteration buffers.
 //
-// Bytes of a cache or of a residual may be in several places: on the device at home or in slots, and in the host slab.
+// Bytes of a cache, of a residual or of a transient may be in several places: on the device at home or in slots, and in
+// the host slab.
 // A step that writes them in some of these makes those in all others stale. A write that a copy might meet is of bytes
 // that the copy reads or writes, so the two are ordered, and the steps' own order tells what is stale. A copy leaves
 // what it writes as current as what it reads; but one of what a launch's own rows are written to (Step::dirtyOnly)
@@ -98,6 +99,10 @@ private:
   std::string contentOf(const RangeNode *node, uint64_t begin, uint64_t end) const; // for messages
   void need(uint32_t from, uint32_t to, EdgeKind kind);
   uint32_t newLife(uint64_t bytes, int32_t writer);
+  const Operand *copied(const Step &step) const;
+  size_t writtenAt(const Operand &transient) const {
+    return 2 * (transient.buffer - plan_.buffers.size()) + static_cast<size_t>(transient.space);
+  }
 
   const Plan &plan_;
   const CacheHomes &caches_;
@@ -108,9 +113,9 @@ private:
   Report *report_ = nullptr;
   const ExtentIndex extents_;
   RangeMap memory_;
-  std::vector<bool> written_; // by local: some step before has written it
+  std::vector<bool> written_; // by local and space: some step before has written it there
   // By buffer, of those for which movesWritten(): where its byte 0 is tracked, by where copies of it may be. Without
-  // any such buffer there are none.
+  // any such buffer there are none, and of transients only where some are staged.
   std::vector<std::set<uint64_t>> places_;
   // Of the step being played: what it has read that was stale, since that step.
   struct StaleBytes {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Of Playback, caches that are split and residuals that leave: which of several copies of the same bytes is current.
+// Of Playback, caches that are split, residuals that leave and rows that the cpu lane works on: which of several copies
+// of the same bytes is current.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -27,13 +28,17 @@ bool Playback::isActOnHost(uint32_t buffer) const {
 
 // Of buffers that steps write, those that may be in several places.
 bool Playback::movesWritten(uint32_t buffer) const {
-  return isResidual(buffer) || isActOnHost(buffer) ||
-         (caches_.split() && buffer < plan_.buffers.size() && plan_.buffers[buffer].kind == BufferKind::Kv);
+  if (buffer >= plan_.buffers.size())
+    return schedule_.locals[buffer - plan_.buffers.size()].staged();
+  return isResidual(buffer) || isActOnHost(buffer) || (caches_.split() && plan_.buffers[buffer].kind == BufferKind::Kv);
 }
 
 // Device memory, and of the host's what is written.
 bool Playback::isTracked(const Operand &operand) const {
-  return operand.space == Space::Device || (operand.space == Space::Host && movesWritten(operand.buffer));
+  if (operand.space == Space::Device || operand.buffer >= plan_.buffers.size())
+    return true;
+  const Buffer &buffer = plan_.buffers[operand.buffer];
+  return movesWritten(operand.buffer) || (buffer.kind == BufferKind::Io && static_cast<Io>(buffer.index) == Io::Meta);
 }
 
 void Playback::addPlace(uint32_t buffer, uint64_t base) {

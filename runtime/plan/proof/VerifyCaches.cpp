@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/Kernels.h"
+#include "runtime/model/ModelSpec.h"
 #include "runtime/plan/proof/VerifyParts.h"
 
 namespace headrace::plan {
@@ -14,7 +15,8 @@ namespace {
 
 // What steps so far have done for a layer and mini-batch.
 struct RowsDone {
-  bool appended = false, kept = false; // the iteration's rows, in the cache and in activation blocks
+  bool rotated = false;                // the iteration's rows, by a step that appends nothing
+  bool appended = false, kept = false; // in the cache and in activation blocks
 };
 
 // The buffer of an operand, kNone where the step has none.
@@ -25,12 +27,17 @@ uint32_t bufferOf(const Schedule &schedule, const Step &step, Arg arg) {
   return kNone;
 }
 
+// Whether rows differ before and behind a rotation.
+bool rotatesRows(const Plan &plan) { return plan.model->qkNorm || plan.model->rope.enabled; }
+
 } // namespace
 
-// All of them are of the compute lane, whose order is theirs.
+// Of the compute lane, whose order is theirs, or of others that wait for each other: each uses what the one before it
+// has made.
 void verifyRowsAppended(const Plan &plan, uint32_t index, Report &report) {
   const Schedule &schedule = plan.schedules[index];
   std::vector<RowsDone> done(plan.kvCaches());
+  const bool rotates = rotatesRows(plan);
   // By transient: of which layer and mini-batch it has the keys and values of activation blocks, if of any.
   std::vector<uint64_t> holds(schedule.locals.size(), UINT64_MAX);
   const auto first = static_cast<uint32_t>(plan.buffers.size());
@@ -62,12 +69,24 @@ void verifyRowsAppended(const Plan &plan, uint32_t index, Report &report) {
     case kernels::Op::ActAppend:
       of.kept = true;
       break;
+    case kernels::Op::Rotate:
+      if (of.rotated || of.appended)
+        fail("a step before it has rotated the iteration's rows");
+      of.rotated = true;
+      break;
+    case kernels::Op::Append:
+      if (rotates && !of.rotated)
+        fail("no step before it rotates the iteration's rows");
+      of.appended = true;
+      break;
     case kernels::Op::RopeAppend:
     case kernels::Op::Attention:
       if (const uint32_t buffer = bufferOf(schedule, step, Arg::KvRecomputed);
           plan.actBlocks > 0 && (buffer == kNone || buffer < first || holds[buffer - first] != cache))
         fail("does not use what recompute_kv has made before it");
       if (step.op == kernels::Op::RopeAppend) {
+        if (of.rotated)
+          fail("a step before it has rotated the iteration's rows");
         of.appended = true;
         break;
       }

@@ -43,6 +43,20 @@ public:
     slab_.emplace(begin, Home{end, buffer, home.base});
   }
 
+  // What the steps of a schedule have there for themselves shares no bytes with any of that.
+  void transient(uint32_t schedule, const Local &local) {
+    const uint64_t begin = local.hostAddress, end = begin + local.buffer.bytes;
+    const auto fail = [&](auto &&...parts) {
+      report_.add(Rule::HostRange, schedule, kNone,
+                  absl::StrCat(local.buffer.name, " [", begin, ", ", end, ") in the host slab ", parts...));
+    };
+    if (end > plan_.hostBytes)
+      fail("ends beyond the ", plan_.hostBytes, " bytes of it");
+    const auto after = slab_.lower_bound(end);
+    if (after != slab_.begin() && std::prev(after)->second.end > begin)
+      fail("shares bytes with ", plan_.buffers[std::prev(after)->second.buffer].name);
+  }
+
 private:
   struct Home {
     uint64_t end = 0;
@@ -66,13 +80,17 @@ void verifyHostSlab(const Plan &plan, const CacheHomes &caches, Report &report) 
       if (e.space == Space::Host && !(mirrors && plan.buffers[e.buffer].kind == BufferKind::Kv))
         slab.claim(whose, e.buffer, e.bufferOffset, e.address, e.bytes);
   }
-  if (!mirrors)
-    return;
   // All that any placement may write, whatever part of it is at home there.
-  for (uint32_t buffer = 0; buffer < plan.buffers.size(); ++buffer)
+  for (uint32_t buffer = 0; buffer < plan.buffers.size() && mirrors; ++buffer)
     if (plan.buffers[buffer].kind == BufferKind::Kv)
       slab.claim("mirrored caches", buffer, caches.mirrorBegin(), caches.slabBase(buffer) + caches.mirrorBegin(),
                  caches.mirrorEnd() - caches.mirrorBegin());
+  if (const uint32_t meta = plan.ioBuffer(Io::Meta); plan.metaOnHost != kNowhere)
+    slab.claim("the cpu lane", meta, 0, plan.metaOnHost, plan.buffers[meta].bytes);
+  for (uint32_t i = 0; i < plan.schedules.size() && !report.full(); ++i)
+    for (const Local &local : plan.schedules[i].locals)
+      if (local.hostAddress != kNowhere)
+        slab.transient(i, local);
 }
 
 } // namespace headrace::plan

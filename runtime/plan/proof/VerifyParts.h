@@ -37,7 +37,7 @@ void verifyBuffers(const Plan &plan, const model::WeightLayout &layout, const Bu
 // The operands of each step are those its op takes, as large as it touches at the schedule's limits (VerifySizes.cpp).
 void verifyOperands(const Plan &plan, const model::WeightLayout &layout, const BufferIndex &buffers,
                     const CacheHomes &caches, uint32_t schedule, Report &report);
-// A layer's attention follows the append of its iteration's rows (VerifyCaches.cpp).
+// A layer's attention follows the append of its iteration's rows, which are rotated once (VerifyCaches.cpp).
 void verifyRowsAppended(const Plan &plan, uint32_t schedule, Report &report);
 // Of caches that are interleaved, that a schedule writes and keeps nothing else in their range of the device
 // (VerifyCaches.cpp). Where it does, there is no telling what steps find there: false.

@@ -146,6 +146,8 @@ public:
 
   void locals() {
     for (const Local &local : schedule_.locals) {
+      if (local.address == kNowhere)
+        continue; // the slab's are looked at with it (VerifyHost.cpp)
       const Range range{local.address, local.address + local.buffer.bytes};
       if (range.end > plan_.arenaBytes)
         add(Rule::OverBudget, kNone, local.buffer.name, " ", range.what(), " ends beyond the arena of ",
@@ -155,14 +157,15 @@ public:
     }
   }
 
-  // Transients whose lives, from first use to last, meet at a step share no bytes.
-  void lives() {
+  // Transients whose lives in a space, from first use to last, meet at a step share no bytes there.
+  void lives(Space space) {
     constexpr uint32_t kUnused = kNone;
     std::vector<std::pair<uint32_t, uint32_t>> life(schedule_.locals.size(), {kUnused, 0});
     for (uint32_t number = 0; number < schedule_.steps.size(); ++number) {
       const Step &step = schedule_.steps[number];
       for (uint32_t i = step.firstOperand; i < step.firstOperand + step.operandCount; ++i)
-        if (const uint32_t buffer = schedule_.operands[i].buffer; buffer >= plan_.buffers.size()) {
+        if (const auto &[buffer, of] = std::pair(schedule_.operands[i].buffer, schedule_.operands[i].space);
+            buffer >= plan_.buffers.size() && of == space) {
           auto &[first, last] = life[buffer - plan_.buffers.size()];
           first = std::min(first, number);
           last = number;
@@ -178,26 +181,27 @@ public:
     std::map<uint64_t, uint32_t> live; // by address; disjoint
     for (const auto &[number, ends, l] : events) {
       const Local &local = schedule_.locals[l];
+      const auto rangeOf = [space](const Local &of) { return Range{of.in(space), of.in(space) + of.buffer.bytes}; };
+      const Range own = rangeOf(local);
       if (ends) {
-        if (const auto it = live.find(local.address); it != live.end() && it->second == l)
+        if (const auto it = live.find(own.begin); it != live.end() && it->second == l)
           live.erase(it);
         continue;
       }
       const auto clashes = [&, step = number](uint32_t other) {
-        const Local &o = schedule_.locals[other];
-        if (o.address + o.buffer.bytes > local.address && local.address + local.buffer.bytes > o.address) {
-          add(Rule::Overlap, step, local.buffer.name, " [", local.address, ", ", local.address + local.buffer.bytes,
-              ") shares bytes with ", o.buffer.name, " [", o.address, ", ", o.address + o.buffer.bytes,
-              "), which is in use until step ", life[other].second);
-          return true;
-        }
-        return false;
+        const Range range = rangeOf(schedule_.locals[other]);
+        if (range.end <= own.begin || own.end <= range.begin)
+          return false;
+        add(Rule::Overlap, step, local.buffer.name, " ", own.what(), " shares bytes with ",
+            schedule_.locals[other].buffer.name, " ", range.what(), ", which is in use until step ",
+            life[other].second);
+        return true;
       };
-      const auto after = live.lower_bound(local.address);
+      const auto after = live.lower_bound(own.begin);
       const bool clash = (after != live.end() && clashes(after->second)) ||
                          (after != live.begin() && clashes(std::prev(after)->second));
       if (!clash)
-        live.emplace(local.address, l);
+        live.emplace(own.begin, l);
     }
   }
 
@@ -245,10 +249,14 @@ private:
           laneName(lane));
       return;
     }
-    if ((isResidual(from.buffer) || isAct(from.buffer)) && schedule_.iterationClass == IterationClass::Transition)
+    if (from.buffer < plan_.buffers.size() && (isResidual(from.buffer) || isAct(from.buffer)) &&
+        schedule_.iterationClass == IterationClass::Transition)
       add(Rule::HostRange, number, describe(to), " is copied by a transition, expected in iterations only");
     if (out) {
-      copyBack(number, from, to);
+      if (isMeta(to))
+        metaOnHost(number, to);
+      if (to.buffer < plan_.buffers.size() && !isMeta(to)) // a transient goes to its own range (PlanStructure)
+        copyBack(number, from, to);
       return;
     }
     // Between placements, what has a new home comes from the old one, and goes to the new.
@@ -261,6 +269,15 @@ private:
       add(Rule::SlotTooSmall, number, describe(to), " ", why);
   }
 
+  bool isMeta(const Operand &o) const {
+    return o.buffer < plan_.buffers.size() && plan_.buffers[o.buffer].kind == BufferKind::Io &&
+           static_cast<Io>(plan_.buffers[o.buffer].index) == Io::Meta;
+  }
+  // The iteration buffer of the cpu lane.
+  void metaOnHost(uint32_t number, const Operand &operand) {
+    if (plan_.metaOnHost == kNowhere || operand.address != plan_.metaOnHost + operand.bufferOffset)
+      add(Rule::HostRange, number, describe(operand), " is not at ", operand.address, " in the host slab");
+  }
   bool isResidual(uint32_t buffer) const { return plan_.buffers[buffer].kind == BufferKind::Residual; }
   bool isAct(uint32_t buffer) const { return plan_.buffers[buffer].kind == BufferKind::Act; }
 
@@ -307,21 +324,35 @@ private:
            operand.address - operand.bufferOffset == caches_.slabBase(operand.buffer);
   }
 
+  // Steps of the cpu lane use the host's memory alone; of other lanes the device's, or, where they are direct, both.
   void compute(uint32_t number) {
     const Step &step = schedule_.steps[number];
-    if (traitsOf(step.lane).engine != Engine::Kernels)
+    const bool onCpu = traitsOf(step.lane).engine == Engine::HostThreads;
+    const bool attends =
+        step.kind == StepKind::Compute && (step.op == kernels::Op::Append || step.op == kernels::Op::Attention);
+    const bool appends = step.kind == StepKind::Compute && step.op == kernels::Op::Append; // no device's kernel does
+    if (!computes(step.lane) || (onCpu ? !attends || step.direct : appends))
       add(Rule::Structure, number, "a compute step in lane ", laneName(step.lane));
     for (uint32_t i = step.firstOperand; i < step.firstOperand + step.operandCount; ++i) {
       const Operand &operand = schedule_.operands[i];
       if (operand.access != Access::Read && operand.buffer < plan_.buffers.size())
         written(number, operand);
-      if (operand.space == Space::Device)
+      if (operand.space == Space::Device) {
+        if (onCpu)
+          add(Rule::WrongSpace, number, describe(operand), " is in device memory and the step is of lane ",
+              laneName(step.lane));
         continue;
-      if (!step.direct)
+      }
+      if (!step.direct && !onCpu)
         add(Rule::WrongSpace, number, describe(operand), " is in host memory and the step is not direct");
-      else if (operand.arg == Arg::KvHome)
-        continue; // written() has seen to it
-      else if (!atHome(operand))
+      else if (operand.buffer >= plan_.buffers.size())
+        continue; // it has one range there
+      else if (onCpu && isMeta(operand))
+        metaOnHost(number, operand);
+      else if (operand.arg == Arg::KvHome) {
+        if (operand.access == Access::Read && !mirrored(operand)) // else written() has seen to it
+          add(Rule::HostRange, number, describe(operand), " is not at ", operand.address, " in the host slab");
+      } else if (!atHome(operand))
         add(Rule::HostRange, number, describe(operand), " is not at ", operand.address, " in the host slab as one run");
       else if (!extents_.of(operand).direct)
         add(Rule::WrongSpace, number, describe(operand), " is read in place, but its extent is not marked direct");
@@ -378,7 +409,8 @@ void verifyPlaces(const Plan &plan, const CacheHomes &caches, Report &report) {
 void verifyPlaces(const Plan &plan, const CacheHomes &caches, uint32_t schedule, Report &report) {
   StepPlaces places(plan, caches, schedule, report);
   places.locals();
-  places.lives();
+  places.lives(Space::Device);
+  places.lives(Space::Host);
   for (uint32_t step = 0; step < plan.schedules[schedule].steps.size() && !report.full(); ++step)
     places.step(step);
 }

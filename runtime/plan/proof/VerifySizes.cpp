@@ -20,6 +20,11 @@
 //               KvTail RW if there is one, KvHome RW if there is one, KvRecomputed RW where there are activation blocks
 //   Attention   Meta R, X R [T, qkvRows], Kv R, KvTail R if there is one, KvRecomputed R where there are activation
 //               blocks, Y W [T, qRows], Workspace W if attentionWorkspaceBytes() > 0
+//   Rotate      Meta R, X RW [T, qkvRows], NormWeights R (the qkv unit's HeadNorms) if q and k have norms
+//   Append      Meta R, X R [T, qkvRows], KvHome RW: in lane cpu
+//   Attention   in lane cpu: Meta R, X R [T, qkvRows], KvHome R, Y W [T, qRows], Workspace W as the host's kernels need
+//               one
+//   FetchRows   Meta R, X R [T, qRows] on the host, Y W the same buffer on the device
 //   ActAppend   Meta R, X R [T, hidden], Act W or RW
 //   RecomputeKv Meta R, Act R, Weight R (the qkv unit's Matrix), Bias R if the unit has one, NormWeights R (its
 //   HeadNorms)
@@ -33,6 +38,9 @@
 // Where residual streams leave (Plan::residualsLeave), the stream of T rows - Embed's X, Norm's and GatherRows' X,
 // Residual and its Y - is no transient but the whole residual of the step's mini-batch, on the device; what the head
 // has of it, S rows, stays one.
+//
+// Steps of the cpu lane attend where the whole cache is at home on the host, KvHome all of it that may be in use, and
+// there are no activation blocks.
 //
 // Act is a whole buffer, the step's layer's and mini-batch's; KvRecomputed is the Y of the RecomputeKv before it of
 // both (VerifyCaches.cpp). Kv is a whole buffer; of a cache that is split what is at home on the device, interleaved.
@@ -234,7 +242,9 @@ private:
     if (const uint64_t touched = times(tokens_, columns) * sizeof(float); operand && operand->bytes < touched)
       fail("operand ", argName(arg), " has ", operand->bytes, " bytes, the op touches ", touched);
   }
-  kernels::Backend backend() const { return backendOf(plan_.hardware.kind); }
+  kernels::Backend backend() const {
+    return step_->lane == Lane::Cpu ? kernels::Backend::Host : backendOf(plan_.hardware.kind);
+  }
   void workspace(uint64_t bytes) {
     if (bytes > 0)
       local(Arg::Workspace, kW | kRW, bytes);
@@ -278,6 +288,17 @@ private:
   void norm();
   void linear();
   void recomputeKv();
+  void headNorms() {
+    if (!spec_.qkNorm)
+      return;
+    if (const model::Unit *qkv = unit(Arg::NormWeights))
+      covers(Arg::NormWeights, *qkv, qkv->find(TensorRole::HeadNorms));
+  }
+  void rotate();
+  void ropeAppend();
+  void attention();
+  void attendOnCpu();
+  void fetchRows();
 
   const Plan &plan_;
   const model::ModelSpec &spec_;
@@ -354,6 +375,54 @@ void OperandCheck::linear() {
       matrix->encoding.packed() ? static_cast<int64_t>(model::dtypeBytes(plan_.activationDtype)) : 0));
 }
 
+void OperandCheck::rotate() {
+  rows(Arg::X, kRW, tokens_, spec_.qkvRows());
+  headNorms();
+  if (!spec_.qkNorm && !spec_.rope.enabled)
+    fail("rows of the model are neither rotated nor normalised");
+}
+
+void OperandCheck::ropeAppend() {
+  rows(Arg::X, kRW, tokens_, spec_.qkvRows());
+  headNorms();
+  cache(kW | kRW);
+  tail(kRW);
+  recomputed(kRW);
+  home();
+}
+
+void OperandCheck::attention() {
+  rows(Arg::X, kR, tokens_, spec_.qkvRows());
+  cache(kR);
+  tail(kR);
+  recomputed(kR);
+  rows(Arg::Y, kW, tokens_, spec_.qRows());
+  workspace(kernels::attentionWorkspaceBytes(backend(), sequences_, spec_.heads, spec_.headDim, schedule_.maxContext));
+}
+
+void OperandCheck::attendOnCpu() {
+  if (!caches_.mirrors() || caches_.residentBytes(schedule_.placement) > 0 || caches_.mirrorBegin() > 0)
+    return fail("the step is of lane cpu, expected where the whole cache is at home on the host");
+  if (plan_.actBlocks > 0)
+    return fail("the step is of lane cpu, expected in a plan without activation blocks");
+  const bool appends = step_->op == kernels::Op::Append;
+  rows(Arg::X, kR, tokens_, spec_.qkvRows());
+  blocks(Arg::KvHome, appends ? kRW : kR, Space::Host, 0, caches_.bytesInUse(schedule_));
+  if (appends)
+    return;
+  rows(Arg::Y, kW, tokens_, spec_.qRows());
+  workspace(kernels::attentionWorkspaceBytes(backend(), sequences_, spec_.heads, spec_.headDim, schedule_.maxContext));
+}
+
+void OperandCheck::fetchRows() {
+  rows(Arg::X, kR, tokens_, spec_.qRows());
+  rows(Arg::Y, kW, tokens_, spec_.qRows());
+  const Operand *x = find(Arg::X), *y = find(Arg::Y);
+  if (x && y && (x->buffer != y->buffer || x->space != Space::Host || y->space != Space::Device))
+    fail("it brings ", plan_.buffer(schedule_, x->buffer).name, " to ", plan_.buffer(schedule_, y->buffer).name,
+         ", expected what is on the host of a buffer to where it is on the device");
+}
+
 void OperandCheck::recomputeKv() {
   if (!needsAct())
     return;
@@ -368,9 +437,7 @@ void OperandCheck::recomputeKv() {
   covers(Arg::Weight, *weights, weights->find(TensorRole::Matrix));
   if (const model::Tensor *bias = weights->find(TensorRole::Bias))
     covers(Arg::Bias, *weights, bias);
-  if (spec_.qkNorm)
-    if (const model::Unit *qkv = unit(Arg::NormWeights))
-      covers(Arg::NormWeights, *qkv, qkv->find(TensorRole::HeadNorms));
+  headNorms();
   local(Arg::Y, kW, recomputedBytes());
   workspace(kernels::recomputeWorkspaceBytes(
       backend(), plan_.actBlocks * plan_.blockTokens,
@@ -405,28 +472,21 @@ void OperandCheck::check(uint32_t number) {
       linear();
       break;
     case kernels::Op::RopeAppend:
-    case kernels::Op::Attention: {
-      if (step_->layer < 0) {
+    case kernels::Op::Attention:
+    case kernels::Op::Rotate:
+    case kernels::Op::Append:
+      if (step_->layer < 0)
         fail("the step is of no layer");
-        break;
-      }
-      const bool append = step_->op == kernels::Op::RopeAppend;
-      rows(Arg::X, append ? kRW : kR, tokens_, spec_.qkvRows());
-      cache(append ? kW | kRW : kR);
-      tail(append ? kRW : kR);
-      recomputed(append ? kRW : kR);
-      if (append)
-        home();
-      if (append && spec_.qkNorm)
-        if (const model::Unit *qkv = unit(Arg::NormWeights))
-          covers(Arg::NormWeights, *qkv, qkv->find(TensorRole::HeadNorms));
-      if (append)
-        break;
-      rows(Arg::Y, kW, tokens_, spec_.qRows());
-      workspace(
-          kernels::attentionWorkspaceBytes(backend(), sequences_, spec_.heads, spec_.headDim, schedule_.maxContext));
+      else if (step_->op == kernels::Op::Rotate)
+        rotate();
+      else if (step_->lane == Lane::Cpu || step_->op == kernels::Op::Append)
+        attendOnCpu();
+      else
+        step_->op == kernels::Op::RopeAppend ? ropeAppend() : attention();
       break;
-    }
+    case kernels::Op::FetchRows:
+      fetchRows();
+      break;
     case kernels::Op::ActAppend:
       if (!needsAct())
         break;

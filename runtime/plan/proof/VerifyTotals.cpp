@@ -32,7 +32,11 @@ public:
           host = std::max(host, caches_.slabBase(i) + caches_.mirrorEnd());
     for (const Schedule &schedule : plan_.schedules)
       for (const Local &local : schedule.locals)
-        arena = std::max(arena, local.address + local.buffer.bytes);
+        for (const Space space : {Space::Device, Space::Host})
+          if (uint64_t &end = space == Space::Device ? arena : host; local.in(space) != kNowhere)
+            end = std::max(end, local.in(space) + local.buffer.bytes);
+    if (plan_.metaOnHost != kNowhere)
+      host = std::max(host, plan_.metaOnHost + plan_.buffers[plan_.ioBuffer(Io::Meta)].bytes);
     expect("arena_bytes", plan_.arenaBytes, arena);
     largestCache();
     expect("host_bytes", plan_.hostBytes, host);

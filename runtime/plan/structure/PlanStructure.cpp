@@ -71,6 +71,10 @@ void StructureCheck::checkHeader() {
          " bytes, expected less than ", kMaxMetaBytes);
   atMost(plan_.arenaBytes, kMaxBytes, "arena_bytes");
   atMost(plan_.hostBytes, kMaxBytes, "host_bytes");
+  if (plan_.metaOnHost != kNowhere) {
+    aligned(plan_.metaOnHost, "meta_on_host");
+    atMost(plan_.metaOnHost, kMaxBytes, "meta_on_host");
+  }
   for (const auto &[name, count] : {std::pair{"placements", plan_.placements.size()},
                                     {"states", plan_.states.size()},
                                     {"schedules", plan_.schedules.size()},

@@ -115,6 +115,7 @@ private:
   void checkCycles();
   bool checkStep(const Schedule &schedule, uint32_t i, const std::string &path);
   bool checkCopy(const Schedule &schedule, uint32_t i, const std::string &path);
+  bool checkCopyDown(const Schedule &s, const Step &step, const std::string &at);
   bool checkOperand(const Schedule &schedule, uint32_t i, const std::string &path);
   bool checkBlocks(const Schedule &schedule, uint32_t i, const std::string &path);
   void checkEdges(const Schedule &schedule, const std::string &path);

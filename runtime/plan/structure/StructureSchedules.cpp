@@ -56,9 +56,16 @@ void StructureCheck::checkSchedule(uint32_t i) {
       fail(at, ".bytes is 0");
     index(local.buffer.index, plan_.miniBatches, at, ".index");
     aligned(local.buffer.bytes, at, ".bytes");
-    aligned(local.address, at, ".address");
     atMost(local.buffer.bytes, kMaxBytes, at, ".bytes");
-    atMost(local.address, kMaxBytes, at, ".address");
+    if (local.address == kNowhere && local.hostAddress == kNowhere)
+      fail(at, " is nowhere, expected an address on the device or on the host");
+    if (local.staged() && local.buffer.kind == BufferKind::Workspace)
+      fail(at, " is a workspace on the device and on the host, expected one of them");
+    for (const auto &[name, address] : {std::pair{".address", local.address}, {".host_address", local.hostAddress}})
+      if (address != kNowhere) {
+        aligned(address, at, name);
+        atMost(address, kMaxBytes, at, name);
+      }
   }
   for (size_t k = 0; k < s.steps.size() && ok(); ++k) {
     step_ = static_cast<uint32_t>(k);
@@ -163,6 +170,8 @@ bool StructureCheck::checkCopy(const Schedule &s, uint32_t i, const std::string 
                 from.buffer, " to bytes [", to.bufferOffset, ", ", to.bufferOffset, " + ", to.bytes, ") of buffer ",
                 to.buffer, ", expected the same");
   const Buffer &buffer = plan_.buffer(s, from.buffer);
+  if (isTransient(buffer.kind) || buffer.kind == BufferKind::Io)
+    return checkCopyDown(s, step, at());
   const bool residual = buffer.kind == BufferKind::Residual;
   if (const uint32_t whose =
           residual || buffer.kind == BufferKind::Kv || buffer.kind == BufferKind::Act ? buffer.index : 0;
@@ -186,6 +195,30 @@ bool StructureCheck::checkCopy(const Schedule &s, uint32_t i, const std::string 
               ", expected a multiple of a block's ", plan_.kvBlockBytes());
 }
 
+// What steps of the cpu lane find in the slab: rows that device steps have made, and a mini-batch's iteration buffer.
+bool StructureCheck::checkCopyDown(const Schedule &s, const Step &step, const std::string &at) {
+  const Operand &from = s.operands[step.firstOperand], &to = s.operands[step.firstOperand + 1];
+  const Buffer &buffer = plan_.buffer(s, from.buffer);
+  const bool meta = buffer.kind == BufferKind::Io;
+  if (s.iterationClass == IterationClass::Transition)
+    return fail(at, " copies ", buffer.name, ", a transition copies none of it");
+  if (from.space != Space::Device || to.space != Space::Host)
+    return fail(at, " copies ", buffer.name, ", expected from the device to the host");
+  if (meta ? static_cast<Io>(buffer.index) != Io::Meta || plan_.metaOnHost == kNowhere
+           : !s.locals[from.buffer - plan_.buffers.size()].staged())
+    return fail(at, " copies ", buffer.name, ", which has no range on the host");
+  const uint64_t bytes = meta ? plan_.ioRangeBytes(buffer) : buffer.bytes;
+  const uint64_t begin = meta ? step.miniBatch * bytes : 0;
+  if (from.bufferOffset != begin || from.bytes != bytes)
+    return fail(at, " copies bytes [", from.bufferOffset, ", ", from.bufferOffset + from.bytes, ") of ", buffer.name,
+                ", expected [", begin, ", ", begin + bytes, ")");
+  if (!meta && step.miniBatch != buffer.index)
+    return fail(at, ".mini_batch is ", step.miniBatch, ", expected ", buffer.index, ", whose ", buffer.name, " is");
+  if (step.dirtyOnly || (meta && step.resizable))
+    return fail(at, step.dirtyOnly ? ".dirty_only" : ".resizable", " is set, but it copies ", buffer.name);
+  return true;
+}
+
 bool StructureCheck::checkOperand(const Schedule &s, uint32_t i, const std::string &path) {
   const Operand &operand = s.operands[i];
   const auto at = [&] { return absl::StrCat(path, ".operands[", i, "]"); };
@@ -207,11 +240,12 @@ bool StructureCheck::checkOperand(const Schedule &s, uint32_t i, const std::stri
     return checkBlocks(s, i, path);
   if (operand.buffer < persistent)
     return true;
-  if (operand.space != Space::Device)
-    return fail(at(), ".space is ", value(operand.space), ", a transient buffer is on the device");
-  const uint64_t address = s.locals[operand.buffer - persistent].address + operand.bufferOffset;
-  return operand.address == address ||
-         fail(at(), ".address is ", operand.address, ", expected ", address, ", where the transient buffer lies");
+  const uint64_t begin = s.locals[operand.buffer - persistent].in(operand.space);
+  if (begin == kNowhere)
+    return fail(at(), ".space is ", value(operand.space), ", where the transient buffer has no range");
+  return operand.address == begin + operand.bufferOffset ||
+         fail(at(), ".address is ", operand.address, ", expected ", begin + operand.bufferOffset,
+              ", where the transient buffer lies");
 }
 
 // On the device the blocks of a split cache that are at home there are nowhere else, and the others not among them.

@@ -38,8 +38,9 @@ struct ModelSpec;
 
 namespace headrace::plan {
 
-inline constexpr uint32_t kFormatVersion = 6;
+inline constexpr uint32_t kFormatVersion = 7;
 inline constexpr uint32_t kNone = 0xffffffffu;
+inline constexpr uint64_t kNowhere = ~uint64_t{0}; // an address of what has no range in a space
 
 enum class Space : uint8_t { Device = 0, Host = 1 };
 
@@ -156,8 +157,9 @@ struct Step {
   Part part = Part::Embedding;
   int32_t layer = -1;
   uint8_t miniBatch = 0; // whose rows it works on, whose cache it copies; 0 where it is no one's
-  bool direct = false;   // reads or writes host extents over the link
-  // A copy of which a launch may do only what is in use (KV, ACT blocks, the rows of a residual): core::InUse.
+  bool direct = false;   // of a lane of kernels: reads or writes the host's memory over the link
+  // A copy of which a launch may do only what is in use (KV, ACT blocks, rows of a residual or a transient):
+  // core::InUse.
   bool resizable = false;
   // Of a resizable copy to the host: a launch may do only the run from the lowest to the highest block that its own
   // rows are written to (evict dirty); else the blocks in use from the copy's first on (evict all).
@@ -226,10 +228,18 @@ struct Edge {
   EdgeKind kind = EdgeKind::Raw;
 };
 
-// A transient buffer of one schedule; its range is its own from its first writer to its last reader.
+// A transient buffer of one schedule: in the arena, in the host slab for steps of the cpu lane, or in both (rows that
+// pass between the two). Of each range it has its own bytes from the first step that touches them there to the last.
+//
+//   compute   | qkv |                          | fetch_rows | out |
+//   d2h             | rows of qkv |            ^ attended, from the slab, over the link
+//   cpu                           | rope_append | attention |
 struct Local {
   Buffer buffer;
-  uint64_t address = 0;
+  uint64_t address = kNowhere;     // on the device
+  uint64_t hostAddress = kNowhere; // in the slab
+  uint64_t in(Space space) const { return space == Space::Host ? hostAddress : address; }
+  bool staged() const { return address != kNowhere && hostAddress != kNowhere; }
 };
 
 // What an iteration may be: only one row a sequence, any mix, or no compute at all.
@@ -339,7 +349,11 @@ struct Plan {
 
   uint64_t deviceMemory = 0; // device memory the plan may use
   uint64_t arenaBytes = 0;   // device memory it does use, all variants and transitions
-  uint64_t hostBytes = 0;    // pinned: every unit that any placement offloads, the tails of caches, residuals
+  // Pinned: every unit that any placement offloads, the tails of caches, residuals, and what the cpu lane works on.
+  uint64_t hostBytes = 0;
+  // Where in the slab an iteration that has steps in the cpu lane copies the iteration buffers to, for them: all
+  // mini-batches' one behind the other, as on the device; else nowhere. Nothing is there when an iteration starts.
+  uint64_t metaOnHost = kNowhere;
 
   // In any order: each weight unit, each cache and each Io once; a residual of each mini-batch, or of none; activation
   // blocks of each layer and mini-batch, where there are any.

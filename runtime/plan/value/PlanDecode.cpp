@@ -235,7 +235,7 @@ Schedule Decoder::schedule(const fb::Schedule &s, const std::string &path) {
     return Edge{e.from(), e.to(), enumerator<EdgeKind>(kind, path, ".edges[", i, "].kind")};
   });
   out.locals = tables<Local>(s.locals(), absl::StrCat(path, ".locals"), [&](const fb::Buffer &b, const std::string &p) {
-    return Local{buffer(b, p), b.address()};
+    return Local{buffer(b, p), b.address(), b.host_address()};
   });
   return out;
 }
@@ -263,6 +263,7 @@ Plan Decoder::plan(const fb::Plan &p) {
   out.maxContext = p.max_context();
   out.arenaBytes = p.arena_bytes();
   out.hostBytes = p.host_bytes();
+  out.metaOnHost = p.meta_on_host();
   out.slowestPermille = p.slowest_permille();
   if (p.weight_hashes() != nullptr)
     out.weightHashes =

@@ -32,8 +32,9 @@ Offset<Vector<const Struct *>> structs(FlatBufferBuilder &fbb, const std::vector
   return fbb.CreateVectorOfStructs<Struct>(from.size(), [&](size_t i, Struct *out) { *out = one(from[i]); });
 }
 
-Offset<fb::Buffer> encodeBuffer(FlatBufferBuilder &fbb, const Buffer &b, uint64_t address) {
-  return fb::CreateBuffer(fbb, fbb.CreateString(b.name), raw(b.kind), b.layer, b.bytes, address, b.index);
+Offset<fb::Buffer> encodeBuffer(FlatBufferBuilder &fbb, const Buffer &b, uint64_t address = kNowhere,
+                                uint64_t hostAddress = kNowhere) {
+  return fb::CreateBuffer(fbb, fbb.CreateString(b.name), raw(b.kind), b.layer, b.bytes, address, b.index, hostAddress);
 }
 
 Offset<fb::Placement> encodePlacement(FlatBufferBuilder &fbb, const Placement &p) {
@@ -65,8 +66,9 @@ Offset<fb::Schedule> encodeSchedule(FlatBufferBuilder &fbb, const Schedule &s) {
                        o.interleaved);
   });
   const auto edges = structs<fb::Edge>(fbb, s.edges, [](const Edge &e) { return fb::Edge(e.from, e.to, raw(e.kind)); });
-  const auto locals = tables<fb::Buffer>(
-      fbb, s.locals, [&](const Local &local) { return encodeBuffer(fbb, local.buffer, local.address); });
+  const auto locals = tables<fb::Buffer>(fbb, s.locals, [&](const Local &local) {
+    return encodeBuffer(fbb, local.buffer, local.address, local.hostAddress);
+  });
   return fb::CreateSchedule(fbb, name, s.placement, raw(s.iterationClass), s.maxTokens, s.maxSequences, s.maxContext,
                             s.entryState, s.exitState, steps, operands, edges, locals, s.fromPlacement, s.kvBlocks,
                             s.phase, s.period);
@@ -122,7 +124,7 @@ std::string encode(const Plan &plan) {
   const auto reason = fbb.CreateString(plan.reason);
   const auto limitingResource = fbb.CreateString(plan.limitingResource);
   const auto buffers =
-      tables<fb::Buffer>(fbb, plan.buffers, [&](const Buffer &buffer) { return encodeBuffer(fbb, buffer, 0); });
+      tables<fb::Buffer>(fbb, plan.buffers, [&](const Buffer &buffer) { return encodeBuffer(fbb, buffer); });
   const auto placements =
       tables<fb::Placement>(fbb, plan.placements, [&](const Placement &p) { return encodePlacement(fbb, p); });
   const auto states = tables<fb::State>(fbb, plan.states, [&](const State &state) { return encodeState(fbb, state); });
@@ -147,7 +149,7 @@ std::string encode(const Plan &plan) {
                             limitingResource, raw(plan.activationDtype), plan.kvBlocks, meta.maxTokens,
                             meta.maxSequences, meta.maxBlocksPerSequence, plan.maxContext, plan.arenaBytes,
                             plan.hostBytes, buffers, placements, states, schedules, variants, transitions, choices,
-                            plan.slowestPermille, weightHashes, plan.actBlocks, plan.contextBlocks),
+                            plan.slowestPermille, weightHashes, plan.actBlocks, plan.contextBlocks, plan.metaOnHost),
              kFileIdentifier);
   return std::string(reinterpret_cast<const char *>(fbb.GetBufferPointer()), fbb.GetSize());
 }

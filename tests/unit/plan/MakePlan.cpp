@@ -138,6 +138,11 @@ Plan makePlan(const PlanOptions &given) {
   for (uint32_t i = 0; i < count && options.residualsLeave; ++i)
     plan.buffers.push_back({"residual" + (count > 1 ? "." + std::to_string(i) : ""), BufferKind::Residual, -1,
                             alignUp(static_cast<uint64_t>(largest.tokens * plan.model->hidden) * 4), i});
+  const auto onCpu = [](const PlacementOptions &p) {
+    return std::any_of(p.limits.begin(), p.limits.end(), [](const LimitOptions &l) { return l.attendsOnCpu; });
+  };
+  if (std::any_of(options.placements.begin(), options.placements.end(), onCpu))
+    plan.metaOnHost = hostAddress(plan, static_cast<uint32_t>(plan.buffers.size())); // behind all homes
   plan.states.push_back({});
   uint64_t fixed = 0; // io, activation blocks, and caches that are whole, where they are on the device
   for (const Buffer &buffer : plan.buffers)
@@ -156,6 +161,12 @@ Plan makePlan(const PlanOptions &given) {
     for (uint32_t from = 0; from < plan.placements.size(); ++from)
       for (uint32_t to = 0; to < plan.placements.size(); ++to)
         addSwitch(plan, from, to);
+  if (plan.metaOnHost != kNowhere)
+    plan.hostBytes = std::max(plan.hostBytes, plan.metaOnHost + plan.buffers[plan.ioBuffer(Io::Meta)].bytes);
+  for (const Schedule &s : plan.schedules)
+    for (const Local &l : s.locals)
+      if (l.hostAddress != kNowhere)
+        plan.hostBytes = std::max(plan.hostBytes, l.hostAddress + l.buffer.bytes);
   plan.deviceMemory = plan.arenaBytes;
   plan.hardware.memoryBytes = plan.deviceMemory;
   sortVariants(plan);

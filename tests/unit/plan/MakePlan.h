@@ -5,7 +5,7 @@
 //
 //   arena   | kv.0 .. | act.0 .. | meta sampled output | x h qkv attn up act rows rowsNormed logits workspace | weights
 //   | slots |
-//   slab    | weights | residuals | act.0 .. |
+//   slab    | weights | residuals | act.0 .. | meta, qkv attn workspace of the cpu lane |
 #pragma once
 
 #include <set>
@@ -34,6 +34,9 @@ struct LimitOptions {
   KeepHome keepHome = KeepHome::Mirror;
   bool mirrorsEven = false; // of layers 0, 2, .. the append writes the home nevertheless
   int evictAfter = 0;       // how many compute steps behind its append an evict may start at the soonest
+  // Append and attention are the cpu lane's, and no tail is brought: of placements that have no block on the device.
+  bool attendsOnCpu = false;
+  bool copiesAllRows = false; // of such: copies down are of one size
 };
 
 struct PlacementOptions {
@@ -150,6 +153,10 @@ std::vector<NamedOptions> miniBatchPlans();
 std::vector<NamedOptions> residualPlans();
 // Plans with activation blocks: one and two mini-batches, weights away, residuals that leave, several placements.
 std::vector<NamedOptions> actPlans();
+// Plans that attend in the cpu lane: one to four mini-batches, all families, beside prefill that brings tails, weights
+// away, residuals that leave.
+std::vector<NamedOptions> cpuPlans();
+NamedOptions randomCpuPlan(uint64_t seed);
 // Any of these forms, by chance; residuals in one mini-batch to four.
 NamedOptions randomSplitPlan(uint64_t seed);
 NamedOptions randomResidualPlan(uint64_t seed);

@@ -82,13 +82,15 @@ void PlacementBuilder::merge(Schedule &s) {
     addStep(s, computes_[i].step, computes_[i].operands);
     addCopiesAfter(static_cast<int>(i));
   }
-  if (!evicts_.empty() || s.period > 1 || plan_.residualsLeave() || actSlots() > 0)
+  if (!evicts_.empty() || s.period > 1 || plan_.residualsLeave() || actSlots() > 0 || onCpu())
     connect(plan_, s);
 }
 
 void PlacementBuilder::addSchedule(const LimitOptions &limits, uint32_t phase) {
   Schedule s;
   s.name = options_.name + (limits.iterationClass == IterationClass::Decode ? " decode" : " mixed");
+  if (limits.attendsOnCpu)
+    s.name += " on the cpu";
   s.placement = index_;
   s.iterationClass = limits.iterationClass;
   if (limits.withoutTail) {
@@ -117,7 +119,7 @@ void PlacementBuilder::addSchedule(const LimitOptions &limits, uint32_t phase) {
   else
     addCopiesOfEager(limits, entry);
   State exit = entry;
-  if (homes_ != nullptr)
+  if (homes_ != nullptr && !onCpu())
     addCopiesOfTails(entry, exit);
   if (plan_.residualsLeave())
     addCopiesOfResiduals();

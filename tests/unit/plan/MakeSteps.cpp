@@ -145,6 +145,8 @@ void PlacementBuilder::addCompute() {
   };
   const bool leave = plan_.residualsLeave();
   const int64_t layers = plan_.model->layers;
+  if (onCpu())
+    ofEach([&] { copyMetaDown(); });
   if (!leave)
     ofEach([&] { addEmbed(); });
   for (int64_t layer = 0; layer < layers; ++layer)
@@ -190,10 +192,11 @@ void PlacementBuilder::addLayer(int64_t layer) {
   linear(Part::Attention, layer, unit(UnitRole::Qkv), H, Qkv);
   if (acts && !acts_.recomputesFirst)
     recompute(layer);
-  append(layer);
+  if (!onCpu())
+    append(layer);
   if (acts && acts_.keepsLate)
     keepRows(layer);
-  attend(layer);
+  onCpu() ? attendOnCpu(layer) : attend(layer);
   linear(Part::Attention, layer, unit(UnitRole::Out), Attn, X, true);
   norm(Part::Mlp, layer, unit(UnitRole::Up), X, H);
   linear(Part::Mlp, layer, unit(UnitRole::Up), H, Up);

@@ -246,6 +246,15 @@ TEST(PlanMutation, OfActivationBlocksEachIsRefusedForARuleThatTheOracleLists) {
   breakMostly(plans, test::actMutations(), broken, 20261128, broken / 100);
 }
 
+// Of the cpu lane: 10,000 with HEADRACE_LONG, of more plans that chance has put together.
+TEST(PlanMutation, OfTheCpuLaneEachIsRefusedForARuleThatTheOracleLists) {
+  const int broken = casesOf(600, 10000);
+  std::vector<test::NamedOptions> plans = test::cpuPlans();
+  for (int seed = 0; seed < casesOf(10, 200); ++seed)
+    plans.push_back(test::randomCpuPlan(seed));
+  breakMostly(plans, test::cpuMutations(), broken, 20261130, broken / 300);
+}
+
 // Of activation blocks at home on the host: 10,000 with HEADRACE_LONG, beside caches that are whole and split ones.
 TEST(PlanMutation, OfActivationBlocksOnTheHostEachIsRefusedForARuleThatTheOracleLists) {
   const int broken = casesOf(600, 10000);
@@ -281,8 +290,8 @@ TEST(PlanMutation, LargestLiveBytesIsWhatBruteForceCounts) {
   std::vector<test::NamedOptions> plans = allPlans();
   for (int seed = 0; seed < casesOf(20, 400); ++seed)
     plans.push_back(test::randomSplitPlan(seed));
-  for (const test::NamedOptions &named : test::miniBatchPlans())
-    plans.push_back(named);
+  for (const std::vector<test::NamedOptions> &more : {test::miniBatchPlans(), test::cpuPlans()})
+    plans.insert(plans.end(), more.begin(), more.end());
   for (const test::NamedOptions &named : plans) {
     const Plan plan = test::makePlan(named.options);
     for (uint32_t i = 0; i < plan.schedules.size(); ++i)

@@ -23,7 +23,8 @@ public:
       return {Rule::Structure};
     breaks(!ioIsRight(plan_) || !encodingsAreRight(plan_), Rule::Structure);
     for (const Schedule &s : plan_.schedules) {
-      breaks(!publishesAll(plan_, s) || !attendsToItsRows(s) || !attendsToWhatIsRecomputed(plan_, s), Rule::Structure);
+      breaks(!publishesAll(plan_, s) || !attendsToItsRows(plan_, s) || !attendsToWhatIsRecomputed(plan_, s),
+             Rule::Structure);
       for (const Step &step : s.steps)
         operandSizes(s, step);
     }
@@ -65,7 +66,7 @@ private:
     if (!kvEncodingIsRight(plan_) || !miniBatchesAreRight(plan_) || !residualsAreRight(plan_) ||
         !actBuffersAreRight(plan_))
       return false;
-    bool ok = cachesAreRight(plan_);
+    bool ok = cachesAreRight(plan_) && (plan_.metaOnHost == kNowhere || plan_.metaOnHost % 256 == 0);
     const auto isSplit = [&](uint32_t buffer) { // its blocks need not be aligned
       return caches_.byBlocks && buffer < plan_.buffers.size() && plan_.buffers[buffer].kind == BufferKind::Kv;
     };
@@ -100,10 +101,8 @@ private:
       for (const Operand &o : s.operands) {
         fits(o.buffer, o.bufferOffset, o.bytes, plan_.buffer(s, o.buffer).bytes, o.address);
         ok &= !o.interleaved || (isSplit(o.buffer) && o.space == Space::Device);
-        if (o.buffer >= plan_.buffers.size())
-          ok &= o.address == s.locals[o.buffer - plan_.buffers.size()].address + o.bufferOffset &&
-                o.space == Space::Device;
       }
+      ok &= localsAreRight(plan_, s) && copiesDownAreRight(plan_, s);
       for (const Step &step : s.steps) {
         if (step.kind != StepKind::Copy) {
           ok &= s.iterationClass != IterationClass::Transition && !step.resizable && !step.dirtyOnly;
@@ -115,7 +114,7 @@ private:
         ok &= !isAct(plan_, to.buffer) ||
               (to.bufferOffset == 0 && to.bytes == plan_.buffers[to.buffer].bytes && !step.dirtyOnly);
         ok &= !step.resizable || isResidual(plan_, to.buffer) || isAct(plan_, to.buffer) ||
-              (isSplit(to.buffer) && to.bufferOffset % plan_.kvBlockBytes() == 0);
+              isStaged(plan_, s, to.buffer) || (isSplit(to.buffer) && to.bufferOffset % plan_.kvBlockBytes() == 0);
         ok &= !step.dirtyOnly ||
               (step.resizable && step.lane == Lane::D2H && s.iterationClass != IterationClass::Transition);
       }
@@ -135,6 +134,7 @@ private:
 
   // Bytes an op touches behind the start of an operand, and the tensor it must cover.
   void operandSizes(const Schedule &s, const Step &step) {
+    addBrokenCpuRules(plan_, caches_, s, step, rules_);
     if (step.kind == StepKind::Publish)
       for (uint32_t k = step.firstOperand; k < step.firstOperand + step.operandCount; ++k)
         breaks(s.operands[k].access != Access::Read, Rule::Structure);
@@ -144,7 +144,8 @@ private:
     std::map<Arg, Operand> args;
     for (uint32_t k = step.firstOperand; k < step.firstOperand + step.operandCount; ++k)
       args[s.operands[k].arg] = s.operands[k];
-    addBrokenCacheRules(plan_, caches_, s, step, rules_);
+    if (step.lane != Lane::Cpu)
+      addBrokenCacheRules(plan_, caches_, s, step, rules_);
     addBrokenActRules(plan_, layout_, s, step, rules_);
     const int64_t tokens = s.maxTokens, sequences = s.maxSequences;
     const auto touches = [&](Arg arg, int64_t rows, int64_t columns) {
@@ -256,7 +257,16 @@ private:
       if (m.qkNorm)
         covers(Arg::NormWeights, model::TensorRole::HeadNorms);
       break;
+    case kernels::Op::Rotate:
+      if (m.qkNorm)
+        covers(Arg::NormWeights, model::TensorRole::HeadNorms);
+      break;
+    case kernels::Op::Append:
+    case kernels::Op::FetchRows:
+      break; // OracleCpu.cpp
     case kernels::Op::Attention:
+      if (step.lane == Lane::Cpu)
+        break; // OracleCpu.cpp
       touches(Arg::X, tokens, m.qkvRows());
       access(Arg::X, "r");
       if (!caches_.byBlocks)
@@ -301,9 +311,14 @@ private:
     }
     for (const auto &[buffer, byte0] : caches_.byte0)
       host = std::max(host, byte0 + static_cast<uint64_t>(caches_.mirroredTo) * plan_.kvBlockBytes());
+    const uint64_t metaBytes = plan_.buffers[plan_.ioBuffer(Io::Meta)].bytes;
+    if (plan_.metaOnHost != kNowhere)
+      host = std::max(host, plan_.metaOnHost + metaBytes);
     for (const Schedule &s : plan_.schedules)
-      for (const Local &l : s.locals)
-        arena = std::max(arena, l.address + l.buffer.bytes);
+      for (const Local &l : s.locals) {
+        arena = std::max(arena, l.address == kNowhere ? 0 : l.address + l.buffer.bytes);
+        host = std::max(host, l.hostAddress == kNowhere ? 0 : l.hostAddress + l.buffer.bytes);
+      }
     breaks(plan_.arenaBytes != arena || plan_.hostBytes != host, Rule::Accounting);
     breaks(plan_.arenaBytes > plan_.deviceMemory, Rule::OverBudget);
   }
@@ -321,6 +336,16 @@ private:
     const uint64_t block = plan_.kvBlockBytes(), from = static_cast<uint64_t>(caches_.mirroredFrom) * block;
     for (const auto &[buffer, byte0] : caches_.byte0)
       homeInSlab(Content{buffer, from, static_cast<uint64_t>(caches_.mirroredTo) * block - from, byte0 + from});
+    if (const uint32_t meta = plan_.ioBuffer(Io::Meta); plan_.metaOnHost != kNowhere)
+      homeInSlab(Content{meta, 0, plan_.buffers[meta].bytes, plan_.metaOnHost});
+    for (const Schedule &s : plan_.schedules)
+      for (const Local &l : s.locals) {
+        if (l.hostAddress == kNowhere)
+          continue;
+        breaks(l.hostAddress + l.buffer.bytes > plan_.hostBytes, Rule::HostRange);
+        for (Granules g(l.hostAddress, l.buffer.bytes); g.first < g.last && g.first < slab_.size(); ++g.first)
+          breaks(slab_[g.first].buffer != kNone, Rule::HostRange);
+      }
   }
   void homes(const Placement &p) {
     std::vector<bool> taken;

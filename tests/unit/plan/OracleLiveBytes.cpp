@@ -105,7 +105,7 @@ uint64_t liveBytesByBruteForce(const Plan &plan, uint32_t index) {
     for (size_t p = 0; p < points.size(); ++p)
       for (uint32_t k = s.steps[points[p]].firstOperand;
            k < s.steps[points[p]].firstOperand + s.steps[points[p]].operandCount; ++k)
-        if (s.operands[k].buffer == plan.buffers.size() + l)
+        if (s.operands[k].buffer == plan.buffers.size() + l && s.operands[k].space == Space::Device)
           span = Span{span ? span->first : p, p, s.locals[l].buffer.bytes};
     if (span)
       spans.push_back(*span);

@@ -98,8 +98,16 @@ void addBrokenActRules(const Plan &plan, const Caches &caches, std::set<Rule> &r
 void addBrokenActRules(const Plan &plan, const model::WeightLayout &layout, const Schedule &s, const Step &step,
                        std::set<Rule> &rules);
 bool attendsToWhatIsRecomputed(const Plan &plan, const Schedule &s);
-// A layer attends to what it has appended to its cache.
-bool attendsToItsRows(const Schedule &s);
+// A layer attends to what it has appended to its cache, rows that are rotated once.
+bool attendsToItsRows(const Plan &plan, const Schedule &s);
+// The cpu lane: whether a buffer is the iteration buffers', or a transient on the device and on the host; where
+// transients are, and what is copied down; which steps the lane has, of which operands.
+bool isMeta(const Plan &plan, uint32_t buffer);
+bool isStaged(const Plan &plan, const Schedule &s, uint32_t buffer);
+bool localsAreRight(const Plan &plan, const Schedule &s);
+bool copiesDownAreRight(const Plan &plan, const Schedule &s);
+void addBrokenCpuRules(const Plan &plan, const Caches &caches, const Schedule &s, const Step &step,
+                       std::set<Rule> &rules);
 // What is published was sampled before, of every mini-batch.
 bool publishesAll(const Plan &plan, const Schedule &s);
 // Phases of cycles, and the order of variants.

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/types/span.h"
+#include "kernels/Kernels.h"
 #include "tests/unit/plan/Oracle.h"
 #include "tests/unit/plan/OracleMemory.h"
 
@@ -46,6 +47,8 @@ public:
     writtenHere_.resize(memory_.size());
     for (const Buffer &b : plan.buffers)
       latest_.emplace_back(b.bytes / kGranule);
+    for (const Local &l : s_.locals)
+      latest_.emplace_back(l.buffer.bytes / kGranule);
   }
 
   void run() {
@@ -76,25 +79,16 @@ private:
       for (const Content &c : plan_.states[state].contents)
         apartFromCaches(c);
     for (const Local &l : s_.locals) {
+      if (l.address == kNowhere)
+        continue; // of the slab: Oracle.cpp
       if (l.address + l.buffer.bytes > plan_.arenaBytes)
         rules_.insert(Rule::OverBudget);
       for (Granules g(l.address, l.buffer.bytes); g.first < g.last && g.first < home.size(); ++g.first)
         if (home[g.first])
           rules_.insert(Rule::Overlap);
     }
-    std::vector<std::set<uint32_t>> uses(s_.locals.size());
-    for (uint32_t i = 0; i < s_.steps.size(); ++i)
-      for (uint32_t k = s_.steps[i].firstOperand; k < s_.steps[i].firstOperand + s_.steps[i].operandCount; ++k)
-        if (s_.operands[k].buffer >= plan_.buffers.size())
-          uses[s_.operands[k].buffer - plan_.buffers.size()].insert(i);
-    for (size_t a = 0; a < uses.size(); ++a)
-      for (size_t b = a + 1; b < uses.size(); ++b) {
-        const Local &la = s_.locals[a], &lb = s_.locals[b];
-        const bool apart = la.address + la.buffer.bytes <= lb.address || lb.address + lb.buffer.bytes <= la.address;
-        if (!apart && !uses[a].empty() && !uses[b].empty() && *uses[a].begin() <= *uses[b].rbegin() &&
-            *uses[b].begin() <= *uses[a].rbegin())
-          rules_.insert(Rule::Overlap);
-      }
+    for (const Space space : {Space::Device, Space::Host})
+      transientsApart(space);
     for (const Step &step : s_.steps) {
       const std::vector<Operand> operands(s_.operands.begin() + step.firstOperand,
                                           s_.operands.begin() + step.firstOperand + step.operandCount);
@@ -109,6 +103,24 @@ private:
         for (size_t b = a + 1; b < operands.size(); ++b)
           within(operands[a], operands[b]);
     }
+  }
+
+  void transientsApart(Space space) {
+    std::vector<std::set<uint32_t>> uses(s_.locals.size());
+    for (uint32_t i = 0; i < s_.steps.size(); ++i)
+      for (uint32_t k = s_.steps[i].firstOperand; k < s_.steps[i].firstOperand + s_.steps[i].operandCount; ++k)
+        if (s_.operands[k].buffer >= plan_.buffers.size() && s_.operands[k].space == space)
+          uses[s_.operands[k].buffer - plan_.buffers.size()].insert(i);
+    const auto begin = [&](size_t l) { return space == Space::Host ? s_.locals[l].hostAddress : s_.locals[l].address; };
+    for (size_t a = 0; a < uses.size(); ++a)
+      for (size_t b = a + 1; b < uses.size(); ++b) {
+        if (uses[a].empty() || uses[b].empty())
+          continue;
+        const bool apart =
+            begin(a) + s_.locals[a].buffer.bytes <= begin(b) || begin(b) + s_.locals[b].buffer.bytes <= begin(a);
+        if (!apart && *uses[a].begin() <= *uses[b].rbegin() && *uses[b].begin() <= *uses[a].rbegin())
+          rules_.insert(Rule::Overlap);
+      }
   }
 
   bool atHome(const Operand &o) const { return atHome(o, placement_); }
@@ -133,7 +145,13 @@ private:
   }
   bool isActOnHost(uint32_t buffer) const { return actsOnHost(plan_, placement_, buffer); }
   // Written by steps, and in more than one place.
-  bool hasCopies(uint32_t buffer) const { return isCache(buffer) || isResidual(plan_, buffer) || isActOnHost(buffer); }
+  bool hasCopies(uint32_t buffer) const {
+    return isCache(buffer) || isResidual(plan_, buffer) || isActOnHost(buffer) || isStaged(plan_, s_, buffer);
+  }
+  // Of the host's memory, what steps write.
+  bool isWrittenOnHost(uint32_t buffer) const {
+    return hasCopies(buffer) || buffer >= plan_.buffers.size() || isMeta(plan_, buffer);
+  }
 
   void copy(const Step &step, const Operand &from, const Operand &to) {
     const bool back = step.lane == Lane::D2H && from.space == Space::Device && to.space == Space::Host;
@@ -142,7 +160,10 @@ private:
         s_.iterationClass == IterationClass::Transition)
       rules_.insert(Rule::HostRange); // nothing of it is there, or may stay in a slot
     if (back) {
-      evict(from, to);
+      if (isMeta(plan_, to.buffer) && to.address != plan_.metaOnHost + to.bufferOffset)
+        rules_.insert(Rule::HostRange);
+      if (to.buffer < plan_.buffers.size() && !isMeta(plan_, to.buffer))
+        evict(from, to);
       return;
     }
     if (!there) {
@@ -171,7 +192,8 @@ private:
   }
 
   void compute(const Step &step, const std::vector<Operand> &operands) {
-    if (step.lane != Lane::Compute)
+    const bool cpu = step.lane == Lane::Cpu; // OracleCpu.cpp
+    if (step.lane != Lane::Compute && !cpu)
       rules_.insert(Rule::Structure);
     for (const Operand &o : operands) {
       const bool persistent = o.buffer < plan_.buffers.size();
@@ -186,10 +208,12 @@ private:
         continue;
       if (isCache(o.buffer) && o.space == Space::Host && !inMirror(o))
         rules_.insert(Rule::HostRange);
-      if (!step.direct) {
+      if (!step.direct && !cpu) {
         rules_.insert(Rule::WrongSpace);
         continue;
       }
+      if (!persistent || (cpu && isMeta(plan_, o.buffer)))
+        continue;
       if (!isCache(o.buffer) && !atHome(o)) {
         rules_.insert(Rule::HostRange);
         continue;
@@ -268,7 +292,7 @@ private:
         for (uint32_t k = step.firstOperand; k < step.firstOperand + step.operandCount; ++k) {
           const Operand &o = s_.operands[k];
           const bool reads = o.access != Access::Write && o.arg != Arg::Workspace;
-          const bool tracked = o.space == Space::Device || (o.space == Space::Host && hasCopies(o.buffer));
+          const bool tracked = o.space == Space::Device || isWrittenOnHost(o.buffer);
           if (tracked && (writes ? o.access != Access::Read : reads))
             access(number, o, writes);
           else if (writes && o.access != Access::Read && hasCopies(o.buffer)) // what is elsewhere has not been written
@@ -304,7 +328,8 @@ private:
       }
       writtenHere_[i] = 1;
       uint32_t version = 0;
-      if (copies && step.kind == StepKind::Copy) {
+      const bool brings = step.kind == StepKind::Compute && step.op == kernels::Op::FetchRows;
+      if (copies && (step.kind == StepKind::Copy || brings)) {
         version = readVersion_[what.granule];
         const bool home = o.space == Space::Host;
         // What this schedule has not written is left as it is, where it is at all.
@@ -320,7 +345,7 @@ private:
       memory_[i] = {what, version};
     });
     if (writes)
-      writtenLocals_.insert(o.buffer);
+      writtenLocals_.insert({o.buffer, o.space});
   }
   // What a read meets. copies: of a buffer that has them.
   void find(const Operand &o, uint64_t i, const What &what, bool copies) {
@@ -334,7 +359,7 @@ private:
     if (there)
       return;
     if (o.buffer >= plan_.buffers.size())
-      rules_.insert(writtenLocals_.contains(o.buffer) ? Rule::Overlap : Rule::UseAfterRelease);
+      rules_.insert(writtenLocals_.contains({o.buffer, o.space}) ? Rule::Overlap : Rule::UseAfterRelease);
     else
       rules_.insert(!writtenHere_[i] && inSlot(i) ? Rule::EntryExit : Rule::UseAfterRelease);
   }
@@ -449,7 +474,7 @@ private:
   // By buffer and granule: homes that what was written before this schedule has not reached.
   std::set<std::pair<uint32_t, uint64_t>> behind_;
   std::vector<char> writtenHere_;
-  std::set<uint32_t> writtenLocals_;
+  std::set<std::pair<uint32_t, Space>> writtenLocals_;
   using StepAccess = std::pair<uint32_t, bool>; // step, writes
   std::vector<std::pair<Granules, StepAccess>> accesses_;
   std::set<Conflict> conflicts_;

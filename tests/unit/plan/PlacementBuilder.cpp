@@ -287,7 +287,10 @@ void PlacementBuilder::fresh(Role role) {
   const uint64_t rows = shared + std::max(l.qkv + l.attn, l.up + l.act), logits = rows + 2 * l.rows;
   const auto add = [&](const char *name, uint64_t bytes, uint64_t address, BufferKind kind = BufferKind::Activation) {
     current_[miniBatch_][role] = static_cast<uint32_t>(schedule_->locals.size());
-    schedule_->locals.push_back({{name, kind, -1, bytes, miniBatch_}, address});
+    Local local{{name, kind, -1, bytes, miniBatch_}, address};
+    if (onCpu() && (role == Qkv || role == Attn))
+      local.hostAddress = onHost(role);
+    schedule_->locals.push_back(std::move(local));
   };
   switch (role) {
   case X:
@@ -310,6 +313,10 @@ void PlacementBuilder::fresh(Role role) {
     const bool inSlot = options_.logitsInSlot && s.logits <= placement().slots.front().bytes;
     return add("logits", s.logits, inSlot ? placement().slots.front().address : logits);
   }
+  case CpuWorkspace:
+    add("cpu workspace", s.workspace, kNowhere, BufferKind::Workspace);
+    schedule_->locals.back().hostAddress = onHost(role);
+    return;
   case Workspace:
     return add("workspace", s.workspace, logits + l.logits, BufferKind::Workspace);
   case Recomputed: {

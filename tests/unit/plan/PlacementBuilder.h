@@ -4,6 +4,7 @@
 //
 //   PlacementBuilder.cpp   homes, slots, transients
 //   MakeSteps.cpp          the compute steps of a schedule
+//   MakeCpuSteps.cpp       those of the cpu lane, with what it is brought
 //   MakeActs.cpp           those of them that activation blocks add
 //   MakeCopies.cpp         its copies of weights, with what each waits for
 //   MakeTailCopies.cpp     its copies of tails, both ways
@@ -71,7 +72,7 @@ private:
   };
   // What a transient is for. Each value is a buffer of its own, with a life of its own; those for one thing share
   // bytes.
-  enum Role : uint32_t { X, H, Qkv, Attn, Up, Act, Rows, RowsNormed, Logits, Workspace, Recomputed };
+  enum Role : uint32_t { X, H, Qkv, Attn, Up, Act, Rows, RowsNormed, Logits, Workspace, Recomputed, CpuWorkspace };
 
   // An iteration of those in which tails stay in the ring.
   struct Round {
@@ -165,6 +166,14 @@ private:
   void recompute(int64_t layer);
   void append(int64_t layer);
   void attend(int64_t layer);
+  // In the cpu lane (MakeCpuSteps.cpp).
+  bool onCpu() const { return limits_->attendsOnCpu; }
+  uint64_t onHost(Role role) const; // where the slab has it of this mini-batch
+  Operand hosted(Operand local) const;
+  void copyDown(const Operand &from, uint64_t hostAddress, bool resizable);
+  void copyMetaDown();
+  void computeOnCpu(kernels::Op op, int64_t layer, std::vector<Operand> operands);
+  void attendOnCpu(int64_t layer);
   void addCompute();
   void addEmbed();
   void addLayer(int64_t layer);
@@ -211,8 +220,8 @@ private:
   uint32_t phase_ = 0;
   uint32_t visit_ = 0;
   int64_t layer_ = 0;
-  uint32_t miniBatch_ = 0;                                           // whose steps are being made
-  uint32_t current_[kernels::kMostMiniBatches][Recomputed + 1] = {}; // by mini-batch and role
+  uint32_t miniBatch_ = 0;                                             // whose steps are being made
+  uint32_t current_[kernels::kMostMiniBatches][CpuWorkspace + 1] = {}; // by mini-batch and role
   std::vector<PlannedCompute> computes_;
   std::vector<PlannedCopy> copies_, evicts_; // to the device, to the host
 };

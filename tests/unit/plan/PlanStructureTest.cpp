@@ -213,7 +213,7 @@ const std::vector<Fault> &faults() {
       // Steps.
       {"schedules[0].steps[2].kind is 3, expected 0 to 2", [](Plan &p) { schedule(p).steps[2].kind = StepKind{3}; }},
       {"schedules[0].steps[2].lane is 4, expected 0 to 3", [](Plan &p) { schedule(p).steps[2].lane = Lane{4}; }},
-      {"schedules[0].steps[2].op is 10, expected 0 to 9", [](Plan &p) { schedule(p).steps[2].op = kernels::Op{10}; }},
+      {"schedules[0].steps[2].op is 13, expected 0 to 12", [](Plan &p) { schedule(p).steps[2].op = kernels::Op{13}; }},
       {"schedules[0].steps[2].part is 5, expected 0 to 4", [](Plan &p) { schedule(p).steps[2].part = Part{5}; }},
       {"schedules[0].steps[2].layer is 4, expected -1 to 3", [](Plan &p) { schedule(p).steps[2].layer = 4; }},
       {"schedules[0].steps[2] has operands [4294967295, 4294967295 + 2) of ",
@@ -238,7 +238,7 @@ const std::vector<Fault> &faults() {
       {"schedules[0].operands[0].buffer is 4294967295, expected less than ",
        [](Plan &p) { schedule(p).operands[0].buffer = kNone; }},
       {" of a buffer of ", [](Plan &p) { source(p).bufferOffset = ~uint64_t{0} - 255; }},
-      {".space is 1, a transient buffer is on the device",
+      {".space is 1, where the transient buffer has no range",
        [](Plan &p) {
          for (Operand &o : schedule(p).operands)
            if (o.arg == Arg::Workspace)

@@ -179,6 +179,12 @@ private:
   // Lanes take turns by chance, or those come first that chance puts first.
   void launch(const Schedule &s, const Rows &rows) {
     name_ = s.name;
+    transients_.assign(s.locals.size(), {});
+    for (size_t l = 0; l < s.locals.size(); ++l)
+      transients_[l].granules = 1 + below(s.locals[l].buffer.bytes / kGranule);
+    for (const Operand &o : s.operands)
+      if (o.space == Space::Host && (o.buffer >= plan_.buffers.size() || isMeta(plan_, o.buffer))) // of no launch
+        forEachGranule(plan_, o, false, [&](uint64_t i, const What &) { host_[i] = {}; });
     for (uint32_t i = 0; i < plan_.buffers.size(); ++i)
       if (isResidual(plan_, i)) // nothing of it is anywhere
         streams_[i] = {++writes_, 1 + below(plan_.buffers[i].bytes / kGranule)};
@@ -209,7 +215,10 @@ private:
     const std::vector<Operand> operands(s.operands.begin() + step.firstOperand,
                                         s.operands.begin() + step.firstOperand + step.operandCount);
     if (step.kind == StepKind::Copy)
-      return copy(step, operands[0], operands[1], rows);
+      return copy(s, step, operands[0], operands[1], rows);
+    for (const Operand &o : operands)
+      if (o.access != Access::Write && o.arg != Arg::Workspace)
+        findRows(s, o);
     for (const Operand &o : operands)
       if (o.access == Access::Read && o.buffer < plan_.buffers.size() &&
           (plan_.buffers[o.buffer].kind == BufferKind::Weight || isResidual(plan_, o.buffer)))
@@ -218,7 +227,7 @@ private:
           if (wanted && !isCurrent(memory(o.space)[i], what))
             fail("not there: " + plan_.buffers[o.buffer].name);
         });
-    if (step.kind == StepKind::Compute && step.op == kernels::Op::RopeAppend)
+    if (step.kind == StepKind::Compute && (step.op == kernels::Op::RopeAppend || step.op == kernels::Op::Append))
       append(operands, rows);
     if (step.kind == StepKind::Compute && step.op == kernels::Op::Attention)
       attend(operands);
@@ -227,11 +236,34 @@ private:
     for (const Operand &o : operands)
       if (o.arg == Arg::KvRecomputed || (step.op == kernels::Op::RecomputeKv && o.arg == Arg::Y))
         continue; // useActs() has written it
+      else if (o.access != Access::Read && isStaged(plan_, s, o.buffer))
+        writeRows(step, o);
       else if (o.access != Access::Read && o.buffer >= plan_.buffers.size())
-        forEachGranule(plan_, o, false, [&](uint64_t i, const What &what) { device_[i] = {what}; });
+        forEachGranule(plan_, o, false, [&](uint64_t i, const What &what) { memory(o.space)[i] = {what}; });
       else if (o.access != Access::Read && isResidual(plan_, o.buffer))
         writeStream(o);
   }
+  // Of what the cpu lane works on: the launch's rows, as they were written last, wherever a step looks for them.
+  void findRows(const Schedule &s, const Operand &o) {
+    const bool meta = isMeta(plan_, o.buffer) && o.space == Space::Host;
+    if (!meta && !isStaged(plan_, s, o.buffer))
+      return;
+    forEachGranule(plan_, o, false, [&](uint64_t i, const What &what) {
+      const Cell &cell = memory(o.space)[i];
+      const bool wanted = meta || what.granule < transient(o).granules;
+      if (wanted && !(cell.what == what && (meta || cell.version == transient(o).version)))
+        fail("rows that are not there: " + plan_.buffer(s, o.buffer).name);
+    });
+  }
+  void writeRows(const Step &step, const Operand &o) {
+    if (step.op != kernels::Op::FetchRows) // which brings what was written
+      transient(o).version = ++writes_;
+    forEachGranule(plan_, o, false, [&](uint64_t i, const What &what) {
+      if (what.granule < transient(o).granules)
+        memory(o.space)[i] = {what, transient(o).version};
+    });
+  }
+
   // The rows of the launch.
   void writeStream(const Operand &o) {
     Stream &stream = streams_[o.buffer];
@@ -243,9 +275,11 @@ private:
   }
 
   // Which bytes of a copy a launch moves, of those [first, second) that it must or a few more.
-  std::pair<uint64_t, uint64_t> bytesOf(const Step &step, const Operand &o, const Rows &rows) {
+  std::pair<uint64_t, uint64_t> bytesOf(const Schedule &s, const Step &step, const Operand &o, const Rows &rows) {
     if (!step.resizable)
       return {0, o.bytes};
+    if (isStaged(plan_, s, o.buffer))
+      return {0, std::min(o.bytes, (transient(o).granules + below(2)) * kGranule)};
     if (isResidual(plan_, o.buffer))
       return {0, std::min(o.bytes, (streams_[o.buffer].granules + below(2)) * kGranule)};
     const bool acts = isAct(plan_, o.buffer);
@@ -265,8 +299,8 @@ private:
     to = std::clamp(to + static_cast<int64_t>(below(2)) * share, from + share, all);
     return {static_cast<uint64_t>(from), static_cast<uint64_t>(to)};
   }
-  void copy(const Step &step, const Operand &from, const Operand &to, const Rows &rows) {
-    const std::pair<uint64_t, uint64_t> bytes = bytesOf(step, from, rows);
+  void copy(const Schedule &s, const Step &step, const Operand &from, const Operand &to, const Rows &rows) {
+    const std::pair<uint64_t, uint64_t> bytes = bytesOf(s, step, from, rows);
     std::vector<Cell> cells;
     forEachGranule(plan_, from, from.interleaved,
                    [&](uint64_t i, const What &) { cells.push_back(memory(from.space)[i]); });
@@ -289,20 +323,25 @@ private:
         Cell &cell = memory(o.space)[i];
         if (rows.written.contains(block))
           cell = {what, rows.fresh.contains(block) || isCurrent(cell, what) ? launch_ : kSpoiled};
-        copies[block] += o.space == Space::Device ? 1 : 0;
+        copies[block] += o.space == Space::Device || isAlone(operands) ? 1 : 0;
       });
     }
     for (const Operand &o : operands)
-      if (o.arg == Arg::Kv || o.arg == Arg::KvTail)
+      if (o.arg == Arg::Kv || o.arg == Arg::KvTail || (o.arg == Arg::KvHome && isAlone(operands)))
         for (const int64_t block : rows.written) {
           if (copies[block] == 0)
             fail("rows have nowhere to go");
           truth_[plan_.cacheNumber(plan_.buffers[o.buffer])][static_cast<size_t>(block)] = launch_;
         }
   }
+  // The home is all that the step has of the cache.
+  static bool isAlone(const std::vector<Operand> &operands) {
+    return std::none_of(operands.begin(), operands.end(),
+                        [](const Operand &o) { return o.arg == Arg::Kv || o.arg == Arg::KvTail; });
+  }
   void attend(const std::vector<Operand> &operands) {
     for (const Operand &o : operands)
-      if (o.arg == Arg::Kv || o.arg == Arg::KvTail)
+      if (o.arg == Arg::Kv || o.arg == Arg::KvTail || o.arg == Arg::KvHome)
         forEachGranule(plan_, o, o.interleaved, [&](uint64_t i, const What &what) {
           if (used_.contains(blockOf(what)) && !isCurrent(memory(o.space)[i], what))
             fail("attention to block " + std::to_string(blockOf(what)) + " of " + plan_.buffers[o.buffer].name);
@@ -384,6 +423,8 @@ private:
     uint64_t granules = 0; // of the rows in use
   };
   std::map<uint32_t, Stream> streams_; // of residuals, by buffer
+  Stream &transient(const Operand &o) { return transients_[o.buffer - plan_.buffers.size()]; }
+  std::vector<Stream> transients_; // of the launch
   int64_t writes_ = 0;
   std::vector<std::vector<int64_t>> truth_; // by cache and block: the launch that has written rows to it last
   std::vector<int64_t> actTruth_;           // by activation block, of all layers

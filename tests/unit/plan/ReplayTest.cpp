@@ -82,6 +82,15 @@ TEST(PlanReplay, KeepsEveryResidual) {
     ASSERT_EQ(test::replay(test::makePlan(named.options), 1, casesOf(10, 100)), "") << named.name;
 }
 
+// Of what the cpu lane works on: rows and iteration buffers of the launch, and caches at home.
+TEST(PlanReplay, KeepsTheRowsOfTheCpuLane) {
+  std::vector<test::NamedOptions> plans = replayable(test::cpuPlans());
+  for (int seed = 0; seed < casesOf(20, 400); ++seed)
+    plans.push_back(test::randomCpuPlan(seed));
+  for (const test::NamedOptions &named : plans)
+    ASSERT_EQ(test::replay(test::makePlan(named.options), 1, casesOf(10, 100)), "") << named.name;
+}
+
 // Keys and values that are made from activation blocks have all rows when attention reads them.
 TEST(PlanReplay, KeepsTheRowsOfActivationBlocks) {
   std::vector<test::NamedOptions> plans = replayable(test::actPlans());
@@ -149,6 +158,12 @@ TEST(PlanReplay, LosesRowsOfActivationBlocksOnTheHostOnlyWhereTheOracleFindsAFau
   std::vector<test::Mutation> mutations = test::actHomeMutations(), more = test::mutations();
   mutations.insert(mutations.end(), more.begin(), more.end());
   loseRows(test::hostActPlans(), mutations, losing, casesOf(20, 1000), 20261129);
+}
+
+TEST(PlanReplay, LosesRowsOfTheCpuLaneOnlyWhereTheOracleFindsAFault) {
+  const std::set<std::string> losing = {"read before the copy is there", "leave a copy down out",
+                                        "rotate behind the copy"};
+  loseRows(test::cpuPlans(), test::cpuMutations(), losing, casesOf(20, 1000), 20261130);
 }
 
 TEST(PlanReplay, LosesResidualsOnlyWhereTheOracleFindsAFault) {
