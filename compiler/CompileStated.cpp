@@ -27,6 +27,7 @@ absl::StatusOr<Choice> commonOf(const std::vector<Candidate> &stated, Choice cho
     choice.residency.residuals() = first.residuals();
   if (stated.front().encodings.any())
     choice.encodings = stated.front().encodings;
+  choice.attendsOnCpu |= stated.front().attendsOnCpu;
   for (const Candidate &candidate : stated) {
     const algorithms::Residency &residency = candidate.residency;
     if ((!residency.actAway().empty() && residency.actAway() != choice.residency.actAway()) ||
@@ -34,6 +35,9 @@ absl::StatusOr<Choice> commonOf(const std::vector<Candidate> &stated, Choice cho
       return absl::InvalidArgumentError(absl::StrCat("placement '", candidate.name,
                                                      "': expected activation blocks and residual streams where the "
                                                      "first placement has them"));
+    if (candidate.attendsOnCpu && !choice.attendsOnCpu)
+      return absl::InvalidArgumentError(absl::StrCat("placement '", candidate.name,
+                                                     "': expected attention on the device, as of the first placement"));
     if (candidate.encodings.any() && candidate.encodings != choice.encodings)
       return absl::InvalidArgumentError(
           absl::StrCat("placement '", candidate.name, "': expected the first placement's encodings"));

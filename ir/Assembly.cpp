@@ -333,6 +333,23 @@ void printMiniBatchAt(OpAsmPrinter &printer, Operation *, int32_t miniBatch, con
   printAddress(printer, at);
 }
 
+ParseResult parseStagingAt(OpAsmParser &parser, StagingRole &role, int32_t &miniBatch, Address &at) {
+  const llvm::SMLoc loc = parser.getCurrentLocation();
+  llvm::StringRef word;
+  if (parser.parseKeyword(&word))
+    return failure();
+  const std::optional<StagingRole> parsed = symbolizeStagingRole(word);
+  if (!parsed)
+    return parser.emitError(loc) << "expected meta, qkv, attended or scratch, got '" << word << "'";
+  role = *parsed;
+  return failure(parseMiniBatch(parser, miniBatch) || parseAddress(parser, at));
+}
+void printStagingAt(OpAsmPrinter &printer, Operation *, StagingRole role, int32_t miniBatch, const Address &at) {
+  printer << stringifyStagingRole(role);
+  printMiniBatch(printer, miniBatch);
+  printAddress(printer, at);
+}
+
 ParseResult parseIoAt(OpAsmParser &parser, IoRole &role, int32_t &miniBatch, Address &at) {
   const llvm::SMLoc loc = parser.getCurrentLocation();
   llvm::StringRef word;
@@ -533,6 +550,37 @@ void printRopeTypes(OpAsmPrinter &printer, Operation *op, mlir::ValueRange, mlir
   if (unit) {
     printer << ", ";
     printShortType(printer, unitType);
+  }
+}
+
+ParseResult parseRotateTypes(OpAsmParser &parser, const std::optional<OpAsmParser::UnresolvedOperand> &unit,
+                             Type &unitType, Type &meta, Type &qkv, Type &rotated) {
+  if (parseTypes(parser, meta, qkv))
+    return failure();
+  rotated = qkv;
+  return unit ? failure(parser.parseComma() || parseShortType(parser, unitType)) : success();
+}
+void printRotateTypes(OpAsmPrinter &printer, Operation *op, Value unit, Type unitType, Type meta, Type qkv, Type) {
+  printTypes(printer, op, meta, qkv);
+  if (unit) {
+    printer << ", ";
+    printShortType(printer, unitType);
+  }
+}
+
+ParseResult parseHostAttentionTypes(OpAsmParser &parser, const std::optional<OpAsmParser::UnresolvedOperand> &scratch,
+                                    Type &scratchType, Type &meta, Type &qkv, Type &kv, Type &into, Type &out) {
+  if (parseTypes(parser, meta, qkv, kv, into))
+    return failure();
+  out = into;
+  return scratch ? failure(parser.parseComma() || parseShortType(parser, scratchType)) : success();
+}
+void printHostAttentionTypes(OpAsmPrinter &printer, Operation *op, Value scratch, Type scratchType, Type meta, Type qkv,
+                             Type kv, Type into, Type) {
+  printTypes(printer, op, meta, qkv, kv, into);
+  if (scratch) {
+    printer << ", ";
+    printShortType(printer, scratchType);
   }
 }
 

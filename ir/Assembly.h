@@ -54,6 +54,9 @@ void printKvAt(mlir::OpAsmPrinter &printer, mlir::Operation *op, int32_t layer, 
                int64_t blockBytes, int64_t stride, const Address &at);
 mlir::ParseResult parseActAt(mlir::OpAsmParser &parser, int32_t &layer, int32_t &miniBatch, Address &at);
 void printActAt(mlir::OpAsmPrinter &printer, mlir::Operation *op, int32_t layer, int32_t miniBatch, const Address &at);
+mlir::ParseResult parseStagingAt(mlir::OpAsmParser &parser, StagingRole &role, int32_t &miniBatch, Address &at);
+void printStagingAt(mlir::OpAsmPrinter &printer, mlir::Operation *, StagingRole role, int32_t miniBatch,
+                    const Address &at);
 mlir::ParseResult parseIoAt(mlir::OpAsmParser &parser, IoRole &role, int32_t &miniBatch, Address &at);
 void printIoAt(mlir::OpAsmPrinter &printer, mlir::Operation *op, IoRole role, int32_t miniBatch, const Address &at);
 
@@ -97,6 +100,18 @@ mlir::ParseResult parseLinearTypes(mlir::OpAsmParser &parser,
 void printLinearTypes(mlir::OpAsmPrinter &printer, mlir::Operation *op, mlir::Value residual, mlir::Type residualType,
                       mlir::Type meta, mlir::Type x, mlir::Type unit, mlir::Type y);
 using Operands = llvm::ArrayRef<mlir::OpAsmParser::UnresolvedOperand>;
+mlir::ParseResult parseRotateTypes(mlir::OpAsmParser &parser,
+                                   const std::optional<mlir::OpAsmParser::UnresolvedOperand> &unit,
+                                   mlir::Type &unitType, mlir::Type &meta, mlir::Type &qkv, mlir::Type &rotated);
+void printRotateTypes(mlir::OpAsmPrinter &printer, mlir::Operation *op, mlir::Value unit, mlir::Type unitType,
+                      mlir::Type meta, mlir::Type qkv, mlir::Type rotated);
+mlir::ParseResult parseHostAttentionTypes(mlir::OpAsmParser &parser,
+                                          const std::optional<mlir::OpAsmParser::UnresolvedOperand> &scratch,
+                                          mlir::Type &scratchType, mlir::Type &meta, mlir::Type &qkv, mlir::Type &kv,
+                                          mlir::Type &into, mlir::Type &out);
+void printHostAttentionTypes(mlir::OpAsmPrinter &printer, mlir::Operation *op, mlir::Value scratch,
+                             mlir::Type scratchType, mlir::Type meta, mlir::Type qkv, mlir::Type kv, mlir::Type into,
+                             mlir::Type out);
 mlir::ParseResult parseRopeTypes(mlir::OpAsmParser &parser, Operands kvOperands, Operands homeOperands,
                                  const std::optional<mlir::OpAsmParser::UnresolvedOperand> &unit, mlir::Type &unitType,
                                  mlir::Type &meta, mlir::Type &qkv, llvm::SmallVectorImpl<mlir::Type> &kv,

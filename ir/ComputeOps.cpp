@@ -102,6 +102,28 @@ int RopeAppendOp::tiedOperand(unsigned index) { return static_cast<int>(index) +
 void AttentionOp::getAsmResultNames(SetName setName) { setName(getOut(), "attended"); }
 LogicalResult AttentionOp::verify() { return verifyCache(*this, getKv()); }
 
+LogicalResult RotateOp::verify() {
+  if (!getUnit() && !getHeadNorms().empty())
+    return emitOpError() << "has norms of no unit";
+  return getUnit() ? verifyTensor(*this, "norms", getHeadNorms(), getUnit(), true) : success();
+}
+void RotateOp::getAsmResultNames(SetName setName) { setName(getRotated(), "rotated"); }
+void AppendOp::getAsmResultNames(SetName setName) { setName(getAppended(), "appended"); }
+void HostAttentionOp::getAsmResultNames(SetName setName) { setName(getOut(), "attended"); }
+int RotateOp::tiedOperand(unsigned) { return 1; }        // meta, qkv
+int AppendOp::tiedOperand(unsigned) { return 2; }        // meta, qkv, kv
+int HostAttentionOp::tiedOperand(unsigned) { return 3; } // meta, qkv, kv, into
+
+LogicalResult FetchRowsOp::verify() {
+  if (!getStep().direct)
+    return emitOpError() << "reads a host buffer and must be marked direct";
+  const BufferType x = bufferType(getX()), y = bufferType(getY());
+  if (x.getBytes() != y.getBytes() || x.getEncoding() != y.getEncoding())
+    return emitOpError() << "fetches " << getX().getType() << " to " << getY().getType();
+  return success();
+}
+void FetchRowsOp::getAsmResultNames(SetName setName) { setName(getY(), "attended"); }
+
 LogicalResult ActAppendOp::verify() {
   if (const bool onHost = !bufferType(getAct()).isOnDevice(); onHost != getStep().direct)
     return emitOpError() << (onHost ? "writes a host buffer and must be marked direct"

@@ -149,6 +149,68 @@ def Headrace_AttentionOp : Headrace_ComputeOp<"attention",
   let hasVerifier = 1;
 }
 
+// Attention in the cpu lane: the device rotates, rows are staged, the CPU appends and attends, the device fetches rows.
+//
+//   %rotated = rotate %qkv | %down = stage %rotated | %appended = append %down, %kv | %out = host_attention %down,
+//   %appended | %attended = fetch_rows %out
+
+def Headrace_RotateOp : Headrace_ComputeOp<"rotate",
+    [Headrace_Reads<"Meta">, Headrace_ReadsTensor<"HeadNorms", "NormWeights">, Headrace_Updates<"Qkv", "X">],
+    ["tiedOperand"], [AllTypesMatch<["qkv", "rotated"]>, Headrace_NameResults]> {
+  let summary = "rotate q and k in place, as rope_append does before it appends";
+  let arguments = (ins Headrace_DeviceBuffer:$meta, Headrace_DeviceBuffer:$qkv, Optional<Headrace_DeviceBuffer>:$unit,
+                       DefaultValuedProp<Headrace_RangeProp, "::headrace::ir::ByteRange()">:$head_norms,
+                       Headrace_StepProp:$step);
+  let results = (outs Headrace_DeviceBuffer:$rotated);
+  let assemblyFormat = [{
+    `tokens` `(` $meta `)` $qkv (`norms` $unit^ `` custom<Range>($head_norms))? custom<Step>($step) attr-dict
+    `:` custom<RotateTypes>(ref($unit), type($unit), type($meta), type($qkv), type($rotated))
+  }];
+  let hasVerifier = 1;
+}
+
+// Their caches are device buffers until homes are chosen, and host buffers from then on.
+def Headrace_AppendOp : Headrace_ComputeOp<"append",
+    [Headrace_Reads<"Meta">, Headrace_Reads<"Qkv", "X">, Headrace_Updates<"Kv", "KvHome">], ["tiedOperand"],
+    [AllTypesMatch<["kv", "appended"]>, Headrace_NameResults]> {
+  let summary = "append k and v to a KV cache at home on the host, by the CPU";
+  let arguments = (ins Headrace_HostBuffer:$meta, Headrace_HostBuffer:$qkv, Headrace_DirectBuffer:$kv,
+                       Headrace_StepProp:$step);
+  let results = (outs Headrace_DirectBuffer:$appended);
+  let assemblyFormat = [{
+    `tokens` `(` $meta `)` $qkv `,` $kv custom<Step>($step)
+    attr-dict `:` custom<Types>(type($meta), type($qkv), type($kv))
+  }];
+}
+
+def Headrace_HostAttentionOp : Headrace_ComputeOp<"host_attention",
+    [Headrace_Reads<"Meta">, Headrace_Reads<"Qkv", "X">, Headrace_Reads<"Kv", "KvHome">,
+     Headrace_Access<"accesses.push_back(write(getInto(), Arg::Y));">,
+     Headrace_Access<"if (getScratch()) accesses.push_back(write(getScratch(), Arg::Workspace));">],
+    ["tiedOperand"], [AllTypesMatch<["into", "out"]>, Headrace_NameResults]> {
+  let summary = "paged attention over a KV cache at home on the host, by the CPU";
+  let arguments = (ins Headrace_HostBuffer:$meta, Headrace_HostBuffer:$qkv, Headrace_DirectBuffer:$kv,
+                       Headrace_HostBuffer:$into, Optional<Headrace_HostBuffer>:$scratch, Headrace_StepProp:$step);
+  let results = (outs Headrace_HostBuffer:$out);
+  let assemblyFormat = [{
+    `tokens` `(` $meta `)` $qkv `,` $kv `into` $into (`scratch` $scratch^)? custom<Step>($step) attr-dict
+    `:` custom<HostAttentionTypes>(ref($scratch), type($scratch), type($meta), type($qkv), type($kv), type($into), type($out))
+  }];
+}
+
+def Headrace_FetchRowsOp : Headrace_ComputeOp<"fetch_rows",
+    [Headrace_Reads<"Meta">, Headrace_Reads<"X">, Headrace_Writes<"Y">], ["resultAddress"], [Headrace_NameResults]> {
+  let summary = "rows that the CPU has made, read over the link";
+  let arguments = (ins Headrace_DeviceBuffer:$meta, Headrace_HostBuffer:$x, Headrace_StepProp:$step,
+                       DefaultValuedProp<Headrace_AddressProp, Headrace_NoAddress>:$at);
+  let results = (outs Headrace_DeviceBuffer:$y);
+  let assemblyFormat = [{
+    `tokens` `(` $meta `)` $x custom<StepAt>($step, $at)
+    attr-dict `:` custom<Types>(type($meta), type($x)) `->` custom<Types>(type($y))
+  }];
+  let hasVerifier = 1;
+}
+
 def Headrace_ActAppendOp : Headrace_ComputeOp<"act_append",
     [Headrace_Reads<"Meta">, Headrace_Reads<"X">, Headrace_Updates<"Act">], ["tiedOperand"],
     [AllTypesMatch<["act", "appended"]>]> {

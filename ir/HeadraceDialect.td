@@ -65,6 +65,10 @@ def Headrace_IoRole : Headrace_Enum<"IoRole", "a fixed buffer between host and d
   I32EnumCase<"Meta", 0, "meta">, I32EnumCase<"Sampled", 1, "sampled">, I32EnumCase<"Output", 2, "output">,
   I32EnumCase<"History", 3, "history">]>;
 
+def Headrace_StagingRole : Headrace_Enum<"StagingRole", "what of the host slab steps of the cpu lane work on", [
+  I32EnumCase<"Meta", 0, "meta">, I32EnumCase<"Qkv", 1, "qkv">, I32EnumCase<"Attended", 2, "attended">,
+  I32EnumCase<"Scratch", 3, "scratch">]>;
+
 def Headrace_KvPart : Headrace_Enum<"KvPart", "which blocks of a layer's KV cache", [
   I32EnumCase<"Cache", 0, "cache">, I32EnumCase<"Tail", 1, "tail">, I32EnumCase<"Mirror", 2, "mirror">]>;
 

@@ -2,11 +2,11 @@
 //
 //   headrace.iteration @decode decode phase(model) limits(8, 8, 2048) {
 //     weight, kv, residual, io,     what exists before the first step           this file
-//     slot
+//     staging, slot
 //     carry, carry_out              what slots hold at the iteration's edges
 //     claim                         a range of a slot for what a step makes there
 //     on_device                     homes phase only: "some movement must bring this here"
-//     prefetch, evict               copies, asynchronous until waited for
+//     prefetch, evict, stage        copies, asynchronous until waited for
 //     wait, release                 order, and the end of a range's use
 //     embed, norm, linear, ...      compute, one op for each kernel             HeadraceCompute.td
 //   }
@@ -157,6 +157,22 @@ def Headrace_IoOp : Headrace_Op<"io", [Headrace_NameResults, Headrace_Persistent
   let hasVerifier = 1;
 }
 
+def Headrace_StagingOp : Headrace_Op<"staging", [Headrace_NameResults, Headrace_Persistent]> {
+  let summary = "a mini-batch's range of the host slab for steps of the cpu lane";
+  let description = [{
+    Holds nothing when the iteration begins. `meta` and `qkv` are what `stage` brings down, `attended` what attention on
+    the CPU makes and fetch_rows brings up, `scratch` its workspace. Each layer has the same range in turn.
+
+        %staging.qkv = headrace.staging qkv : <host, 3072, f32>
+        %staging.qkv.1 = headrace.staging qkv mini_batch(1) : <host, 3072, f32>
+  }];
+  let arguments = (ins EnumProp<Headrace_StagingRole>:$role, DefaultValuedProp<I32Prop, "0">:$mini_batch,
+                       DefaultValuedProp<Headrace_AddressProp, "::headrace::ir::Address()">:$at);
+  let results = (outs Headrace_HostBuffer:$buffer);
+  let assemblyFormat = "custom<StagingAt>($role, $mini_batch, $at) attr-dict `:` custom<Types>(type($buffer))";
+  let hasVerifier = 1;
+}
+
 def Headrace_SlotOp : Headrace_Op<"slot", [Headrace_NameResults, Headrace_Persistent]> {
   let summary = "a range of device memory that offloaded units take turns in";
   let arguments = (ins I32Prop:$index, DefaultValuedProp<Headrace_AddressProp, "::headrace::ir::Address()">:$at);
@@ -285,6 +301,23 @@ def Headrace_EvictOp : Headrace_Op<"evict", [
   let assemblyFormat = [{
     $write_back custom<Keeping>($keeping) $buffer `` custom<Range>($range) `to` $home custom<Step>($step)
     attr-dict `:` custom<Types>(type($buffer), type($home))
+  }];
+  let hasVerifier = 1;
+}
+
+def Headrace_StageOp : Headrace_Op<"stage", [
+    Headrace_NameResults, AllTypesMatch<["staging", "staged"]>,
+    DeclareOpInterfaceMethods<Headrace_StepInterface, ["tiedOperand"]>]> {
+  let summary = "copy a buffer down to where steps of the cpu lane find it";
+  let description = [{
+    Rows that the device has made, of which a `resizable` one does the launch's, or the iteration buffer.
+
+        %down = headrace.stage %qkv into %staging.qkv step<movement 1, resizable, lane d2h> : <3072, f32>, <host, 3072, f32>
+  }];
+  let arguments = (ins Headrace_DeviceBuffer:$buffer, Headrace_HostBuffer:$staging, Headrace_StepProp:$step);
+  let results = (outs Headrace_HostBuffer:$staged);
+  let assemblyFormat = [{
+    $buffer `into` $staging custom<Step>($step) attr-dict `:` custom<Types>(type($buffer), type($staging))
   }];
   let hasVerifier = 1;
 }

@@ -33,6 +33,10 @@ void ClaimOp::getAsmResultNames(SetName setName) { setName(getResult(), "d." + n
 void IoOp::getAsmResultNames(SetName setName) {
   setName(getBuffer(), stringifyIoRole(getRole()).str() + suffix(getMiniBatch()));
 }
+void StagingOp::getAsmResultNames(SetName setName) {
+  setName(getBuffer(), "staging." + stringifyStagingRole(getRole()).str() + suffix(getMiniBatch()));
+}
+void StageOp::getAsmResultNames(SetName setName) { setName(getStaged(), "staged"); }
 void SlotOp::getAsmResultNames(SetName setName) { setName(getSlot(), "slot." + std::to_string(getIndex())); }
 void OnDeviceOp::getAsmResultNames(SetName setName) { setName(getResult(), "d." + nameOf(getSource())); }
 void CarryOp::getAsmResultNames(SetName setName) { setName(getResult(), "d." + nameOf(getSource())); }
@@ -72,6 +76,7 @@ Address &KvOp::address() { return getProperties().at; }
 Address &ActOp::address() { return getProperties().at; }
 Address &ResidualOp::address() { return getProperties().at; }
 Address &IoOp::address() { return getProperties().at; }
+Address &StagingOp::address() { return getProperties().at; }
 Address &SlotOp::address() { return getProperties().at; }
 using Identity = std::pair<mlir::TypeID, int64_t>;
 Identity WeightOp::identity() { return {mlir::TypeID::get<WeightOp>(), getUnit()}; }
@@ -83,6 +88,9 @@ Identity KvOp::identity() {
 Identity IoOp::identity() {
   return {mlir::TypeID::get<IoOp>(), static_cast<int64_t>(getRole()) * kMostMiniBatches + getMiniBatch()};
 }
+Identity StagingOp::identity() {
+  return {mlir::TypeID::get<StagingOp>(), static_cast<int64_t>(getRole()) * kMostMiniBatches + getMiniBatch()};
+}
 Identity ActOp::identity() {
   return {mlir::TypeID::get<ActOp>(), int64_t{getLayer()} * kMostMiniBatches + getMiniBatch()};
 }
@@ -93,6 +101,7 @@ uint64_t KvOp::sizeInBytes() { return bufferType(getBuffer()).getBytes(); }
 uint64_t ActOp::sizeInBytes() { return bufferType(getBuffer()).getBytes(); }
 uint64_t ResidualOp::sizeInBytes() { return bufferType(getBuffer()).getBytes(); }
 uint64_t IoOp::sizeInBytes() { return bufferType(getBuffer()).getBytes(); }
+uint64_t StagingOp::sizeInBytes() { return bufferType(getBuffer()).getBytes(); }
 uint64_t SlotOp::sizeInBytes() { return getSlot().getType().getBytes(); }
 
 LogicalResult WeightOp::verify() {
@@ -140,6 +149,22 @@ LogicalResult IoOp::verify() {
   if (getRole() == IoRole::Output && getMiniBatch() != 0)
     return emitOpError() << "has mini-batch " << getMiniBatch() << ", but the output is of all of them";
   return verifyMiniBatch(*this, getMiniBatch());
+}
+
+LogicalResult StagingOp::verify() { return verifyMiniBatch(*this, getMiniBatch()); }
+
+StepInfo &StageOp::stepInfo() { return getProperties().step; }
+int StageOp::tiedOperand(unsigned) { return 1; } // buffer, staging
+void StageOp::getAccesses(llvm::SmallVectorImpl<Access> &accesses) {
+  const ByteRange all{0, bufferType(getBuffer()).getBytes()};
+  accesses.push_back({getBuffer(), AccessKind::Read, Arg::Source, all});
+  accesses.push_back({getStaging(), AccessKind::Write, Arg::Destination, all});
+}
+LogicalResult StageOp::verify() {
+  const BufferType buffer = bufferType(getBuffer()), staging = bufferType(getStaging());
+  if (buffer.getBytes() != staging.getBytes() || buffer.getEncoding() != staging.getEncoding())
+    return emitOpError() << "stages " << getBuffer().getType() << " in " << getStaging().getType();
+  return success();
 }
 
 LogicalResult SlotOp::verify() {

@@ -10,8 +10,10 @@ namespace {
 ir::Lane laneFor(mlir::Operation *step) {
   if (llvm::isa<ir::PrefetchOp>(step))
     return ir::Lane::H2D;
-  if (llvm::isa<ir::EvictOp>(step))
+  if (llvm::isa<ir::EvictOp, ir::StageOp>(step))
     return ir::Lane::D2H;
+  if (llvm::isa<ir::AppendOp, ir::HostAttentionOp>(step))
+    return ir::Lane::Cpu;
   return ir::Lane::Compute;
 }
 

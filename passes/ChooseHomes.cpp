@@ -48,7 +48,10 @@ public:
       : cache_(cache), all_(all), blockBytes_(blockBytes), builder_(cache) {
     builder_.setInsertionPointAfter(cache);
     for (mlir::Operation *user : cache.getBuffer().getUsers())
-      append_ = llvm::cast<ir::RopeAppendOp>(user);
+      if (onCpu_ = llvm::dyn_cast<ir::AppendOp>(user); !onCpu_)
+        append_ = llvm::cast<ir::RopeAppendOp>(user);
+    if (onCpu_)
+      return;
     for (mlir::Operation *user : append_.getAppended().front().getUsers())
       attention_ = llvm::cast<ir::AttentionOp>(user);
   }
@@ -58,6 +61,8 @@ public:
   // well. `caches`: that those which stay are interleaved with; 0: they are not.
   void split(int64_t resident, int64_t blocks, int64_t mirror, bool brings, bool appendsHome, size_t caches) {
     const ir::BufferType whole = ir::bufferType(cache_.getBuffer());
+    if (onCpu_) // which has all of it where it is at home
+      return stay(home(ir::KvPart::Tail, blocks, whole));
     mlir::Value mirrored, tail, onDevice;
     if (mirror >= 0 && mirror < resident)
       mirrored = home(ir::KvPart::Mirror, resident - mirror, whole);
@@ -90,6 +95,13 @@ private:
   mlir::Value home(ir::KvPart part, int64_t blocks, ir::BufferType like) {
     return ir::KvOp::create(builder_, cache_.getLoc(), type(ir::MemorySpace::Host, blocks, like), cache_.getLayer(),
                             cache_.getMiniBatch(), part, ir::Address());
+  }
+
+  void stay(mlir::Value home) {
+    mlir::Value appended = onCpu_.getAppended();
+    onCpu_.getKvMutable().assign(home);
+    appended.setType(home.getType());
+    cache_.erase();
   }
 
   // The two steps again, with what they now use.
@@ -127,6 +139,7 @@ private:
   const int64_t all_;
   const uint64_t blockBytes_;
   mlir::OpBuilder builder_;
+  ir::AppendOp onCpu_; // else the two below
   ir::RopeAppendOp append_;
   ir::AttentionOp attention_;
 };
@@ -186,6 +199,9 @@ struct ChooseHomes : impl::ChooseHomesBase<ChooseHomes> {
   // What can be at home elsewhere today, on the host and as it is read: caches from a block on, all else whole.
   mlir::LogicalResult check(ir::IterationOp iteration) {
     const algorithms::Residency &chosen = residency;
+    if (const auto appends = iteration.block().getOps<ir::AppendOp>();
+        !appends.empty() && chosen.firstKvBlockAway() != std::optional<int64_t>(0))
+      return (*appends.begin()).emitError() << "appends by the CPU to a cache of which not all is at home on the host";
     if (kvBlocksHere > kvBlocks)
       return iteration.emitError() << "has " << kvBlocksHere.getValue() << " blocks of each cache, there are "
                                    << kvBlocks.getValue();

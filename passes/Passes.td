@@ -107,7 +107,9 @@ def PlaceOnHost : Headrace_IterationPass<"place-on-host"> {
   }];
   let options = [
     Option<"at", "at", "::headrace::algorithms::SlabAddresses", /*default=*/"",
-           "what lies where: weight:1@0 kv:0.1@8192 ... (SlabAddresses.h)">];
+           "what lies where: weight:1@0 kv:0.1@8192 ... (SlabAddresses.h)">,
+    Option<"staging", "staging", "int64_t", "-1",
+           "where the first of the cpu lane's ranges begins, the others behind it as they stand; below 0: behind all else">];
 }
 
 def PlaceBuffers : Headrace_Pass<"place-buffers", "::mlir::ModuleOp"> {

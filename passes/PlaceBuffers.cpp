@@ -23,14 +23,16 @@ uint64_t alignUp(uint64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign
 
 // What persists in an iteration, by region of the arena, in the order of declaration.
 struct Persistent {
-  llvm::SmallVector<ir::PersistentInterface> io, act, kv, slots, resident, host;
+  llvm::SmallVector<ir::PersistentInterface> io, act, kv, slots, resident, host, staging;
 
   explicit Persistent(ir::IterationOp iteration) {
     for (mlir::Operation &op : iteration.block()) {
       auto persistent = llvm::dyn_cast<ir::PersistentInterface>(op);
       if (!persistent)
         continue;
-      if (llvm::isa<ir::SlotOp>(op))
+      if (llvm::isa<ir::StagingOp>(op)) // of iterations that attend on the CPU
+        staging.push_back(persistent);
+      else if (llvm::isa<ir::SlotOp>(op))
         slots.push_back(persistent);
       else if (!ir::bufferType(op.getResult(0)).isOnDevice())
         host.push_back(persistent);
@@ -63,7 +65,8 @@ std::vector<ir::Address *> transientsOf(ir::IterationOp iteration) {
   return addresses;
 }
 
-// The iterations of a placement agree on what persists; one that brings no tails of caches lacks their slots, the last.
+// The iterations of a placement agree on what persists; one that brings no tails of caches, as the CPU attends or none
+// may be in use, lacks their slots, the last.
 mlir::LogicalResult checkSame(ir::IterationOp first, const Persistent &a, ir::IterationOp other, const Persistent &b) {
   constexpr std::array names = {"io buffers",
                                 "activation blocks",
@@ -72,7 +75,8 @@ mlir::LogicalResult checkSame(ir::IterationOp first, const Persistent &a, ir::It
                                 "weights at home on the device",
                                 "buffers at home elsewhere"};
   static_assert(names.size() == std::tuple_size_v<decltype(a.regions())>);
-  const bool fewerSlots = a.slots.size() != b.slots.size() && other.getKvBlocks() != first.getKvBlocks();
+  const bool fewerSlots = a.slots.size() != b.slots.size() &&
+                          (other.getKvBlocks() != first.getKvBlocks() || a.staging.empty() != b.staging.empty());
   const size_t slots = std::min(a.slots.size(), b.slots.size());
   for (size_t region = 0; region < a.regions().size(); ++region) {
     llvm::ArrayRef<ir::PersistentInterface> of = a.regions()[region], with = b.regions()[region];
@@ -108,11 +112,12 @@ struct PlaceBuffers : impl::PlaceBuffersBase<PlaceBuffers> {
         return signalPassFailure();
       }
       persistent.emplace_back(iteration);
-      for (ir::PersistentInterface p : persistent.back().host)
-        if (!p.address().placed()) {
-          p->emitError() << "has no address in the host slab: place-on-host comes first";
-          return signalPassFailure();
-        }
+      for (llvm::ArrayRef<ir::PersistentInterface> of : {persistent.back().host, persistent.back().staging})
+        for (ir::PersistentInterface p : of)
+          if (!p.address().placed()) {
+            p->emitError() << "has no address in the host slab: place-on-host comes first";
+            return signalPassFailure();
+          }
       if (failed(checkSame(iterations[0], persistent[0], iteration, persistent.back())))
         return signalPassFailure();
     }

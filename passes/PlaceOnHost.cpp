@@ -26,11 +26,21 @@ struct PlaceOnHost : impl::PlaceOnHostBase<PlaceOnHost> {
       if (cache.getPart() == ir::KvPart::Mirror)
         mirrorBytes[cache.getLayer()] = cache.sizeInBytes();
     uint64_t end = 0; // of those that were laid one behind the other
+    int64_t next = staging;
     for (mlir::Operation &op : iteration.block()) {
+      if (auto of = llvm::dyn_cast<ir::StagingOp>(op); of && staging >= 0) {
+        of.address().value = next;
+        next += static_cast<int64_t>((of.sizeInBytes() + kAlign - 1) / kAlign * kAlign);
+        continue;
+      }
       auto movable = llvm::dyn_cast<ir::MovableInterface>(op);
-      if (!movable || ir::bufferType(movable.atHome()).isOnDevice())
+      if (!llvm::isa<ir::StagingOp>(op) && (!movable || ir::bufferType(movable.atHome()).isOnDevice()))
         continue;
       auto persistent = llvm::cast<ir::PersistentInterface>(op);
+      if (!movable && !at.empty()) {
+        op.emitError() << "has no address in the host slab";
+        return signalPassFailure();
+      }
       if (failed(at.empty() ? behind(persistent, end) : stated(movable, persistent)))
         return signalPassFailure();
     }

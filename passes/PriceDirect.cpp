@@ -19,7 +19,7 @@ struct PriceDirect : impl::PriceDirectBase<PriceDirect> {
     }
     for (mlir::Operation &op : iteration.block()) {
       auto step = llvm::dyn_cast<ir::StepInterface>(op);
-      if (!step || !step.stepInfo().direct)
+      if (!step || !step.stepInfo().direct || llvm::isa<ir::FetchRowsOp>(op)) // which is nothing else
         continue;
       const bool appends = llvm::isa<ir::RopeAppendOp>(op), keeps = llvm::isa<ir::ActAppendOp>(op);
       step.stepInfo().deviceBytes = appends ? appendDeviceBytes : keeps ? keepDeviceBytes : deviceBytes;

@@ -8,9 +8,9 @@ namespace {
 bool mayRunOn(mlir::Operation *step, ir::Lane lane) {
   if (llvm::isa<ir::PrefetchOp>(step))
     return ir::prefetches(lane);
-  if (llvm::isa<ir::EvictOp>(step))
+  if (llvm::isa<ir::EvictOp, ir::StageOp>(step))
     return ir::evicts(lane);
-  return ir::computes(lane);
+  return ir::computes(lane) && (lane == ir::Lane::Cpu) == llvm::isa<ir::AppendOp, ir::HostAttentionOp>(step);
 }
 
 } // namespace

@@ -26,6 +26,9 @@ mlir::LogicalResult verifyHomes(ir::IterationOp iteration, ir::Phase phase) {
     if (phase < ir::Phase::Movement && llvm::isa<ir::PrefetchOp, ir::EvictOp, ir::CarryOp, ir::CarryOutOp, ir::ClaimOp,
                                                  ir::ReleaseOp, ir::WaitOp, ir::SlotOp>(op))
       return op.emitError() << "moves data in phase " << stringifyPhase(phase) << ", before movement is inserted";
+    if (phase > ir::Phase::Model && llvm::isa<ir::AppendOp, ir::HostAttentionOp>(op) &&
+        ir::bufferType(op.getOperand(2)).isOnDevice())
+      return op.emitError() << "uses a cache on the device by the CPU, in phase " << stringifyPhase(phase);
     auto onDevice = llvm::dyn_cast<ir::OnDeviceOp>(op);
     const bool leaves = onDevice && onDevice.getSource().getDefiningOp<ir::ResidualOp>(); // as it was lowered
     if (onDevice && phase != ir::Phase::Homes && !(leaves && phase == ir::Phase::Model))

@@ -47,6 +47,8 @@ DevicePeak devicePeak(const plan::Plan &plan, uint32_t index) {
   for (const plan::Schedule &schedule : plan.schedules)
     if (schedule.placement == index)
       for (const plan::Local &local : schedule.locals) {
+        if (local.address == plan::kNowhere)
+          continue;
         exact.emplace_back(local.address, local.address + local.buffer.bytes);
         padded.emplace_back(local.address, local.address + model::alignUp(local.buffer.bytes));
       }

@@ -96,6 +96,8 @@ std::string describe(const Candidate &candidate, const model::ModelSpec &spec) {
     parts.push_back(absl::StrCat("activation blocks of ", counted(layers, "layer")));
   if (residency.residualsLeave())
     parts.push_back(absl::StrCat("residual streams through ", residency.residuals().slots(), " slots"));
+  if (candidate.attendsOnCpu)
+    parts.push_back("attention on the CPU");
   return parts.empty() ? "offload nothing" : absl::StrJoin(parts, ", ");
 }
 
@@ -119,6 +121,7 @@ Candidate placementOfUnits(const std::vector<int32_t> &units, uint64_t ringBytes
 
 Candidate alike(Candidate candidate, const Choice &common) {
   candidate.miniBatches = common.miniBatches;
+  candidate.attendsOnCpu = common.attendsOnCpu;
   candidate.actRatio = common.actRatio;
   candidate.buckets = common.buckets;
   candidate.largestChunk = common.largestChunk;

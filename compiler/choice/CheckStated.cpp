@@ -64,6 +64,13 @@ absl::Status checkStated(const CompileRequest &request, const Choice &choice, bo
                   absl::StrCat("0 to ", model.layers, ", the number of layers of ", model.name));
   if (request.goal.kvDeviceMemory == uint64_t{0} && request.goal.kvHostMemory == uint64_t{0})
     return refuse("goal.kv_host_memory", "0B", "more than 0B where kv_device_memory is 0B: KV has to be somewhere");
+  if (policy.attention == model::Attention::Cpu && request.goal.kvDeviceMemory != uint64_t{0})
+    return refuse("policy.attention", quoted("cpu"),
+                  "goal.kv_device_memory = \"0B\" beside it: the CPU attends to caches that are wholly at home on the "
+                  "host");
+  if (policy.attention == model::Attention::Cpu && request.hardware.kind == model::DeviceKind::Cuda)
+    return refuse("policy.attention", quoted("cpu"),
+                  absl::StrCat("device on ", request.hardware.name, ": attention on the CPU is not on CUDA yet"));
   if (policy.slots && (*policy.slots < 1 || *policy.slots > model.layers + 1))
     return refuse("policy.slots", *policy.slots, absl::StrCat("1 to ", model.layers + 1));
   if (policy.kvPlaces)

@@ -17,7 +17,8 @@ namespace {
 
 constexpr std::string_view kMiniBatches = "mini-batches", kActRatio = "act-ratio", kKvBlocks = "kv-blocks",
                            kNewTokens = "new-tokens", kSequences = "sequences", kContexts = "contexts",
-                           kChunk = "largest-chunk", kWeightEncoding = "weight-encoding", kKvDtype = "kv-dtype";
+                           kChunk = "largest-chunk", kAttention = "attention", kWeightEncoding = "weight-encoding",
+                           kKvDtype = "kv-dtype";
 
 bool parseSizes(std::string_view text, std::vector<int64_t> &sizes) {
   for (const absl::string_view part : absl::StrSplit(absl::string_view(text.data(), text.size()), ',')) {
@@ -34,6 +35,10 @@ bool parseSizes(std::string_view text, std::vector<int64_t> &sizes) {
 std::optional<bool> parseOwn(std::string_view key, std::string_view value, Choice &choice) {
   if (key == kMiniBatches)
     return algorithms::parseNumber(value, choice.miniBatches) && choice.miniBatches > 0;
+  if (key == kAttention) {
+    choice.attendsOnCpu = value == "cpu";
+    return choice.attendsOnCpu;
+  }
   if (key == kActRatio) {
     const std::optional<model::ActRatio> share = model::actRatioFromText(value);
     choice.actRatio = share.value_or(model::ActRatio());
@@ -71,6 +76,8 @@ std::string toText(const Choice &choice) {
   };
   if (choice.miniBatches != 1)
     add(kMiniBatches, choice.miniBatches);
+  if (choice.attendsOnCpu)
+    add(kAttention, "cpu");
   if (choice.actRatio.any())
     add(kActRatio, model::actRatioText(choice.actRatio));
   if (choice.kvBlocks != 0)
@@ -109,7 +116,7 @@ std::optional<Choice> choiceFromText(std::string_view text, std::string &error) 
       continue;
     error = twice ? absl::StrCat("says '", key, "' twice")
                   : absl::StrCat("has '", entry,
-                                 "', expected mini-batches=N, act-ratio=A/B above 0, kv-blocks=N, "
+                                 "', expected mini-batches=N, attention=cpu, act-ratio=A/B above 0, kv-blocks=N, "
                                  "largest-chunk=N, weight-encoding=q4 or q8, kv-dtype=f32, f16, bf16, q8 or q4, or "
                                  "new-tokens=, sequences= or contexts= with ascending sizes (1,8)");
     return std::nullopt;
@@ -127,6 +134,15 @@ std::string contradictionIn(const Choice &choice) {
   if (choice.largestChunk < 1)
     return absl::StrCat("has a largest chunk of at least one token, got ", choice.largestChunk);
   const std::optional<int64_t> away = choice.residency.firstKvBlockAway();
+  if (choice.attendsOnCpu && away != std::optional<int64_t>(0))
+    return "attends on the CPU to caches that are wholly at home on the host, got attention=cpu with blocks of them on "
+           "the device";
+  for (const auto &[mechanism, has] : {std::pair(model::Mechanism::ActBlocks, choice.actRatio.any()),
+                                       {model::Mechanism::KvPlaces, choice.residency.rotates()},
+                                       {model::Mechanism::ResidualsOnHost, choice.residency.residualsLeave()}})
+    if (choice.attendsOnCpu && has)
+      return absl::StrCat("attends on the CPU beside ", std::string(model::mechanismName(mechanism)), ": ",
+                          std::string(model::whyNotBeside(model::Mechanism::AttentionOnCpu, mechanism)));
   if (choice.kvBlocks < 0 || (choice.kvBlocks > 0 && away >= choice.kvBlocks))
     return absl::StrCat("has more blocks of a cache than are away from one on, got ", choice.kvBlocks, " and block ",
                         away.value_or(0));

@@ -7,6 +7,7 @@
 // As text, in any order, none twice; what stands as it is by default is left out:
 //
 //   mini-batches=4                  each layer is passed for so many parts of the batch; default 1
+//   attention=cpu                   rows that decode attend on the CPU; default on the device
 //   act-ratio=1/3                   of each sequence's blocks so many keep activations; default none
 //   kv-blocks=150                   blocks of each cache, the scratch block included; default as many as the goal has
 //   new-tokens=1,8 sequences=8 contexts=256,2048
@@ -34,9 +35,10 @@ inline constexpr int64_t kLargestChunk = 2048;
 
 struct Choice {
   int64_t miniBatches = 1;
-  model::ActRatio actRatio; // not auto
-  int64_t kvBlocks = 0;     // of each cache, the scratch block included; 0: as many as the goal has
-  model::Buckets buckets;   // an empty list: the goal's default
+  bool attendsOnCpu = false; // iterations that decode: to caches that are wholly at home on the host
+  model::ActRatio actRatio;  // not auto
+  int64_t kvBlocks = 0;      // of each cache, the scratch block included; 0: as many as the goal has
+  model::Buckets buckets;    // an empty list: the goal's default
   int64_t largestChunk = kLargestChunk;
   Encodings encodings;
   algorithms::Residency residency;

@@ -204,6 +204,7 @@ Choice askedChoice(const CompileRequest &request) {
   Choice choice;
   choice.miniBatches = request.goal.miniBatches;
   choice.buckets = request.buckets;
+  choice.attendsOnCpu = request.policy.attention == model::Attention::Cpu;
   if (request.policy.residuals == model::Residuals::Host)
     choice.residency.residuals().setSlots(algorithms::kResidualSlots);
   const std::optional<model::ActRatio> &share = request.policy.actRatio;

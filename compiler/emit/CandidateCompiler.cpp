@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/emit/CandidateCompiler.h"
 
+#include <iterator>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
@@ -49,6 +50,7 @@ PipelineOptions CandidateCompiler::optionsOf(const Candidate &candidate, const H
   options.kv = host.kv;
   options.kvBlocks = candidate.kvBlocks;
   options.onHost = host.at;
+  options.staging = host.staging;
   options.directWork = [this](ir::StepInterface step, ir::IterationOp iteration) {
     uint64_t home = 0;
     if (auto append = llvm::dyn_cast<ir::RopeAppendOp>(step.getOperation()))
@@ -85,14 +87,21 @@ absl::Status CandidateCompiler::addTo(PlanWriter &writer, Placed &placed, const 
     if (onStep)
       onStep();
   };
-  std::optional<uint32_t> placement;
+  // By the one that has all slots: some bring no tails.
+  const auto slots = [](ir::IterationOp iteration) {
+    const auto all = iteration.block().getOps<ir::SlotOp>();
+    return std::distance(all.begin(), all.end());
+  };
+  ir::IterationOp most = *placed.module->getOps<ir::IterationOp>().begin();
+  for (ir::IterationOp iteration : placed.module->getOps<ir::IterationOp>())
+    if (slots(iteration) > slots(most))
+      most = iteration;
+  const uint32_t placement = addPlacement(most, iterations_.described(candidate), writer);
   for (ir::IterationOp iteration : placed.module->getOps<ir::IterationOp>()) {
-    if (!placement)
-      placement = addPlacement(iteration, iterations_.described(candidate), writer);
     const IterationOf of = iterationOf(iteration);
-    ASSIGN_OR_RETURN(emitted, addSchedule(iteration, of.scheduleName(candidate), *placement, writer));
+    ASSIGN_OR_RETURN(emitted, addSchedule(iteration, of.scheduleName(candidate), placement, writer));
     stepped();
-    const sim::Simulator simulator(plan.schedules[emitted.schedule]);
+    const sim::Simulator simulator(plan, plan.schedules[emitted.schedule]);
     for (const cost::Bucket &bucket : iterations_.buckets(of.iterationClass)) {
       plan.variants.push_back(iterations_.variantOf(plan, emitted.schedule, emitted.sites, bucket, simulator));
       stepped();

@@ -54,7 +54,11 @@ public:
         addMovable(movable);
       else if (auto io = llvm::dyn_cast<ir::IoOp>(op))
         addIo(io);
-      else if (auto slot = llvm::dyn_cast<ir::SlotOp>(op)) {
+      else if (auto staging = llvm::dyn_cast<ir::StagingOp>(op);
+               staging && staging.getRole() == ir::StagingRole::Meta) {
+        buffers_[staging.getBuffer()] = index_.io(plan::Io::Meta);
+        firstByte_[staging.getBuffer()] = static_cast<uint64_t>(staging.getMiniBatch()) * staging.sizeInBytes();
+      } else if (auto slot = llvm::dyn_cast<ir::SlotOp>(op)) {
         const auto begin = static_cast<uint64_t>(slot.address().value);
         slotsBegin_ = std::min(slotsBegin_, begin);
         slotsEnd_ = std::max(slotsEnd_, begin + slot.sizeInBytes());
@@ -267,9 +271,12 @@ private:
     schedule_.operands.push_back(operand);
   }
 
-  // A value that no persistent op and no copy made is a step's new buffer: a transient.
+  // A value that no persistent op and no copy made is a step's new buffer: a transient. What the cpu lane works on is
+  // the transient whose rows are there: qkv as it was staged, what attention makes as it is fetched.
   uint32_t bufferOf(ir::StepInterface op, mlir::Value value) {
     const mlir::Value buffer = ranges_.bufferOf(value);
+    if (auto staging = buffer.getDefiningOp<ir::StagingOp>(); staging && staging.getRole() != ir::StagingRole::Meta)
+      return stagedOf(op, staging, value);
     const auto [entry, fresh] = buffers_.try_emplace(buffer, 0);
     if (fresh)
       entry->second = addLocal(stepForm(buffer.getDefiningOp())->result, plan::BufferKind::Activation, op.stepInfo(),
@@ -277,9 +284,30 @@ private:
     return entry->second;
   }
 
+  uint32_t stagedOf(ir::StepInterface op, ir::StagingOp staging, mlir::Value value) {
+    uint32_t local = plan::kNone;
+    if (staging.getRole() == ir::StagingRole::Scratch) {
+      local = addLocal("workspace", plan::BufferKind::Workspace, op.stepInfo(), staging.sizeInBytes(), ir::Address());
+    } else if (auto stage = llvm::dyn_cast<ir::StageOp>(op.getOperation())) {
+      local = staged_[stage.getStaged()] = bufferOf(op, stage.getBuffer());
+    } else if (auto attention = llvm::dyn_cast<ir::HostAttentionOp>(op.getOperation());
+               attention && value == attention.getInto()) {
+      ir::FetchRowsOp fetch;
+      for (mlir::Operation *user : attention.getOut().getUsers())
+        if (auto of = llvm::dyn_cast<ir::FetchRowsOp>(user))
+          fetch = of;
+      local = staged_[attention.getOut()] = bufferOf(fetch, fetch.getY());
+    } else {
+      local = staged_.lookup(value);
+    }
+    schedule_.locals[local - plan_.buffers.size()].hostAddress = static_cast<uint64_t>(staging.address().value);
+    return local;
+  }
+
   uint32_t addLocal(const char *name, plan::BufferKind kind, const ir::StepInfo &step, uint64_t bytes,
                     ir::Address address) {
-    schedule_.locals.push_back({{name, kind, step.layer, bytes, step.miniBatch}, static_cast<uint64_t>(address.value)});
+    schedule_.locals.push_back({{name, kind, step.layer, bytes, step.miniBatch},
+                                address.placed() ? static_cast<uint64_t>(address.value) : plan::kNowhere});
     return static_cast<uint32_t>(plan_.buffers.size() + schedule_.locals.size() - 1);
   }
 
@@ -289,6 +317,7 @@ private:
   plan::Schedule &schedule_;
   const ir::Ranges ranges_;
   llvm::DenseMap<mlir::Value, uint32_t> buffers_; // by the value that is the buffer
+  llvm::DenseMap<mlir::Value, uint32_t> staged_;  // by version of what the cpu lane works on
   llvm::DenseMap<int32_t, uint64_t> tailBytes_;
   llvm::DenseMap<mlir::Value, uint64_t> firstByte_; // of parts of caches, and ranges
   llvm::DenseMap<mlir::Operation *, uint32_t> steps_;

@@ -31,6 +31,7 @@ public:
       : target_(iterations.target()), plan_(plan), index_(plan), placed_(placed),
         homes_(homesOf(placed, target_, placed.iterations.front().of)), blocks_(cacheBlocksOf(homes_)) {}
 
+  uint32_t buffers() const { return static_cast<uint32_t>(plan_.buffers.size()); }
   uint32_t planBuffer(const StepBuffer &of) const {
     return of.isMovable() ? planBufferOf(index_, of.key(), of.unit) : index_.io(of.io);
   }
@@ -41,6 +42,13 @@ public:
                                  ? std::max<int64_t>(0, blocks_.resident - *homes_.mirroredFrom)
                                  : 0;
     return placed_.host->at.at(of.key()) + static_cast<uint64_t>(mirrored) * target_.kvBlockBytes;
+  }
+  // Of the cpu lane's ranges, by buffer of the list.
+  uint64_t onHost(const Steps &steps, BufferIndex staging) const {
+    uint64_t at = *placed_.host->staging;
+    for (BufferIndex i = 0; i < staging; ++i)
+      at += steps.buffer(i).kind == StepBuffer::Kind::Staging ? steps.buffer(i).bytes : 0;
+    return at;
   }
   // Of what is moved of a buffer, in it.
   uint64_t firstByte(const StepBuffer &of) const {
@@ -113,7 +121,8 @@ public:
   std::vector<std::optional<cost::OpSite>> sites;
   std::vector<plan::Content> entry, exit;
 
-  void run() {
+  void run(const std::vector<uint64_t> &transients) {
+    locals(transients);
     std::vector<uint32_t> numberOf(of_.program.ops.size());
     schedule_.steps.reserve(numberOf.size());
     for (size_t i = 0; i < numberOf.size(); ++i) {
@@ -122,7 +131,8 @@ public:
       numberOf[i] = static_cast<uint32_t>(schedule_.steps.size());
       switch (op.kind) {
       case Program::Kind::Compute:
-        compute(op, steps_.steps[origin], of_.direct[origin]);
+        steps_.steps[origin].copiesDown() ? copyDown(steps_.steps[origin])
+                                          : compute(op, steps_.steps[origin], of_.direct[origin]);
         break;
       case Program::Kind::Bring:
       case Program::Kind::Evict:
@@ -147,22 +157,73 @@ public:
               [](const plan::Edge &a, const plan::Edge &b) { return std::tie(a.to, a.from) < std::tie(b.to, b.from); });
   }
 
-  // Only where they are, and how large.
+private:
+  // Only where they are, and how large; nowhere yet where nothing is laid out.
   void locals(const std::vector<uint64_t> &transients) {
     size_t next = 0;
-    const auto add = [&](plan::BufferKind kind, const Step &of, uint64_t bytes) {
+    localOf_.assign(steps_.buffers.size(), plan::kNone);
+    const auto add = [&](plan::BufferKind kind, const Step &of, uint64_t bytes, uint64_t address,
+                         uint64_t hostAddress = plan::kNowhere) {
       schedule_.locals.push_back(
-          {{"", kind, of.layer, bytes, static_cast<uint32_t>(of.miniBatch)}, transients[next++]});
+          {{"", kind, of.layer, bytes, static_cast<uint32_t>(of.miniBatch)}, address, hostAddress});
+      return static_cast<uint32_t>(schedule_.locals.size() - 1);
     };
+    const auto inArena = [&] { return transients.empty() ? 0 : transients[next++]; };
     for (const Step &step : steps_.steps) {
       if (step.y != kNoBuffer && !step.inPlace)
-        add(plan::BufferKind::Activation, step, steps_.buffer(step.y).bytes);
+        localOf_[static_cast<size_t>(step.y)] =
+            add(plan::BufferKind::Activation, step, steps_.buffer(step.y).bytes, inArena());
       if (step.workspaceBytes > 0)
-        add(plan::BufferKind::Workspace, step, step.workspaceBytes);
+        add(plan::BufferKind::Workspace, step, step.workspaceBytes, inArena());
+      const auto &staging = steps_.own[static_cast<size_t>(step.miniBatch)].staging;
+      if (step.copiesDown() && steps_.buffer(step.x).isTransient())
+        local(step.x).hostAddress = places_.onHost(steps_, step.y);
+      if (step.op == kernels::Op::FetchRows)
+        local(step.y).hostAddress = places_.onHost(steps_, step.x);
+      if (const BufferIndex scratch = staging[static_cast<size_t>(Staging::Scratch)];
+          scratch != kNoBuffer && step.onCpu() && step.op == kernels::Op::Attention)
+        add(plan::BufferKind::Workspace, step, steps_.buffer(scratch).bytes, plan::kNowhere,
+            places_.onHost(steps_, scratch));
     }
   }
+  plan::Local &local(BufferIndex transient) { return schedule_.locals[localOf_[static_cast<size_t>(transient)]]; }
 
-private:
+  // Rows, or an iteration buffer, for the cpu lane.
+  void copyDown(const Step &of) {
+    const StepBuffer &buffer = steps_.buffer(of.x);
+    plan::Step step;
+    step.kind = plan::StepKind::Copy;
+    step.lane = of.lane;
+    step.part = of.part;
+    step.layer = of.layer;
+    step.miniBatch = static_cast<uint8_t>(of.miniBatch);
+    step.resizable = buffer.isTransient();
+    step.deviceBytes = of.deviceBytes;
+    step.linkBytes = of.linkBytes;
+    step.firstOperand = static_cast<uint32_t>(schedule_.operands.size());
+    step.operandCount = 2;
+    plan::Operand from{.access = plan::Access::Read, .arg = plan::Arg::Source, .bytes = buffer.bytes};
+    if (buffer.isTransient()) {
+      from.buffer = places_.buffers() + localOf_[static_cast<size_t>(of.x)];
+      from.address = local(of.x).address;
+    } else {
+      from.buffer = places_.planBuffer(buffer);
+      from.bufferOffset = static_cast<uint64_t>(of.miniBatch) * buffer.bytes;
+      for (const auto &[index, bytes, address] : placed_.below)
+        if (index == of.x)
+          from.address = address;
+    }
+    plan::Operand to = from;
+    to.space = plan::Space::Host;
+    to.access = plan::Access::Write;
+    to.arg = plan::Arg::Destination;
+    to.address = places_.onHost(steps_, of.y);
+    schedule_.operands.push_back(from);
+    schedule_.operands.push_back(to);
+    schedule_.steps.push_back(step);
+    sites.emplace_back();
+  }
+
   void compute(const Program::Op &op, const Step &of, bool direct) {
     plan::Step step;
     step.kind = of.op ? plan::StepKind::Compute : plan::StepKind::Publish;
@@ -175,7 +236,9 @@ private:
     step.direct = direct;
     step.flops = of.flops;
     step.deviceBytes = of.deviceBytes;
-    if (direct) {
+    if (of.op == kernels::Op::FetchRows) {
+      step.linkBytes = of.linkBytes;
+    } else if (direct) {
       const cost::Work work = iterations_.directWork(*of.site(), of_.of.iterationClass, homeBytes());
       step.deviceBytes = work.deviceBytes;
       step.linkBytes = work.linkBytes;
@@ -269,6 +332,7 @@ private:
   const Steps &steps_;
   const Homes homes_;
   plan::Schedule &schedule_;
+  std::vector<uint32_t> localOf_; // by buffer of the list
 };
 
 } // namespace
@@ -296,9 +360,7 @@ PlacedSchedule scheduleOf(const Iterations &iterations, const plan::Plan &plan, 
   schedule.phase = static_cast<uint32_t>(of.of.phase);
   schedule.period = static_cast<uint32_t>(of.of.period);
   ScheduleWriter written(iterations, places, placed, of, schedule);
-  written.run();
-  if (placed.isLaidOut())
-    written.locals(placed.arena.transients[iteration]);
+  written.run(placed.isLaidOut() ? placed.arena.transients[iteration] : std::vector<uint64_t>());
   made.sites = std::move(written.sites);
   made.entry = std::move(written.entry);
   made.exit = std::move(written.exit);
@@ -315,7 +377,7 @@ void addPlaced(PlanWriter &writer, Iterations &iterations, const PlacedCandidate
     made.schedule.exitState = writer.stateOf(placement, std::move(made.exit));
     plan.schedules.push_back(std::move(made.schedule));
     const auto index = static_cast<uint32_t>(plan.schedules.size() - 1);
-    const sim::Simulator simulator(plan.schedules.back());
+    const sim::Simulator simulator(plan, plan.schedules.back());
     for (const cost::Bucket &bucket : iterations.buckets(placed.iterations[i].of.iterationClass))
       plan.variants.push_back(iterations.variantOf(plan, index, made.sites, bucket, simulator));
   }

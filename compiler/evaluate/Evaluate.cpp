@@ -97,6 +97,7 @@ absl::StatusOr<Draft> evaluate(Iterations &iterations, const std::vector<Candida
     }
   const HostLayout host = layOutHost(candidates, iterations.layout(), iterations.target(), iterations.request().model);
   draft.hostBytes = host.bytes;
+  draft.metaOnHost = host.staging.value_or(plan::kNowhere);
   draft.hostKvBytes = host.kvBytes;
   std::vector<PlacedCandidate> placed;
   for (const Candidate *candidate : candidates) {

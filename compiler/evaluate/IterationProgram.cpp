@@ -79,7 +79,7 @@ private:
         int32_t &home = streamHome_[static_cast<size_t>(of.miniBatch)];
         home_[buffer] = home = home == kNone ? version() : home;
       }
-      if (of.kind == StepBuffer::Kind::Io && of.io != plan::Io::Meta)
+      if ((of.kind == StepBuffer::Kind::Io && of.io != plan::Io::Meta) || of.kind == StepBuffer::Kind::Staging)
         current_[buffer] = version();
       if (movableOf_[buffer] != kNone)
         first_[static_cast<size_t>(movableOf_[buffer])] = last_[static_cast<size_t>(movableOf_[buffer])] = version();
@@ -134,6 +134,16 @@ private:
     Node &node = this->node(Kind::Compute, static_cast<int32_t>(index));
     computeNodes_.push_back(static_cast<int32_t>(nodes_.size() - 1));
     node.op.workspaceBytes = step.workspaceBytes;
+    node.op.lane = static_cast<algorithms::Lane>(step.lane);
+    if (step.copiesDown()) {
+      read(node, latest(step.x));
+      make(step, node);
+      return;
+    }
+    if (step.onCpu()) {
+      onCpu(step, node);
+      return;
+    }
     if (!step.op) {
       node.op.hasEvent = false;
       read(node, latest(steps_.output));
@@ -157,6 +167,11 @@ private:
     case Op::RopeAppend:
       append(step, node);
       return;
+    case Op::Rotate:
+      read(node, latest(step.x));
+      read(node, latest(step.unit));
+      update(node, latest(step.x));
+      return;
     case Op::Attention:
       read(node, latest(step.x));
       forCache(step, [&](int32_t *version) { read(node, version); });
@@ -179,6 +194,19 @@ private:
       break;
     }
     make(step, node);
+  }
+
+  // All that it uses is the host's; a cache at its home.
+  void onCpu(const Step &step, Node &node) {
+    const Steps::Own &own = steps_.own[static_cast<size_t>(step.miniBatch)];
+    int32_t *const home = &home_[static_cast<size_t>(step.kv)];
+    read(node, latest(own.staging[static_cast<size_t>(Staging::Meta)]));
+    read(node, latest(step.x));
+    read(node, home);
+    if (step.op == Op::Append)
+      return update(node, home);
+    make(step, node);
+    read(node, latest(own.staging[static_cast<size_t>(Staging::Scratch)]));
   }
 
   // What a step makes: a new buffer, or the next version of one.

@@ -40,6 +40,11 @@ HostLayout layOutHost(const std::vector<const Candidate *> &candidates, const mo
     host.bytes += bytes;
     host.kvBytes += isCache ? bytes : 0;
   }
+  for (const StepBuffer &of : stagingBuffers(spec, target)) {
+    if (!host.staging)
+      host.staging = host.bytes = model::alignUp(host.bytes);
+    host.bytes += of.bytes;
+  }
   return host;
 }
 

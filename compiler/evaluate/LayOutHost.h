@@ -28,14 +28,15 @@ struct KvHomes {
 
 struct HostLayout {
   KvHomes kv;
-  algorithms::SlabAddresses at; // of what is away in any of the placements
-  uint64_t bytes = 0;           // of the slab
-  uint64_t kvBytes = 0;         // of them caches', what alignment adds left out
+  algorithms::SlabAddresses at;    // of what is away in any of the placements
+  std::optional<uint64_t> staging; // where what the cpu lane works on begins, behind all else; none: nothing does
+  uint64_t bytes = 0;              // of the slab
+  uint64_t kvBytes = 0;            // of them caches', what alignment adds left out
 };
 
 // Every unit that any of the candidates offloads, one after another, so that the units of a layer are one run of bytes;
 // `all`: whether anybody does or not. Then, layer by layer, the KV blocks that any of them has at home on the host;
-// then activation blocks, and residual streams that leave the device.
+// then activation blocks, and residual streams that leave the device; then what the cpu lane works on.
 HostLayout layOutHost(const std::vector<const Candidate *> &candidates, const model::WeightLayout &layout,
                       const Target &target, const model::ModelSpec &spec, bool all = false);
 

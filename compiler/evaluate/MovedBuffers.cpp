@@ -43,7 +43,8 @@ private:
 
   void visit(const Step &step) {
     const uint32_t index = found_.steps++;
-    found_.awaitable.push_back(step.op ? index : static_cast<int64_t>(index) - 1); // publish makes nothing
+    found_.awaitable.push_back(step.op || step.copiesDown() ? index
+                                                            : static_cast<int64_t>(index) - 1); // publish makes nothing
     if (step.layer >= 0 && std::exchange(inLayers_, true) == false)
       found_.layersBegin = index;
     if (step.layer >= 0 || step.part == plan::Part::Head) {
@@ -58,7 +59,7 @@ private:
     // New rows of activations go home directly.
     if (step.op == Op::RecomputeKv && residency_.isAway(steps_.buffer(step.act).of))
       use(step.act, index, step);
-    if (step.kv != kNoBuffer && blocks_.tail() && homes_.bringsTails)
+    if (step.kv != kNoBuffer && !step.onCpu() && blocks_.tail() && homes_.bringsTails)
       use(step.kv, index, step);
     for (const BufferIndex stream : {step.x, step.inPlace ? step.y : kNoBuffer})
       if (stream != kNoBuffer && steps_.buffer(stream).is(MovableKind::Residual))
@@ -137,7 +138,7 @@ std::vector<bool> directSteps(const Steps &steps, const Homes &homes) {
   std::vector<bool> direct;
   for (const Step &step : steps.steps)
     direct.push_back((step.op == Op::Embed && residency.isAway(steps.buffer(step.unit).of)) ||
-                     (step.op == Op::RopeAppend && appends) ||
+                     (step.op == Op::RopeAppend && appends) || step.op == Op::FetchRows ||
                      (step.op == Op::ActAppend && residency.isAway(steps.buffer(step.act).of)));
   return direct;
 }

@@ -32,6 +32,8 @@ PlacementFamily::PlacementFamily(const model::ModelSpec &spec, const model::Weig
   actSlots_ = std::min(static_cast<uint64_t>(target.choice.residency.slotsOf(algorithms::MovableKind::Act)), away) *
               target.actBytes;
   actHomes_ = away * target.actBytes;
+  for (const StepBuffer &of : stagingBuffers(spec, target))
+    staging_ += of.bytes;
   if (target.choice.residency
           .residualsLeave()) { // one after the other in as many slots, as often as layers and mini-batches make
     const int64_t slots = std::min(target.choice.residency.residuals().slots(), target.caches(spec.layers));
@@ -87,7 +89,7 @@ uint64_t PlacementFamily::tailsOf(const Candidate &candidate) const {
 }
 
 uint64_t PlacementFamily::hostBytes(const Candidate &candidate) const {
-  uint64_t bytes = residualHomes_ + actHomes_;
+  uint64_t bytes = residualHomes_ + actHomes_ + staging_;
   for (const int32_t unit : candidate.residency.weightsAway())
     bytes += layout_.units[static_cast<size_t>(unit)].bytes;
   if (const std::optional<int64_t> away = candidate.residency.firstKvBlockAway())

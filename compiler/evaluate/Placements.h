@@ -75,6 +75,7 @@ private:
   uint64_t kvBlockBytes_ = 0, actBytes_ = 0, io_ = 0; // actBytes_: activation blocks, of all layers and mini-batches
   uint64_t residualSlots_ = 0, residualHomes_ = 0;    // of residual streams that leave the device
   uint64_t actSlots_ = 0, actHomes_ = 0;              // of activation blocks that are on the host
+  uint64_t staging_ = 0;                              // of what the cpu lane works on, on the host
   uint64_t caches_ = 0;                               // one a layer and mini-batch
   int64_t kvBlocks_ = 0;
   std::vector<MemoryUse> uses_; // by iteration class

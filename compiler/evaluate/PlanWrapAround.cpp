@@ -88,8 +88,11 @@ absl::StatusOr<WrapAround> wrapAroundOf(const Steps &steps, const Homes &homes,
   std::vector<std::vector<uint64_t>> &durations = wrap.durations;
   for (const cost::Bucket &bucket : buckets) {
     std::vector<uint64_t> &ns = durations.emplace_back();
-    for (size_t i = 0; i < steps.steps.size(); ++i)
-      ns.push_back(prices.computeNs(steps.steps[i].site(), bucket, direct[i]));
+    for (size_t i = 0; i < steps.steps.size(); ++i) {
+      const std::optional<cost::OpSite> site = steps.steps[i].site();
+      ns.push_back(site && steps.steps[i].onCpu() ? prices.cpuNs(*site, bucket)
+                                                  : prices.computeNs(site, bucket, direct[i]));
+    }
   }
   const auto total = [](const std::vector<uint64_t> &ns) { return std::accumulate(ns.begin(), ns.end(), uint64_t{0}); };
   std::stable_sort(durations.begin(), durations.end(),

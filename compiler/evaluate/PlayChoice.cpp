@@ -63,7 +63,7 @@ absl::StatusOr<std::vector<Played>> Player::play(const Candidate &candidate, con
     for (size_t i = 0; i < placed.iterations.size(); ++i) {
       const PlacedSchedule made = scheduleOf(iterations_, plan_, placed, i, /*placement=*/0);
       const plan::Schedule &schedule = made.schedule;
-      const sim::Simulator simulator(schedule);
+      const sim::Simulator simulator(plan_, schedule);
       for (size_t p = 0; p < points.size(); ++p) {
         const PlayPoint &point = points[p];
         const core::InUse used = inUse(point);

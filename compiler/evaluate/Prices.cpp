@@ -13,26 +13,30 @@ namespace headrace::compiler {
 namespace {
 
 constexpr size_t kUnits = model::enumCount<model::UnitRole>();
+constexpr size_t kHows = 3; // Prices::How
 
 } // namespace
 
 Prices::Table &Prices::tableOf(const cost::Bucket &bucket) {
   const auto [it, fresh] = tables_.try_emplace({bucket.tokens, bucket.sequences, bucket.context, bucket.actRows});
   if (fresh)
-    it->second.assign(kernels::kOpCount * kUnits * 2, kUnknown);
+    it->second.assign(kernels::kOpCount * kUnits * kHows, kUnknown);
   return it->second;
 }
 
-uint64_t Prices::computeNs(Table &table, const cost::OpSite &site, const cost::Bucket &bucket, bool direct) const {
-  uint64_t &price =
-      table[(static_cast<size_t>(site.op) * kUnits + static_cast<size_t>(site.unit)) * 2 + (direct ? 1 : 0)];
+uint64_t Prices::computeNs(Table &table, const cost::OpSite &site, const cost::Bucket &bucket, How how) const {
+  uint64_t &price = table[(static_cast<size_t>(site.op) * kUnits + static_cast<size_t>(site.unit)) * kHows +
+                          static_cast<size_t>(how)];
   if (price == kUnknown)
-    price = costs_.computeNs(site, bucket, direct);
+    price = how == How::OnCpu ? costs_.cpuNs(site, bucket) : costs_.computeNs(site, bucket, how == How::Direct);
   return price;
 }
 
 uint64_t Prices::computeNs(const std::optional<cost::OpSite> &site, const cost::Bucket &bucket, bool direct) {
-  return site ? computeNs(tableOf(bucket), *site, bucket, direct) : 0;
+  return site ? computeNs(tableOf(bucket), *site, bucket, direct ? How::Direct : How::OnDevice) : 0;
+}
+uint64_t Prices::cpuNs(const cost::OpSite &site, const cost::Bucket &bucket) {
+  return computeNs(tableOf(bucket), site, bucket, How::OnCpu);
 }
 
 uint64_t Prices::copyNs(uint64_t bytes, bool hostToDevice) {
@@ -53,8 +57,10 @@ std::vector<uint64_t> Prices::durations(const plan::Plan &plan, const plan::Sche
   const core::LaunchInUse rows(core::InUse{.rows = bucket.tokens});
   const auto bytesOf = [&](uint32_t index) {
     const plan::Step &step = schedule.steps[index];
-    if (!step.resizable ||
-        plan.buffer(schedule, schedule.operands[step.firstOperand].buffer).kind != plan::BufferKind::Residual)
+    if (!step.resizable)
+      return step.linkBytes;
+    const plan::BufferKind kind = plan.buffer(schedule, schedule.operands[step.firstOperand].buffer).kind;
+    if (kind != plan::BufferKind::Residual && kind != plan::BufferKind::Activation) // whose rows a launch has
       return step.linkBytes;
     const absl::StatusOr<core::SizedCopy> copy = core::sizedCopy(plan, schedule, index);
     return copy.ok() ? core::bytesInUse(*copy, rows) : step.linkBytes;
@@ -65,7 +71,7 @@ std::vector<uint64_t> Prices::durations(const plan::Plan &plan, const plan::Sche
   for (uint32_t i = 0; i < schedule.steps.size(); ++i) {
     const plan::Step &step = schedule.steps[i];
     durations.push_back(step.kind == plan::StepKind::Copy ? copyNs(bytesOf(i), plan::toDevice(step.lane))
-                        : sites[i]                        ? computeNs(table, *sites[i], bucket, step.direct)
+                        : sites[i]                        ? computeNs(table, *sites[i], bucket, howOf(step))
                                                           : 0);
   }
   return durations;

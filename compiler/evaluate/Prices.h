@@ -27,9 +27,10 @@ public:
 
   // A step that is no kernel (publish) has no site and costs nothing.
   uint64_t computeNs(const std::optional<cost::OpSite> &site, const cost::Bucket &bucket, bool direct);
+  uint64_t cpuNs(const cost::OpSite &site, const cost::Bucket &bucket); // of a step of the cpu lane
   uint64_t copyNs(uint64_t bytes, bool hostToDevice);
-  // One a step, each alone on its lane. Copies are of all that they may bring, but of residual streams: of the bucket's
-  // rows.
+  // One a step, each alone on its lane. Copies are of all that they may bring, but of residual streams and of rows for
+  // the cpu lane: of the bucket's rows.
   std::vector<uint64_t> durations(const plan::Plan &plan, const plan::Schedule &schedule,
                                   const std::vector<std::optional<cost::OpSite>> &sites, const cost::Bucket &bucket);
   double duplexShare() const { return costs_.duplexShare(); }
@@ -37,7 +38,11 @@ public:
   uint32_t slowestPermille() const; // Plan::slowestPermille
 
 private:
-  using Table = std::vector<uint64_t>; // by op, unit role, direct; kUnknown: not asked for yet
+  enum class How : uint8_t { OnDevice = 0, Direct = 1, OnCpu = 2 };
+  static How howOf(const plan::Step &step) {
+    return step.lane == plan::Lane::Cpu ? How::OnCpu : step.direct ? How::Direct : How::OnDevice;
+  }
+  using Table = std::vector<uint64_t>; // by op, unit role, how; kUnknown: not asked for yet
   static constexpr uint64_t kUnknown = ~uint64_t{0};
 
   struct Copied {
@@ -47,7 +52,7 @@ private:
   };
 
   Table &tableOf(const cost::Bucket &bucket);
-  uint64_t computeNs(Table &table, const cost::OpSite &site, const cost::Bucket &bucket, bool direct) const;
+  uint64_t computeNs(Table &table, const cost::OpSite &site, const cost::Bucket &bucket, How how) const;
 
   const cost::CostModel &costs_;
   std::map<std::array<int64_t, 4>, Table> tables_; // by bucket

@@ -33,14 +33,19 @@ class StepsMaker {
 public:
   explicit StepsMaker(const StepsRequest &request)
       : request_(request), spec_(*request.spec), layout_(*request.layout), target_(*request.target),
-        leaves_(target_.choice.residency.residualsLeave()) {}
+        leaves_(target_.choice.residency.residualsLeave()),
+        onCpu_(attendsOnCpu(target_.choice, request.iterationClass)) {}
 
   Steps run() {
     declare();
     x_.resize(made_.own.size(), kNoBuffer);
+    if (onCpu_)
+      ofEach([&] { stage(own().meta, Staging::Meta, /*layer=*/-1); });
     if (!leaves_)
       ofEach([&] { embed(); });
-    for (int32_t layer = 0; layer < spec_.layers; ++layer)
+    if (onCpu_)
+      layersInHalves();
+    for (int32_t layer = 0; layer < spec_.layers && !onCpu_; ++layer)
       ofEach([&] {
         BufferIndex comes = kNoBuffer;
         if (leaves_)
@@ -70,6 +75,27 @@ private:
     for (miniBatch_ = 0; miniBatch_ < made_.own.size(); ++miniBatch_)
       pass();
   }
+  // Of several mini-batches the next one's, or the next two's, first halves stand before one's second.
+  void layersInHalves() {
+    const auto count = static_cast<int64_t>(made_.own.size());
+    const int64_t turns = spec_.layers * count, ahead = std::min<int64_t>(2, count - 1);
+    std::vector<BufferIndex> attended(static_cast<size_t>(turns));
+    const auto turn = [&](int64_t of) {
+      miniBatch_ = static_cast<size_t>(of % count);
+      return static_cast<int32_t>(of / count);
+    };
+    int64_t first = 0;
+    for (int64_t second = 0; second < turns; ++second) {
+      for (; first <= std::min(second + ahead, turns - 1); ++first) {
+        const int32_t layer = turn(first);
+        const BufferIndex qkv = firstHalf(layer);
+        attendBelow(layer, qkv);
+      }
+      const int32_t layer = turn(second);
+      secondHalf(layer, fetch(layer));
+    }
+  }
+
   int32_t batch() const { return static_cast<int32_t>(miniBatch_); }
   Steps::Own &own() { return made_.own[miniBatch_]; }
 
@@ -100,6 +126,28 @@ private:
     miniBatch_ = 0;
     made_.output = io(plan::Io::Output, ids(target_.mostSampled()));
     ofEach([&] { own().history = io(plan::Io::History, target_.historyBytes); });
+    if (onCpu_)
+      declareStaging();
+  }
+
+  void declareStaging() {
+    for (const StepBuffer &of : stagingBuffers(spec_, target_)) {
+      const BufferIndex buffer = add(of);
+      made_.own[static_cast<size_t>(of.miniBatch)].staging[static_cast<size_t>(of.staging)] = buffer;
+    }
+  }
+  BufferIndex staged(Staging what) { return own().staging[static_cast<size_t>(what)]; }
+
+  void stage(BufferIndex from, Staging to, int32_t layer) {
+    Step &stage = made_.steps.emplace_back();
+    stage.lane = plan::Lane::D2H;
+    stage.part = Part::Movement;
+    stage.layer = layer;
+    stage.miniBatch = batch();
+    stage.x = from;
+    stage.y = staged(to);
+    stage.inPlace = true;
+    stage.deviceBytes = stage.linkBytes = made_.buffer(from).bytes;
   }
 
   kernels::Backend backend() const { return plan::backendOf(request_.device); }
@@ -184,21 +232,11 @@ private:
 
   void decoderLayer(int32_t layer) {
     const auto at = static_cast<size_t>(layer);
-    const int32_t qkvUnit = layout_.layerUnit(layer, UnitRole::Qkv);
     const bool keeps = !own().act.empty();
-    const BufferIndex recomputed = keeps ? recompute(layer, qkvUnit) : kNoBuffer;
-    BufferIndex normed = norm(layer, Part::Attention, false, x_[miniBatch_], qkvUnit, UnitRole::Qkv);
-    if (keeps) {
-      Step &append = step(layer, Part::Attention, Op::ActAppend, UnitRole::Qkv);
-      append.flops = 0;
-      append.x = normed;
-      append.act = own().act[at];
-    }
-    const BufferIndex qkv = layerLinear(layer, Part::Attention, normed, UnitRole::Qkv, spec_.qkvRows(), spec_.hidden);
+    const BufferIndex recomputed = keeps ? recompute(layer, layout_.layerUnit(layer, UnitRole::Qkv)) : kNoBuffer;
+    const BufferIndex qkv = firstHalf(layer);
     Step &append = step(layer, Part::Attention, Op::RopeAppend, UnitRole::Qkv);
-    if (spec_.qkNorm)
-      append.unit = qkvUnit;
-    append.headNorms = range(qkvUnit, TensorRole::HeadNorms);
+    useHeadNorms(append, layer);
     append.x = qkv;
     append.kv = own().kv[at];
     append.recomputed = recomputed;
@@ -210,9 +248,66 @@ private:
     attention.kv = own().kv[at];
     attention.recomputed = recomputed;
     attention.y = attended;
+    secondHalf(layer, attended);
+  }
+
+  void useHeadNorms(Step &step, int32_t layer) const {
+    const int32_t qkvUnit = layout_.layerUnit(layer, UnitRole::Qkv);
+    if (spec_.qkNorm)
+      step.unit = qkvUnit;
+    step.headNorms = range(qkvUnit, TensorRole::HeadNorms);
+  }
+
+  // What attention needs of the iteration's rows.
+  BufferIndex firstHalf(int32_t layer) {
+    const int32_t qkvUnit = layout_.layerUnit(layer, UnitRole::Qkv);
+    const BufferIndex normed = norm(layer, Part::Attention, false, x_[miniBatch_], qkvUnit, UnitRole::Qkv);
+    if (!own().act.empty()) {
+      Step &append = step(layer, Part::Attention, Op::ActAppend, UnitRole::Qkv);
+      append.flops = 0;
+      append.x = normed;
+      append.act = own().act[static_cast<size_t>(layer)];
+    }
+    return layerLinear(layer, Part::Attention, normed, UnitRole::Qkv, spec_.qkvRows(), spec_.hidden);
+  }
+
+  // Down to the CPU, which appends and attends.
+  void attendBelow(int32_t layer, BufferIndex qkv) {
+    if (spec_.rope.enabled || spec_.qkNorm) {
+      Step &rotate = step(layer, Part::Attention, Op::Rotate, UnitRole::Qkv);
+      useHeadNorms(rotate, layer);
+      rotate.x = qkv;
+    }
+    stage(qkv, Staging::Qkv, layer);
+    Step &append = step(layer, Part::Attention, Op::Append, UnitRole::Qkv);
+    append.lane = plan::Lane::Cpu;
+    append.x = staged(Staging::Qkv);
+    append.kv = own().kv[static_cast<size_t>(layer)];
+    Step &attention = step(layer, Part::Attention, Op::Attention, UnitRole::Qkv);
+    attention.lane = plan::Lane::Cpu;
+    attention.x = staged(Staging::Qkv);
+    attention.kv = own().kv[static_cast<size_t>(layer)];
+    attention.y = staged(Staging::Attended);
+    attention.inPlace = true;
+  }
+  // What it has made, up again.
+  BufferIndex fetch(int32_t layer) {
+    const BufferIndex attended = tokenRows(spec_.qRows());
+    Step &fetch = step(layer, Part::Attention, Op::FetchRows, UnitRole::Qkv);
+    const cost::Work work = cost::workOf(spec_, {Op::FetchRows, UnitRole::Qkv}, request_.limits, target_.activation,
+                                         target_.kv, /*direct=*/true);
+    fetch.deviceBytes = work.deviceBytes;
+    fetch.linkBytes = work.linkBytes;
+    fetch.x = staged(Staging::Attended);
+    fetch.y = attended;
+    return attended;
+  }
+
+  void secondHalf(int32_t layer, BufferIndex attended) {
     addLinear(layer, Part::Attention, attended, UnitRole::Out, spec_.qRows());
 
-    normed = norm(layer, Part::Mlp, false, x_[miniBatch_], layout_.layerUnit(layer, UnitRole::Up), UnitRole::Up);
+    const BufferIndex normed =
+        norm(layer, Part::Mlp, false, x_[miniBatch_], layout_.layerUnit(layer, UnitRole::Up), UnitRole::Up);
     BufferIndex up = layerLinear(layer, Part::Mlp, normed, UnitRole::Up, spec_.upRows(), spec_.hidden);
     made_.steps.back().epilogue = plan::epilogueOf(spec_.activation);
     if (spec_.gated()) {
@@ -272,13 +367,43 @@ private:
   const model::ModelSpec &spec_;
   const model::WeightLayout &layout_;
   const Target &target_;
-  const bool leaves_;
+  const bool leaves_, onCpu_;
   Steps made_;
   size_t miniBatch_ = 0;       // whose steps are being made
   std::vector<BufferIndex> x_; // by mini-batch: its residual stream, then the head's rows
 };
 
 } // namespace
+
+std::vector<StepBuffer> stagingBuffers(const model::ModelSpec &spec, const Target &target) {
+  std::vector<StepBuffer> buffers;
+  if (!target.choice.attendsOnCpu)
+    return buffers;
+  const cost::Bucket limits = Target::limits(target.decode);
+  const auto declare = [&](int32_t miniBatch, Staging what, uint64_t bytes, Elements elements) {
+    if (bytes > 0)
+      buffers.push_back({.kind = Kind::Staging,
+                         .staging = what,
+                         .bytes = model::alignUp(bytes),
+                         .elements = elements,
+                         .miniBatch = miniBatch});
+  };
+  const auto rows = [&](int64_t columns) {
+    return static_cast<uint64_t>(limits.tokens * columns) * model::dtypeBytes(target.activation);
+  };
+  const auto count = static_cast<int32_t>(target.choice.miniBatches);
+  for (int32_t i = 0; i < count; ++i)
+    declare(i, Staging::Meta, kernels::metaBytes(target.meta), Elements::Bytes);
+  for (int32_t i = 0; i < count; ++i) {
+    declare(i, Staging::Qkv, rows(spec.qkvRows()), elementsOf(target.activation));
+    declare(i, Staging::Attended, rows(spec.qRows()), elementsOf(target.activation));
+    declare(i, Staging::Scratch,
+            kernels::attentionWorkspaceBytes(kernels::Backend::Host, limits.sequences, spec.heads, spec.headDim,
+                                             limits.context),
+            Elements::Bytes);
+  }
+  return buffers;
+}
 
 std::vector<StepBuffer> movableBuffers(const model::ModelSpec &spec, const model::WeightLayout &layout,
                                        const Target &target) {

@@ -14,6 +14,15 @@
 //
 //   recompute_kv | norm | act_append | qkv | rope_append | attention | ...
 //
+// Where the CPU attends, rows go down to it between a layer's first half and its second, and up again; the first halves
+// of the next mini-batches stand before the second half of one, so that the device has work meanwhile:
+//
+//   compute  first 0.0 | first 0.1 | first 0.2 | second 0.0 | first 1.0 | second 0.1 | ...
+//   d2h               | qkv 0.0   | qkv 0.1   | qkv 0.2
+//   cpu                           | 0.0       | 0.1        | 0.2 ...
+//
+//   first half: norm, qkv, (rotate), stage | append, attention | second half: fetch_rows, out, norm, up, down
+//
 // Where residual streams leave the device between layers, each layer works on one that comes for it, as what a compiler
 // spills comes back to a register. Embedding goes on into the first layer, and behind the last the rows that the head
 // wants are gathered: these few stay.
@@ -23,6 +32,7 @@
 //             ^ comes                ^ comes                  ^ comes        ^ comes
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -30,6 +40,7 @@
 #include "compiler/choice/Resolve.h"
 #include "kernels/Kernels.h"
 #include "passes/algorithms/SlabAddresses.h"
+#include "runtime/base/EnumCount.h"
 #include "runtime/cost/CostModel.h"
 #include "runtime/model/WeightLayout.h"
 #include "runtime/plan/value/Plan.h"
@@ -49,9 +60,13 @@ struct StepsRequest {
 // What a buffer's bytes are, as the IR has it in a type.
 enum class Elements : uint8_t { F32 = 0, F16 = 1, BF16 = 2, Bytes = 3, Packed = 4 };
 
+// What of the host slab steps of the cpu lane work on, of each mini-batch.
+enum class Staging : uint8_t { Meta = 0, Qkv = 1, Attended = 2, Scratch = 3 };
+
 struct StepBuffer {
-  enum class Kind : uint8_t { Movable, Io, Transient };
+  enum class Kind : uint8_t { Movable, Io, Transient, Staging };
   Kind kind = Kind::Transient;
+  Staging staging = Staging::Meta; // of Staging
   uint64_t bytes = 0;
   Elements elements = Elements::Bytes;
   int32_t miniBatch = 0;
@@ -77,7 +92,8 @@ struct UnitRange {
 };
 
 struct Step {
-  std::optional<kernels::Op> op;                     // none: publish
+  std::optional<kernels::Op> op; // none: publish, or what copies `x` down to `y`
+  plan::Lane lane = plan::Lane::Compute;
   model::UnitRole role = model::UnitRole::Embedding; // whose kernel it is: of cost::OpSite
   plan::Part part = plan::Part::Embedding;
   int32_t layer = -1;
@@ -98,6 +114,10 @@ struct Step {
   kernels::Epilogue epilogue = kernels::Epilogue::None;
   uint64_t workspaceBytes = 0;
   uint64_t flops = 0, deviceBytes = 0; // at the limits
+  uint64_t linkBytes = 0;              // of what is brought over the link by a step that does nothing else
+
+  bool copiesDown() const { return lane == plan::Lane::D2H; }
+  bool onCpu() const { return lane == plan::Lane::Cpu; }
 
   std::optional<cost::OpSite> site() const { return op ? std::optional(cost::OpSite{*op, role}) : std::nullopt; }
 };
@@ -105,10 +125,11 @@ struct Step {
 struct Steps {
   struct Own { // of a mini-batch
     BufferIndex meta = kNoBuffer, sampled = kNoBuffer, history = kNoBuffer;
+    std::array<BufferIndex, model::enumCount<Staging>()> staging = {kNoBuffer, kNoBuffer, kNoBuffer, kNoBuffer};
     std::vector<BufferIndex> kv, act; // by layer; `act` empty: none are kept
   };
-  // In the order of declaration: units of weights by number, caches, activation blocks, meta, sampled, output, history;
-  // then what steps make, in their order.
+  // In the order of declaration: units of weights by number, caches, activation blocks, meta, sampled, output, history,
+  // what the cpu lane works on; then what steps make, in their order.
   std::vector<StepBuffer> buffers;
   std::vector<Own> own; // by mini-batch
   BufferIndex output = kNoBuffer;
@@ -119,9 +140,18 @@ struct Steps {
 
 Steps stepsOf(const StepsRequest &request);
 
+// Whether an iteration of a class attends on the CPU: where that is chosen, those that decode.
+inline bool attendsOnCpu(const Choice &choice, plan::IterationClass iterationClass) {
+  return choice.attendsOnCpu && iterationClass == plan::IterationClass::Decode;
+}
+
 // What of a model is movable, each as it is at home: units of weights, caches and activation blocks by layer and
 // mini-batch, then the residual streams where they leave the device.
 std::vector<StepBuffer> movableBuffers(const model::ModelSpec &spec, const model::WeightLayout &layout,
                                        const Target &target);
+
+// What of the host slab the cpu lane works on, where that attends: the iteration buffers of all mini-batches, as they
+// are on the device, then what each has for itself; each a multiple of model::kAlign, one behind the other.
+std::vector<StepBuffer> stagingBuffers(const model::ModelSpec &spec, const Target &target);
 
 } // namespace headrace::compiler

@@ -49,6 +49,9 @@ private:
 
   // What persists; nothing of what a step makes.
   Value declare(const StepBuffer &buffer) {
+    if (buffer.kind == StepBuffer::Kind::Staging)
+      return ir::StagingOp::create(builder_, loc_, type(buffer, MemorySpace::Host), toIr(buffer.staging),
+                                   buffer.miniBatch, ir::Address());
     if (buffer.kind == StepBuffer::Kind::Io)
       return ir::IoOp::create(builder_, loc_, type(buffer), toIr(buffer.io), buffer.miniBatch, ir::Address());
     if (!buffer.isMovable())
@@ -93,6 +96,14 @@ private:
     ir::Workspace scratch;
     scratch.bytes = step.workspaceBytes;
     const Value onto = step.inPlace ? at(step.y) : Value(); // else made here
+    if (step.copiesDown()) {
+      at(step.y) = ir::StageOp::create(builder_, loc_, at(step.y).getType(), at(step.x), at(step.y), info);
+      return;
+    }
+    if (step.onCpu()) {
+      onCpu(step, info);
+      return;
+    }
     if (!step.op) {
       ir::PublishOp::create(builder_, loc_, meta, at(steps_.output), info);
       return;
@@ -148,8 +159,13 @@ private:
       at(step.act) = ir::ActAppendOp::create(builder_, loc_, type(step.act), meta, at(step.x), at(step.act), info);
       return;
     case kernels::Op::Rotate:
-    case kernels::Op::Append:
+      at(step.x) = ir::RotateOp::create(builder_, loc_, type(step.x), meta, at(step.x), maybe(step.unit),
+                                        bytesOf(step.headNorms), info);
+      return;
     case kernels::Op::FetchRows:
+      at(step.y) = ir::FetchRowsOp::create(builder_, loc_, type(step.y), meta, at(step.x), info, ir::Address());
+      return;
+    case kernels::Op::Append: // the CPU's
       break;
     case kernels::Op::RecomputeKv:
       at(step.y) = ir::RecomputeKvOp::create(builder_, loc_, type(step.y), meta, at(step.act), at(step.unit),
@@ -158,6 +174,18 @@ private:
       return;
     }
     llvm_unreachable("every kernel is an op");
+  }
+
+  void onCpu(const Step &step, const StepInfo &info) {
+    const auto staged = [&](Staging what) {
+      return maybe(steps_.own[static_cast<size_t>(step.miniBatch)].staging[static_cast<size_t>(what)]);
+    };
+    const Value meta = staged(Staging::Meta);
+    if (step.op == kernels::Op::Append)
+      at(step.kv) = ir::AppendOp::create(builder_, loc_, at(step.kv).getType(), meta, at(step.x), at(step.kv), info);
+    else
+      at(step.y) = ir::HostAttentionOp::create(builder_, loc_, at(step.y).getType(), meta, at(step.x), at(step.kv),
+                                               at(step.y), staged(Staging::Scratch), info);
   }
 
   llvm::SmallVector<Value> cacheOf(const Step &step) {
@@ -174,6 +202,9 @@ private:
     info.miniBatch = static_cast<uint8_t>(step.miniBatch);
     info.flops = step.flops;
     info.deviceBytes = step.deviceBytes;
+    info.linkBytes = step.linkBytes;
+    info.direct = step.op == kernels::Op::FetchRows;
+    info.resizable = step.copiesDown() && step.layer >= 0; // rows
     return info;
   }
 
@@ -223,6 +254,11 @@ Form formOf(ir::SampleOp) { return compute(Op::Sample, model::UnitRole::Head, nu
 Form formOf(ir::PublishOp) { return StepForm{plan::StepKind::Publish, std::nullopt, nullptr}; }
 Form formOf(ir::PrefetchOp) { return StepForm{plan::StepKind::Copy, std::nullopt, nullptr}; }
 Form formOf(ir::EvictOp) { return StepForm{plan::StepKind::Copy, std::nullopt, nullptr}; }
+Form formOf(ir::StageOp) { return StepForm{plan::StepKind::Copy, std::nullopt, nullptr}; }
+Form formOf(ir::RotateOp) { return compute(Op::Rotate, model::UnitRole::Qkv, nullptr); }
+Form formOf(ir::AppendOp) { return compute(Op::Append, model::UnitRole::Qkv, nullptr); }
+Form formOf(ir::HostAttentionOp) { return compute(Op::Attention, model::UnitRole::Qkv, nullptr); }
+Form formOf(ir::FetchRowsOp) { return compute(Op::FetchRows, model::UnitRole::Qkv, "attended"); }
 Form formOf(ir::ActAppendOp) { return compute(Op::ActAppend, model::UnitRole::Qkv, nullptr); }
 Form formOf(ir::RecomputeKvOp) { return compute(Op::RecomputeKv, model::UnitRole::Qkv, "recomputed"); }
 

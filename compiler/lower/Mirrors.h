@@ -21,6 +21,7 @@ static_assert(model::mirrors<ir::MemorySpace, plan::Space>());
 static_assert(model::mirrors<ir::Encoding, Elements>());
 static_assert(model::mirrors<ir::Part, plan::Part>());
 static_assert(model::mirrors<ir::IoRole, plan::Io>());
+static_assert(model::mirrors<ir::StagingRole, Staging>());
 static_assert(model::mirrors<ir::IterationClass, plan::IterationClass>());
 static_assert(model::mirrors<ir::UnitRole, model::UnitRole>());
 static_assert(model::mirrors<algorithms::StartRule, model::StartRule>());
@@ -44,6 +45,7 @@ constexpr model::UnitRole toModel(ir::UnitRole role) { return static_cast<model:
 constexpr ir::UnitRole toIr(model::UnitRole role) { return static_cast<ir::UnitRole>(role); }
 constexpr ir::Encoding toIr(Elements elements) { return static_cast<ir::Encoding>(elements); }
 constexpr ir::Part toIr(plan::Part part) { return static_cast<ir::Part>(part); }
+constexpr ir::StagingRole toIr(Staging role) { return static_cast<ir::StagingRole>(role); }
 constexpr ir::IoRole toIr(plan::Io role) { return static_cast<ir::IoRole>(role); }
 constexpr ir::IterationClass toIr(plan::IterationClass iterationClass) {
   return static_cast<ir::IterationClass>(iterationClass);

@@ -67,7 +67,8 @@ std::unique_ptr<mlir::Pass> verify(ir::Phase phase) { return passes::createVerif
 passes::PriceDirectOptions directAmounts(ir::IterationOp iteration, const PipelineOptions &options) {
   passes::PriceDirectOptions amounts;
   for (mlir::Operation &op : iteration.block())
-    if (auto step = llvm::dyn_cast<ir::StepInterface>(op); step && step.stepInfo().direct) {
+    if (auto step = llvm::dyn_cast<ir::StepInterface>(op);
+        step && step.stepInfo().direct && !llvm::isa<ir::FetchRowsOp>(op)) {
       const cost::Work work = options.directWork(step, iteration);
       // The same in every layer.
       const bool appends = llvm::isa<ir::RopeAppendOp>(op), keeps = llvm::isa<ir::ActAppendOp>(op);
@@ -141,6 +142,8 @@ absl::Status runToOffsets(mlir::ModuleOp module, const PipelineOptions &options)
   // in it; none where only sizes are asked for.
   passes::PlaceOnHostOptions onHost;
   onHost.at = options.onHost;
+  if (options.staging)
+    onHost.staging = static_cast<int64_t>(*options.staging);
   for (ir::IterationOp iteration : module.getOps<ir::IterationOp>())
     RETURN_IF_ERROR(runner.run(iteration, "offsets", passes::createPlaceOnHost(onHost)));
   // All iterations of a placement at once: what persists from one to the next has one address.

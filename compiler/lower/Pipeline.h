@@ -27,6 +27,7 @@ struct PipelineOptions {
   std::function<cost::Work(ir::StepInterface, ir::IterationOp)> directWork;
   KvHomes kv;
   algorithms::SlabAddresses onHost;                                    // empty where only sizes are asked for
+  std::optional<uint64_t> staging;                                     // where what the cpu lane works on begins
   std::function<void(ir::IterationOp, llvm::StringRef phase)> onPhase; // after each phase; may be null
   std::function<void(ir::IterationOp, llvm::StringRef pass)> onPass;   // after each pass, by its name in headrace-opt
 };

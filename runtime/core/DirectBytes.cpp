@@ -40,6 +40,8 @@ DirectBytes directBytes(const plan::Plan &plan, const plan::Schedule &schedule, 
   if (step.op == kernels::Op::Embed)
     out.readPerRow =
         static_cast<uint64_t>(spec.hidden) * (spec.learnedPositions ? 2 : 1) * model::dtypeBytes(spec.dtype);
+  if (step.op == kernels::Op::FetchRows) // what attention on the CPU left on the host
+    out.readPerRow = static_cast<uint64_t>(spec.qRows()) * model::dtypeBytes(plan.activationDtype);
   if (step.op == kernels::Op::RopeAppend)
     for (uint32_t o = 0; o < step.operandCount; ++o)
       if (const plan::Operand &home = schedule.operands[step.firstOperand + o]; home.arg == plan::Arg::KvHome) {

@@ -25,8 +25,8 @@ struct DirectBytes {
   uint64_t written(const kernels::IterationMeta &first) const;
 };
 
-// Of one step, whose operands are those of its op. Embed reads its tables' rows; RopeAppend writes keys and values to
-// their home.
+// Of one step, whose operands are those of its op. Embed reads its tables' rows, FetchRows what attention on the CPU
+// left of each row; RopeAppend writes keys and values to their home.
 DirectBytes directBytes(const plan::Plan &plan, const plan::Schedule &schedule, const plan::Step &step);
 
 // Of all steps: one for each range of slots of a mini-batch, which is one for all of its steps.

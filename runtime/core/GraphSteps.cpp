@@ -18,17 +18,17 @@ using plan::Operand;
 using plan::Space;
 using plan::StepKind;
 
-absl::Status checkStep(const GraphSource &source, uint32_t index, std::string_view device) {
+absl::Status checkStep(const GraphSource &source, uint32_t index, std::string_view device, bool isCpu) {
   const plan::Schedule &schedule = *source.schedule;
   const plan::Step &step = schedule.steps[index];
   const auto lane = [&] { return absl::StrCat("lane '", plan::laneName(step.lane), "'"); };
-  if (laneIndex(step.lane) >= kGraphLanes)
+  if (step.lane == Lane::Cpu && !isCpu)
     return refuseStep(schedule, index, absl::StrCat(lane(), ": ", std::string(device), " has compute, h2d and d2h"));
   if (step.firstOperand > schedule.operands.size() || step.operandCount > schedule.operands.size() - step.firstOperand)
     return refuseStep(schedule, index, "its operands are outside the schedule's list");
   if (step.kind == StepKind::Copy)
     return absl::OkStatus();
-  if (step.lane != Lane::Compute)
+  if (!plan::computes(step.lane) || (step.lane == Lane::Cpu && step.kind == StepKind::Publish))
     return refuseStep(schedule, index,
                       absl::StrCat(step.kind == StepKind::Publish ? "publish" : "compute", " in ", lane()));
   if (source.variant == nullptr)
@@ -102,11 +102,11 @@ absl::Status refuseStep(const plan::Schedule &schedule, uint32_t step, std::stri
       absl::StrCat("schedule '", schedule.name, "', step ", step, ": ", std::string(message)));
 }
 
-absl::Status checkSteps(const GraphSource &source, std::string_view device) {
+absl::Status checkSteps(const GraphSource &source, std::string_view device, bool isCpu) {
   const plan::Schedule &schedule = *source.schedule;
   int publishes = 0;
   for (uint32_t i = 0; i < schedule.steps.size(); ++i) {
-    RETURN_IF_ERROR(checkStep(source, i, device));
+    RETURN_IF_ERROR(checkStep(source, i, device, isCpu));
     publishes += schedule.steps[i].kind == StepKind::Publish;
   }
   // An iteration without its tokens would be waited for without end, a transition has none.
@@ -173,9 +173,11 @@ absl::StatusOr<SizedCopy> sizedCopy(const plan::Plan &plan, const plan::Schedule
   if (step.kind != StepKind::Copy || step.operandCount != 2)
     return refuseStep(schedule, index, "its size may change, but it is no copy");
   const Operand &source = schedule.operands[step.firstOperand];
-  const bool ofRows = isResidual(plan, source);
+  const bool staged = source.buffer >= plan.buffers.size(); // rows for the cpu lane: of q, k and v
+  const bool ofRows = isResidual(plan, source) || staged;
   const bool ofAct = isAct(plan, source);
-  const uint64_t block = ofRows                  ? static_cast<uint64_t>(plan.model->hidden) * sizeof(float)
+  const uint64_t block = staged ? static_cast<uint64_t>(plan.model->qkvRows()) * model::dtypeBytes(plan.activationDtype)
+                         : ofRows                ? static_cast<uint64_t>(plan.model->hidden) * sizeof(float)
                          : isCache(plan, source) ? plan.kvBlockBytes()
                          : ofAct                 ? plan.actBlockBytes()
                                                  : 0;

@@ -22,9 +22,10 @@
 
 namespace headrace::core {
 
-// Lanes of a device that runs steps: compute, h2d, d2h, the first three of plan::Lane.
+// Lanes of a device that runs steps: compute, h2d, d2h, the first three of plan::Lane. A device that is the CPU runs
+// steps of the cpu lane in the compute lane, where they stand.
 inline constexpr size_t kGraphLanes = 3;
-constexpr size_t laneIndex(plan::Lane lane) { return static_cast<size_t>(lane); }
+constexpr size_t laneIndex(plan::Lane lane) { return lane == plan::Lane::Cpu ? 0 : static_cast<size_t>(lane); }
 
 // What a key asks to build; all of it is the plan's.
 struct GraphSource {
@@ -41,7 +42,7 @@ absl::Status refuseStep(const plan::Schedule &schedule, uint32_t step, std::stri
 
 // The form of all steps: lanes that a graph has (`device` begins what is said to have them), compute and publish in the
 // compute lane, operands in the schedule's list, and exactly one publish; a transition has copies only.
-absl::Status checkSteps(const GraphSource &source, std::string_view device);
+absl::Status checkSteps(const GraphSource &source, std::string_view device, bool isCpu);
 
 // Memory that a copy may name, in this process or on this device.
 struct GraphSpaces {

@@ -42,6 +42,11 @@ std::map<BucketOfCycle, Cycle> cyclesOf(const plan::Plan &plan, const Transition
 VariantTable::VariantTable(const plan::Plan &plan, const TransitionPaths &paths, const std::vector<bool> &built) {
   placements_.resize(plan.placements.size());
   const std::map<BucketOfCycle, Cycle> cycles = cyclesOf(plan, paths);
+  std::vector<bool> onDevice;
+  onDevice.reserve(plan.schedules.size());
+  for (const plan::Schedule &schedule : plan.schedules)
+    onDevice.push_back(std::none_of(schedule.steps.begin(), schedule.steps.end(),
+                                    [](const plan::Step &step) { return step.lane == plan::Lane::Cpu; }));
   for (uint32_t i = 0; i < plan.variants.size(); ++i) {
     if (!built[i])
       continue;
@@ -67,12 +72,14 @@ VariantTable::VariantTable(const plan::Plan &plan, const TransitionPaths &paths,
                             ns,
                             i,
                             plan::bringsOneRowEach(plan, variant),
+                            onDevice[variant.schedule],
                             inCycle});
   }
   for (OfPlacement &of : placements_)
     for (Group &group : of.groups)
-      std::sort(group.items.begin(), group.items.end(),
-                [](const Item &a, const Item &b) { return std::tie(a.ns, a.variant) < std::tie(b.ns, b.variant); });
+      std::sort(group.items.begin(), group.items.end(), [](const Item &a, const Item &b) {
+        return std::tie(a.onDevice, a.ns, a.variant) < std::tie(b.onDevice, b.ns, b.variant);
+      });
 }
 
 const VariantTable::Item *VariantTable::firstThatHolds(const Group &group, const Bucket &bucket,
@@ -89,6 +96,7 @@ VariantTable::Chosen VariantTable::cheapest(uint32_t placement, const Bucket &bu
                                             TransitionPaths::Config now, uint64_t owedNs) const {
   Chosen best;
   uint64_t bestNs = 0, ownNs = 0, fastestNs = ~uint64_t{0};
+  bool onDevice = true;                          // the best one
   TransitionPaths::Config inCycle = plan::kNone; // the cycle that goes on
   for (const Group &group : placements_[placement].groups)
     if (const Item *const item = group.entry == now ? firstThatHolds(group, bucket, plan::kNone) : nullptr)
@@ -97,8 +105,13 @@ VariantTable::Chosen VariantTable::cheapest(uint32_t placement, const Bucket &bu
     if (!paths.reaches(now, group.entry))
       continue;
     const Item *const item = firstThatHolds(group, bucket, group.entry == now ? plan::kNone : inCycle);
-    if (item == nullptr)
+    if (item == nullptr || (item->onDevice && !onDevice))
       continue;
+    if (!item->onDevice && onDevice) {
+      onDevice = false;
+      best.variant = plan::kNone; // none of those that attend on the device
+      fastestNs = ~uint64_t{0};
+    }
     fastestNs = std::min(fastestNs, item->ns);
     const uint64_t path = paths.predictedNs(now, group.entry);
     const uint64_t ns = item->ns + path - std::min(path, owedNs);

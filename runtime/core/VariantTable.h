@@ -37,6 +37,9 @@ public:
   // gives ns(v) + path(v) <= ns(f) + path(f) where both paths are beyond owed; the same, as path(v) <= owed, where only
   // path(f) is; and where neither is, ns(v) <= ns(f).
   //
+  // Where a placement attends on the CPU, an iteration that such a variant holds is one, whatever others take: that no
+  // keys and values cross the link was asked for.
+  //
   // Of a cycle (plan::Schedule::period) the time of a phase is the mean of all: whoever goes round it takes that. What
   // enters with what is there goes before every other phase of its cycle, however fast: the fast ones come round.
   Chosen cheapest(uint32_t placement, const Bucket &bucket, const TransitionPaths &paths, TransitionPaths::Config now,
@@ -50,12 +53,13 @@ private:
     uint64_t ns; // of a phase, the mean of its cycle's
     uint32_t variant;
     bool oneRowEach; // decode: as many tokens as sequences
+    bool onDevice;   // attends there
     // The lowest entry of the cycle that it is of, which cycles of several classes may share. kNone: of none.
     TransitionPaths::Config cycle;
   };
   struct Group { // of one entry configuration
     TransitionPaths::Config entry;
-    std::vector<Item> items; // ascending by (ns, variant)
+    std::vector<Item> items; // ascending by (onDevice, ns, variant)
   };
   // Null where none does; those of cycle `notOf` are left out (kNone: none are).
   static const Item *firstThatHolds(const Group &group, const Bucket &bucket, TransitionPaths::Config notOf);

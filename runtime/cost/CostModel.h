@@ -86,6 +86,8 @@ public:
   virtual ~CostModel() = default;
   virtual uint64_t computeNs(const OpSite &site, const Bucket &bucket, bool direct) const = 0;
   virtual uint64_t copyNs(uint64_t bytes, bool hostToDevice) const = 0;
+  // Of a step of the cpu lane: on a host what it takes in the compute lane.
+  virtual uint64_t cpuNs(const OpSite &site, const Bucket &bucket) const { return computeNs(site, bucket, false); }
   // The share of max(h2d, d2h) bandwidth that both directions get together: Simulator::run's argument.
   virtual double duplexShare() const { return 2.0; }
   virtual Interference interference() const { return {}; }

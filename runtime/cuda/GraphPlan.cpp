@@ -31,7 +31,7 @@ public:
   }
 
   absl::StatusOr<GraphPlan> make() {
-    RETURN_IF_ERROR(core::checkSteps(source_, "a CUDA graph"));
+    RETURN_IF_ERROR(core::checkSteps(source_, "a CUDA graph", /*isCpu=*/false));
     graph_.transition = variant_ == nullptr;
     graph_.steps = static_cast<uint32_t>(schedule_.steps.size());
     graph_.memory = request_.memory;

@@ -17,7 +17,7 @@ public:
       : request_(request), source_(source), schedule_(*source.schedule), graph_(std::make_unique<HostGraph>()) {}
 
   absl::StatusOr<std::unique_ptr<HostGraph>> build() {
-    RETURN_IF_ERROR(core::checkSteps(source_, "the host device"));
+    RETURN_IF_ERROR(core::checkSteps(source_, "the host device", /*isCpu=*/true));
     graph_->bound.reserve(schedule_.steps.size()); // so that args stay where they are
     for (uint32_t i = 0; i < schedule_.steps.size(); ++i)
       RETURN_IF_ERROR(add(i));
@@ -75,13 +75,24 @@ private:
     for (std::vector<LaneStep> &steps : graph_->lanes)
       for (LaneStep &step : steps)
         for (size_t lane = 0; lane < kHostLanes; ++lane) {
-          const uint32_t last = waits[step.step][lane];
+          uint32_t last = waits[step.step][lane];
+          if (lane == 0 && last == plan::kNone && copiesMeta(step))
+            last = graph_->lanes[0].front().step;
           if (last == plan::kNone)
             continue;
           step.waits[step.waitCount++] = {static_cast<Counter>(lane), uint64_t{laneIndex_[last]} + 1};
           graph_->lanes[lane][laneIndex_[last]].signals = true;
         }
     return absl::OkStatus();
+  }
+
+  // The compute lane brings the launch's iteration buffer as it begins: whoever copies that comes behind its first
+  // step.
+  bool copiesMeta(const LaneStep &step) const {
+    if (step.kind != StepKind::Copy)
+      return false;
+    const uint32_t source = schedule_.operands[schedule_.steps[step.step].firstOperand].buffer;
+    return source < request_.plan.buffers.size() && request_.plan.buffers[source].kind == plan::BufferKind::Io;
   }
 
   void poisonDeadRanges() {

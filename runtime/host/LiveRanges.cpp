@@ -119,7 +119,8 @@ DeadRanges deadRanges(const plan::Plan &plan, const plan::Schedule &schedule) {
   SlotContents slots(lives);
   std::vector<Life> locals(schedule.locals.size(), {{0, 0}, steps, -1});
   for (size_t l = 0; l < locals.size(); ++l)
-    locals[l].range = {schedule.locals[l].address, schedule.locals[l].address + schedule.locals[l].buffer.bytes};
+    if (schedule.locals[l].address != plan::kNowhere)
+      locals[l].range = {schedule.locals[l].address, schedule.locals[l].address + schedule.locals[l].buffer.bytes};
   for (const plan::Content &content : plan.states[schedule.entryState].contents)
     slots.write({content.address, content.address + content.bytes}, -1);
   for (int64_t i = 0; i < steps; ++i) {

@@ -29,12 +29,14 @@ constexpr std::string_view kNames[] = {
     "units in a ring",
     "a policy of weights alone",
     "--start-rule paper",
+    "--attention cpu",
 };
 static_assert(std::size(kNames) == kMechanisms);
 
 constexpr std::string_view kAlike = "how many activation blocks there are, and their home, is fixed for the whole plan";
 constexpr std::string_view kHandsOver = "keys and values are handed over, no activations";
 constexpr std::string_view kStays = "the policy moves weights alone, what an iteration writes stays on the device";
+constexpr std::string_view kWholly = "the CPU attends to caches that are wholly at home on the host";
 constexpr std::string_view kEagerly = "what an iteration writes moves under the rule eager alone";
 
 constexpr Clash kClashes[] = {
@@ -65,6 +67,14 @@ constexpr Clash kClashes[] = {
     {Expansion, ItemByItem, kEagerly},
     {ResidualsOnHost, ItemByItem, kEagerly},
     {ActsOnHost, ItemByItem, kEagerly},
+    {AttentionOnCpu, Expansion, kWholly},
+    {AttentionOnCpu, ElasticKv, kWholly},
+    {AttentionOnCpu, KvPlaces, kWholly},
+    {AttentionOnCpu, SwappedLayers, kWholly},
+    {AttentionOnCpu, ActBlocks, "the CPU has no keys and values of activation blocks"},
+    {AttentionOnCpu, ResidualsOnHost, "residual streams stay between the halves of a layer"},
+    {AttentionOnCpu, WeightsOnly, kStays},
+    {AttentionOnCpu, ItemByItem, kEagerly},
 };
 
 const MechanismInUse *find(absl::Span<const MechanismInUse> used, Mechanism what) {

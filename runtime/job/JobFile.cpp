@@ -160,6 +160,13 @@ std::optional<KvWriteBack> kvWriteBackFromName(std::string_view name) {
   return std::nullopt;
 }
 
+std::string_view attentionName(Attention attention) { return attention == Attention::Device ? "device" : "cpu"; }
+std::optional<Attention> attentionFromName(std::string_view name) {
+  for (Attention attention : {Attention::Device, Attention::Cpu})
+    if (attentionName(attention) == name)
+      return attention;
+  return std::nullopt;
+}
 std::string_view residualsName(Residuals residuals) { return residuals == Residuals::Device ? "device" : "host"; }
 std::optional<Residuals> residualsFromName(std::string_view name) {
   for (Residuals residuals : {Residuals::Device, Residuals::Host})

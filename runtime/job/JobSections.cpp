@@ -244,6 +244,13 @@ Written writeResiduals(const Policy &policy) {
   return named(policy.residuals == Residuals::Device, residualsName(policy.residuals));
 }
 
+void readAttention(TomlReader &table, std::string_view key, Policy &policy) {
+  lay(table.oneOf(key, attentionFromName, "device or cpu"), policy.attention);
+}
+Written writeAttention(const Policy &policy) {
+  return named(policy.attention == Attention::Device, attentionName(policy.attention));
+}
+
 // A number from 0 to 1, or such a fraction as a text.
 void readActRatio(TomlReader &table, std::string_view key, Policy &policy) {
   const TomlValue *value = table.value(key);
@@ -287,6 +294,7 @@ constexpr SectionKey<Policy> kPolicyKeys[] = {
     countKey<Policy, &Policy::placements, 1, kMaxPlacements>("placements"),
     countKey<Policy, &Policy::kvPlaces, kLeastKvPlaces, kMaxLayers>("kv_places"),
     {"residuals", readResiduals, writeResiduals},
+    {"attention", readAttention, writeAttention},
     {"act_ratio", readActRatio, writeActRatio},
     {"prefer", readPrefer, writePrefer},
     {"act_home", readActHome, writeActHome},

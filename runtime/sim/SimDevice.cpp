@@ -23,9 +23,9 @@ class LoneGraph final : public SimGraph {
 public:
   // `prices`: null where all launches take `durationsNs` but for their sizes. With `steps` the timeline has the times
   // of all steps, else only where it takes them to know when an iteration ends.
-  LoneGraph(const plan::Schedule &schedule, std::vector<uint64_t> durationsNs, double duplexShare, bool resizable,
-            std::unique_ptr<RowPrices> prices, bool steps)
-      : duplexShare_(duplexShare), prices_(std::move(prices)), simulator_(schedule),
+  LoneGraph(const plan::Plan &plan, const plan::Schedule &schedule, std::vector<uint64_t> durationsNs,
+            double duplexShare, bool resizable, std::unique_ptr<RowPrices> prices, bool steps)
+      : duplexShare_(duplexShare), prices_(std::move(prices)), simulator_(plan, schedule),
         durationsNs_(std::move(durationsNs)) {
     simulator_.run(durationsNs_, duplexShare_, timeline_);
     addsUp_ = prices_ != nullptr && !resizable && !steps &&
@@ -129,7 +129,7 @@ private:
     std::unique_ptr<RowPrices> prices;
     if (rows_ && source.variant != nullptr)
       prices = std::make_unique<RowPrices>(*plan(), rows_->layout, rows_->roofline, *source.variant, durationsNs);
-    return std::make_unique<LoneGraph>(*source.schedule, std::move(durationsNs), duplexShare, !sized.empty(),
+    return std::make_unique<LoneGraph>(*plan(), *source.schedule, std::move(durationsNs), duplexShare, !sized.empty(),
                                        std::move(prices), options().trace);
   }
 

@@ -54,8 +54,9 @@ public:
 private:
   std::unique_ptr<SimGraph> prepare(const core::GraphSource &source, std::vector<uint64_t> durationsNs,
                                     double duplexShare, const std::vector<SizedTime> &sized) override {
-    return std::make_unique<GroupGraph>(TimedSchedule(
-        *source.schedule, durationsNs, linkRates(plan()->hardware, options().linkBandwidth), duplexShare, sized));
+    return std::make_unique<GroupGraph>(TimedSchedule(*source.schedule, durationsNs,
+                                                      linkRates(plan()->hardware, options().linkBandwidth), duplexShare,
+                                                      sized, plan()->hardware.kind == model::DeviceKind::Host));
   }
   void play(SimGraph &graph, const Launch &launch) override {
     player_.launch(index_, static_cast<const GroupGraph &>(graph).schedule, launch.times, launch.inUse);

@@ -19,7 +19,7 @@ constexpr uint64_t kNotYet = ~uint64_t{0};
 
 } // namespace
 
-Simulator::Simulator(const plan::Schedule &schedule) {
+Simulator::Simulator(const plan::Schedule &schedule, bool isCpu) {
   const size_t n = schedule.steps.size();
   lane_.reserve(n);
   nextInLane_.assign(n, plan::kNone);
@@ -27,7 +27,7 @@ Simulator::Simulator(const plan::Schedule &schedule) {
   uint32_t last[plan::kLanes];
   std::fill(std::begin(last), std::end(last), plan::kNone);
   for (uint32_t i = 0; i < n; ++i) {
-    const auto lane = static_cast<size_t>(schedule.steps[i].lane);
+    const auto lane = static_cast<size_t>(playedIn(schedule.steps[i].lane, isCpu));
     assert(lane < plan::kLanes);
     lane_.push_back(static_cast<uint8_t>(lane));
     (last[lane] == plan::kNone ? firstInLane_[lane] : nextInLane_[last[lane]]) = i;

@@ -44,7 +44,11 @@ struct Timeline {
 // (to, from) with from < to < steps.size(), steps in an order in which they could run one by one.
 class Simulator {
 public:
-  explicit Simulator(const plan::Schedule &schedule);
+  // Where the device is the CPU, as a host is, steps of the cpu lane take turns with the compute lane's, in the order
+  // of the schedule; else they are beside them.
+  explicit Simulator(const plan::Schedule &schedule, bool isCpu = false);
+  Simulator(const plan::Plan &plan, const plan::Schedule &schedule)
+      : Simulator(schedule, plan.hardware.kind == model::DeviceKind::Host) {}
   // One device alone on its link. `duplexShare` is duplexBandwidth / max(h2d, d2h) bandwidth: 2 means that directions
   // do not disturb each other, 1 that together they get what one gets alone; while both directions copy, each goes at
   // duplexShare / 2 of its own rate (at most 1). All times are whole nanoseconds: exact wherever nothing is shared, a

@@ -81,12 +81,13 @@ LinkRates linkRates(const model::Hardware &hardware, double linkBandwidth) {
 }
 
 TimedSchedule::TimedSchedule(const plan::Schedule &schedule, absl::Span<const uint64_t> durationsNs,
-                             const LinkRates &link, double duplexShare, std::vector<SizedTime> sizedCopies)
+                             const LinkRates &link, double duplexShare, std::vector<SizedTime> sizedCopies, bool isCpu)
     : sized(std::move(sizedCopies)), bothRate(sharedRate(duplexShare)) {
   const size_t n = schedule.steps.size();
   assert(durationsNs.size() == n);
+  const auto laneOf = [isCpu](const plan::Step &step) { return static_cast<size_t>(playedIn(step.lane, isCpu)); };
   for (const plan::Step &step : schedule.steps)
-    ++laneBegin[static_cast<size_t>(step.lane) + 1];
+    ++laneBegin[laneOf(step) + 1];
   for (size_t lane = 0; lane < plan::kLanes; ++lane)
     laneBegin[lane + 1] += laneBegin[lane];
   std::array<uint32_t, plan::kLanes> next;
@@ -97,7 +98,7 @@ TimedSchedule::TimedSchedule(const plan::Schedule &schedule, absl::Span<const ui
   uint32_t nextSized = 0;
   for (uint32_t i = 0; i < n; ++i) {
     const plan::Step &step = schedule.steps[i];
-    TimedStep &timed = steps[next[static_cast<size_t>(step.lane)]++];
+    TimedStep &timed = steps[next[laneOf(step)]++];
     timed.ns = durationsNs[i];
     timed.step = i;
     timed.edgeBegin = static_cast<uint32_t>(e);

@@ -27,6 +27,10 @@ uint64_t sharedRate(double duplexShare);
 
 // Whether a lane's steps are movements: what the compute lane stalls for.
 constexpr bool movesBytes(plan::Lane lane) { return !plan::computes(lane); }
+// Where a device plays the steps of a lane: one that is the CPU has no cpu lane beside its compute lane.
+constexpr plan::Lane playedIn(plan::Lane lane, bool isCpu) {
+  return isCpu && lane == plan::Lane::Cpu ? plan::Lane::Compute : lane;
+}
 
 // Bytes/s of the link alone, and the part of a copy's duration in which nothing flows.
 struct LinkRates {
@@ -72,8 +76,9 @@ struct TimedSchedule {
 
   // One duration a step; `sized`: as sizedTimes() has them. Direct reads of compute steps ask nothing of the bus: as in
   // Simulator, their price is all there is to them.
+  // `isCpu`: as Simulator has it.
   TimedSchedule(const plan::Schedule &schedule, absl::Span<const uint64_t> durationsNs, const LinkRates &link,
-                double duplexShare, std::vector<SizedTime> sized = {});
+                double duplexShare, std::vector<SizedTime> sized = {}, bool isCpu = false);
 
   std::vector<TimedStep> steps;                       // by lane
   std::array<uint32_t, plan::kLanes + 1> laneBegin{}; // into steps

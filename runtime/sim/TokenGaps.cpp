@@ -18,7 +18,7 @@ TokenGaps::TokenGaps(const plan::Plan &plan, double linkBandwidth) : plan_(plan)
   Timeline timeline;
   const auto play = [&](uint32_t index, const std::vector<uint64_t> &durationsNs) {
     const plan::Schedule &schedule = plan.schedules[index];
-    Simulator(schedule).run(pacedDurations(schedule, durationsNs, h, linkBandwidth), duplexShare, timeline);
+    Simulator(plan, schedule).run(pacedDurations(schedule, durationsNs, h, linkBandwidth), duplexShare, timeline);
   };
   for (const plan::Variant &variant : plan.variants) {
     play(variant.schedule, variant.durationsNs);

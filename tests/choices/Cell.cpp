@@ -316,6 +316,10 @@ std::string nameOf(const Cell &cell) {
 
 std::ostream &operator<<(std::ostream &out, const Cell &cell) { return out << nameOf(cell); }
 
+bool runsOn(const Row &row, On on) {
+  return !isEmulated(on) || !mechanismsOf(row).contains(model::Mechanism::AttentionOnCpu);
+}
+
 std::vector<Model> modelsOf(const Row &row) {
   std::vector<Model> out;
   for (const Model model : kModels)
@@ -371,6 +375,7 @@ std::set<model::Mechanism> mechanismsOf(const Row &row) {
     add(candidate.miniBatches > 1, MiniBatches);
     add(residency.weights().ringBytes() > 0, Ring);
     add(!residency.start.byMovable(), ItemByItem);
+    add(candidate.attendsOnCpu, AttentionOnCpu);
   }
   return used;
 }

@@ -38,6 +38,7 @@ struct Cell {
 std::string nameOf(const Cell &cell); // "kv_2_slots_llama_host"
 std::ostream &operator<<(std::ostream &out, const Cell &cell);
 std::vector<Model> modelsOf(const Row &row);
+bool runsOn(const Row &row, On on); // CUDA has no lane of the CPU
 
 // The placements of a row's choices, each with these encodings beside what it says. InvalidArgument for a text that is
 // no choice, and where they differ by more than placements of a plan do.

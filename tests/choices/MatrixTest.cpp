@@ -28,7 +28,7 @@ std::vector<Cell> cells() {
     const std::vector<Model> models = modelsOf(rows()[r]);
     for (size_t m = 0; m < models.size(); ++m)
       for (const On on : kDevices)
-        if (longRun() || drawn(r, m, models.size(), on))
+        if (runsOn(rows()[r], on) && (longRun() || drawn(r, m, models.size(), on)))
           out.push_back({&rows()[r], models[m], on});
   }
   return out;

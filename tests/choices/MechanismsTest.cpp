@@ -47,6 +47,7 @@ constexpr std::string_view kNeedsActs = "there are no activation blocks beside i
 constexpr Apart kApart[] = {
     {Mechanism::KvPlaces, Mechanism::SwappedLayers, "of a choice the same entry, without kv-fifo and with it"},
     {Mechanism::WriteBackInPart, Mechanism::ItemByItem, "no way to write back is stated beside it"},
+    {Mechanism::ActsOnHost, Mechanism::AttentionOnCpu, kNeedsActs},
     {Mechanism::ActsOnHost, Mechanism::Expansion, kNeedsActs},
     {Mechanism::ActsOnHost, Mechanism::KvPlaces, kNeedsActs},
     {Mechanism::ActsOnHost, Mechanism::SwappedLayers, kNeedsActs},

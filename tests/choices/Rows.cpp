@@ -83,6 +83,19 @@ constexpr Row kRows[] = {
     {"zig_zag", "weights kv residuals", "kv residuals",
      "mini-batches=2 weights=1-20 slots=2 kv=0-4 residual-slots=3 decode-write-back=dirty "
      "mixed-write-back=dirty wrap", {.batch = 4}},
+    // Attention on the CPU, in iterations that only decode.
+    {"cpu", "kv attended", "rows qkv meta", "kv=0-4 attention=cpu"},
+    {"cpu_weights", "weights kv attended", "rows qkv meta", "kv=0-4 attention=cpu weights=5-8,13-16 slots=2 wrap"},
+    {"cpu_ring", "weights kv attended", "rows qkv meta", "kv=0-4 attention=cpu weights=1-20 ring=120000 wrap"},
+    {"cpu_ring_kv_back", "weights kv attended", "kv qkv meta",
+     "kv=0-4 attention=cpu mixed-write-back=dirty weights=1-20 ring=120000 wrap"},
+    {"cpu_mini_batches", "weights kv attended", "rows qkv meta",
+     "mini-batches=2 kv=0-4 attention=cpu weights=1-20 slots=2", {.batch = 4}},
+    {"cpu_mini_batches_kv_back", "kv attended", "kv qkv meta",
+     "mini-batches=4 kv=0-4 kv-slots=3 attention=cpu mixed-write-back=all wrap", {.batch = 4}},
+    {"cpu_change", "weights kv attended", "rows qkv meta",
+     "kv=0-4 attention=cpu weights=1-20 slots=2 wrap"
+     " | kv=0-4 attention=cpu"},
     // Changes while requests run.
     {"change_weights", "weights", "",
      "weights=1-20 slots=1 start=paper"

@@ -32,7 +32,9 @@ struct Row {
   // What crosses the link, in iterations and in changes between placements; more than that, or less, is a finding:
   //
   //   in    weights kv acts residuals   copies        table       rows of the embedding, read where they are
+  //                                                   attended    rows that the CPU has attended for
   //   out   kv residuals                copies        rows acts   appended to the host by the step that makes them
+  //         qkv meta                    copies for attention on the CPU: rows, and where they go
   std::string_view in, out;
   // A choice (compiler/choice/Choice.h), or several with " | " between: of a placement each, which the run goes round.
   std::string_view choices;

@@ -27,6 +27,10 @@ std::string kindOf(const plan::Buffer &buffer) {
     return "acts";
   case plan::BufferKind::Residual:
     return "residuals";
+  case plan::BufferKind::Io:
+    return "meta";
+  case plan::BufferKind::Activation: // what has a place on the host, too, is rows of q, k and v
+    return "qkv";
   default:
     return buffer.name;
   }
@@ -156,10 +160,13 @@ Brought::Run WatchedDevice::copied(const plan::Schedule &schedule, const plan::S
     return {0, all};
   }
   const core::InUse &inUse = launch.of(step.miniBatch);
-  const bool rows = buffer.kind == plan::BufferKind::Residual, acts = buffer.kind == plan::BufferKind::Act;
-  const uint64_t block = rows   ? static_cast<uint64_t>(plan_->model->hidden) * sizeof(float)
-                         : acts ? plan_->actBlockBytes()
-                                : plan_->kvBlockBytes();
+  const bool staged = from.buffer >= plan_->buffers.size();
+  const bool rows = buffer.kind == plan::BufferKind::Residual || staged, acts = buffer.kind == plan::BufferKind::Act;
+  const uint64_t block =
+      staged ? static_cast<uint64_t>(plan_->model->qkvRows()) * model::dtypeBytes(plan_->activationDtype)
+      : rows ? static_cast<uint64_t>(plan_->model->hidden) * sizeof(float)
+      : acts ? plan_->actBlockBytes()
+             : plan_->kvBlockBytes();
   const auto first = static_cast<int64_t>(from.bufferOffset / block),
              blocks = static_cast<int64_t>(divideUp(all, block));
   const auto within = [&](int64_t number) { return std::clamp<int64_t>(std::max(number, first) - first, 0, blocks); };
@@ -182,7 +189,8 @@ Brought::Run WatchedDevice::copied(const plan::Schedule &schedule, const plan::S
   return {offset, std::min(all, apart ? high * block : divideUp(high, 256) * 256) - offset};
 }
 
-// By the iteration's rows: those of the embedding that are read, those that are appended to a home on the host.
+// By the iteration's rows: those of the embedding that are read, those that the CPU has attended for, those that are
+// appended to a home on the host.
 WatchedDevice::Moved WatchedDevice::direct(const plan::Schedule &schedule, const plan::Step &step) {
   Moved moved;
   const kernels::IterationMeta &meta = *kernels::metaOf(plan_->metaLayout, on_->meta(), step.miniBatch);
@@ -196,6 +204,12 @@ WatchedDevice::Moved WatchedDevice::direct(const plan::Schedule &schedule, const
       moved.in += static_cast<uint64_t>(meta.numTokens) * tables * static_cast<uint64_t>(spec.hidden) *
                   model::dtypeBytes(spec.dtype);
       in_.insert("table");
+      continue;
+    }
+    if (step.op == kernels::Op::FetchRows) {
+      moved.in += static_cast<uint64_t>(meta.numTokens) * static_cast<uint64_t>(spec.qRows()) *
+                  model::dtypeBytes(plan_->activationDtype);
+      in_.insert("attended");
       continue;
     }
     const bool acts = operand.arg == plan::Arg::Act;

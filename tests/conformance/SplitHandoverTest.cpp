@@ -268,6 +268,58 @@ TEST_P(SplitHandover, BothGoOnMeanwhile) {
     }
 }
 
+// What a device has prefilled is decoded where the CPU attends, beside another request.
+TEST_P(SplitHandover, ToCachesThatTheCpuAttendsTo) {
+  if (GetParam().plansFor != model::DeviceKind::Host)
+    GTEST_SKIP() << "CUDA has no lane of the CPU";
+  compiler::CompileRequest onCpu = ask(1e10);
+  onCpu.buckets = {.newTokens = {1, 4, 7}, .sequences = {1, 4}, .contexts = {40}};
+  compiler::Candidate &candidate =
+      onCpu.placements.emplace_back(compiler::stated(onCpu.model, {compiler::none()}).front());
+  candidate.residency.setKvAway(kLayers, 0);
+  candidate.attendsOnCpu = true;
+  const auto attends = compiler::compile(onCpu);
+  ASSERT_TRUE(attends.ok()) << attends.status();
+  const plan::Plan plan = compile();
+  Loaded whole(plan, 0);
+  const GenerateRequest request = handedOver(), own = local();
+  const auto expected = generate(*whole.runtime, request), expectedOwn = generate(*whole.runtime, own);
+  ASSERT_TRUE(expected.ok() && expectedOwn.ok()) << expected.status() << expectedOwn.status();
+  GenerateRequest first = request;
+  first.maxNewTokens = 1;
+  for (uint32_t from = 0; from < 5; ++from) {
+    SCOPED_TRACE(plan.placements[from].name);
+    Loaded left(plan, from), right(*attends, 0);
+    Running prefill(*left.runtime), decode(*right.runtime);
+    const uint64_t other = decode.submit(own).front();
+    for (int i = 0; i < 4; ++i)
+      decode.step(0);
+    const std::vector<uint64_t> ids = prefill.submit(first, true);
+    while (prefill.left > 0)
+      prefill.step(from);
+    KvHandover handover;
+    std::vector<uint64_t> joined;
+    for (size_t s = 0; s < request.prompts.size(); ++s) {
+      const auto id = decode.engine->submitPrefilled(Running::of(request, s), prefill.tokens[ids[s]].at(0));
+      ASSERT_TRUE(id.ok()) << id.status();
+      joined.push_back(*id);
+      ++decode.left;
+      const absl::Status moved =
+          handover.move(*left.runtime, prefill.engine->blocksOf(ids[s]), *right.runtime, decode.engine->blocksOf(*id));
+      ASSERT_TRUE(moved.ok()) << moved;
+      prefill.engine->releaseBlocks(ids[s]);
+    }
+    while (decode.left > 0 && !HasFatalFailure())
+      decode.step(0);
+    for (size_t s = 0; s < joined.size(); ++s) {
+      std::vector<int32_t> tokens = prefill.tokens[ids[s]];
+      tokens.insert(tokens.end(), decode.tokens[joined[s]].begin(), decode.tokens[joined[s]].end());
+      EXPECT_EQ(tokens, expected->tokens[s]);
+    }
+    EXPECT_EQ(decode.tokens[other], expectedOwn->tokens.front());
+  }
+}
+
 // Given up on its way: what was under way has ended, and another one may follow.
 TEST_P(SplitHandover, MayBeGivenUp) {
   const plan::Plan plan = compile();

@@ -670,3 +670,67 @@ headrace.iteration @beyond_the_cycle decode phase(model) limits(8, 8, 2048) cycl
 // expected-error@+1 {{is a transition, of which there are no cycles}}
 headrace.iteration @a_cycle_of_transitions transition phase(model) limits(0, 0, 0) cycle(0 of 2) {
 }
+
+// -----
+
+// What the CPU works on is on the host.
+headrace.iteration @append_of_rows_on_the_device decode phase(homes) limits(8, 8, 2048) {
+  %meta = headrace.staging meta : <host, 512, bytes>
+  %kv = headrace.kv 0 tail : <host, 4096, bf16>
+  %q = headrace.io output : <800, f32>
+  // expected-error@+1 {{operand #1 must be whole buffer on the host}}
+  %k = headrace.append tokens(%meta) %q, %kv step<attention 0> : <host, 512, bytes>, <800, f32>, <host, 4096, bf16>
+}
+
+// -----
+
+headrace.iteration @rotate_norms decode phase(model) limits(8, 8, 2048) {
+  %meta = headrace.io meta : <512, bytes>
+  %unit = headrace.weight 0 "q" qkv layer 0 : <1000, f16>
+  %q = headrace.io output : <800, f32>
+  // expected-error@+1 {{reads its norms from bytes [960 for 64] of a unit of 1000}}
+  %r = headrace.rotate tokens(%meta) %q norms %unit[960 for 64] step<attention 0> : <512, bytes>, <800, f32>, <1000, f16>
+}
+
+// -----
+
+headrace.iteration @rotate_norms_of_nothing decode phase(model) limits(8, 8, 2048) {
+  %meta = headrace.io meta : <512, bytes>
+  %q = headrace.io output : <800, f32>
+  // expected-error@+1 {{has norms of no unit}}
+  %r = "headrace.rotate"(%meta, %q) <{head_norms = array<i64: 0, 64>, step = array<i64: 0, 1, 0, -1, 0, 0, 0, 0, 0>}> : (!headrace.buffer<device, 512, bytes>, !headrace.buffer<device, 800, f32>) -> !headrace.buffer<device, 800, f32>
+}
+
+// -----
+
+headrace.iteration @fetch_not_direct decode phase(homes) limits(8, 8, 2048) {
+  %meta = headrace.io meta : <512, bytes>
+  %a = headrace.staging attended : <host, 400, f32>
+  // expected-error@+1 {{reads a host buffer and must be marked direct}}
+  %f = headrace.fetch_rows tokens(%meta) %a step<attention 0> : <512, bytes>, <host, 400, f32> -> <400, f32>
+}
+
+// -----
+
+headrace.iteration @fetch_of_another_size decode phase(homes) limits(8, 8, 2048) {
+  %meta = headrace.io meta : <512, bytes>
+  %a = headrace.staging attended : <host, 400, f32>
+  // expected-error@+1 {{fetches '!headrace.buffer<host, 400, f32>' to '!headrace.buffer<device, 800, f32>'}}
+  %f = headrace.fetch_rows tokens(%meta) %a step<attention 0, direct> : <512, bytes>, <host, 400, f32> -> <800, f32>
+}
+
+// -----
+
+headrace.iteration @stage_of_another_size decode phase(homes) limits(8, 8, 2048) {
+  %q = headrace.io output : <800, f32>
+  %rows = headrace.staging qkv : <host, 400, f32>
+  // expected-error@+1 {{stages '!headrace.buffer<device, 800, f32>' in '!headrace.buffer<host, 400, f32>'}}
+  %s = headrace.stage %q into %rows step<movement 0> : <800, f32>, <host, 400, f32>
+}
+
+// -----
+
+headrace.iteration @staging_of_no_mini_batch decode phase(homes) limits(8, 8, 2048) {
+  // expected-error@+1 {{has mini-batch 64}}
+  %rows = headrace.staging qkv mini_batch(64) : <host, 400, f32>
+}

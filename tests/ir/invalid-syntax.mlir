@@ -120,6 +120,13 @@ headrace.iteration @wait decode phase(movement) limits(8, 8, 2048) {
 
 // -----
 
+headrace.iteration @staging_of_what decode phase(homes) limits(8, 8, 2048) {
+  // expected-error@+1 {{expected meta, qkv, attended or scratch, got 'rows'}}
+  %rows = headrace.staging rows : <host, 400, f32>
+}
+
+// -----
+
 // The generic form: a step of too few integers.
 "headrace.iteration"() <{sym_name = "generic", iteration_class = 0 : i32, phase = 0 : i32, start_rule = 1 : i32, tokens = 8 : i64, sequences = 8 : i64, max_context = 8 : i64}> ({
   %meta = "headrace.io"() <{role = 0 : i32}> : () -> !headrace.buffer<device, 512, bytes>

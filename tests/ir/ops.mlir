@@ -187,3 +187,36 @@ headrace.iteration @offsets decode phase(offsets) limits(8, 8, 2048) arena(65536
 // CHECK-LABEL: headrace.iteration @transition transition phase(movement) limits(0, 0, 0) attributes {why = "room"} {
 headrace.iteration @transition transition phase(movement) limits(0, 0, 0) attributes {why = "room"} {
 }
+
+// Attention in the cpu lane: what the device has rotated goes down, and comes back attended for.
+// CHECK-LABEL: headrace.iteration @cpu decode phase(homes) limits(8, 8, 2048) {
+headrace.iteration @cpu decode phase(homes) limits(8, 8, 2048) {
+  %meta = headrace.io meta : <512, bytes>
+  %qkv_unit = headrace.weight 1 "layers.0.qkv" qkv layer 0 : <1000, f16>
+  %kv = headrace.kv 0 tail : <host, 4096, bf16>
+  %q = headrace.io output : <800, f32>
+  // CHECK: %staging.meta = headrace.staging meta : <host, 512, bytes>
+  %m = headrace.staging meta : <host, 512, bytes>
+  // CHECK-NEXT: %staging.qkv.1 = headrace.staging qkv mini_batch(1) at 4096 : <host, 800, f32>
+  %rows = headrace.staging qkv mini_batch(1) at 4096 : <host, 800, f32>
+  // CHECK-NEXT: %staging.attended = headrace.staging attended : <host, 400, f32>
+  %into = headrace.staging attended : <host, 400, f32>
+  // CHECK-NEXT: %staging.scratch = headrace.staging scratch : <host, 256, bytes>
+  %scratch = headrace.staging scratch : <host, 256, bytes>
+  // CHECK-NEXT: %staged = headrace.stage %meta into %staging.meta step<movement> : <512, bytes>, <host, 512, bytes>
+  %md = headrace.stage %meta into %m step<movement> : <512, bytes>, <host, 512, bytes>
+  // CHECK-NEXT: %[[R:.*]] = headrace.rotate tokens(%meta) %output step<attention 0> : <512, bytes>, <800, f32>
+  %r = headrace.rotate tokens(%meta) %q step<attention 0> : <512, bytes>, <800, f32>
+  // CHECK-NEXT: %[[N:.*]] = headrace.rotate tokens(%meta) %[[R]] norms %layers.0.qkv[900 for 64] step<attention 0> : <512, bytes>, <800, f32>, <1000, f16>
+  %n = headrace.rotate tokens(%meta) %r norms %qkv_unit[900 for 64] step<attention 0> : <512, bytes>, <800, f32>, <1000, f16>
+  // CHECK-NEXT: %[[S:.*]] = headrace.stage %[[N]] into %staging.qkv.1 step<movement 0, resizable> : <800, f32>, <host, 800, f32>
+  %s = headrace.stage %n into %rows step<movement 0, resizable> : <800, f32>, <host, 800, f32>
+  // CHECK-NEXT: %[[K:.*]] = headrace.append tokens(%staged) %[[S]], %kv.0.tail step<attention 0> : <host, 512, bytes>, <host, 800, f32>, <host, 4096, bf16>
+  %k = headrace.append tokens(%md) %s, %kv step<attention 0> : <host, 512, bytes>, <host, 800, f32>, <host, 4096, bf16>
+  // CHECK-NEXT: %[[A:.*]] = headrace.host_attention tokens(%staged) %[[S]], %[[K]] into %staging.attended step<attention 0> : <host, 512, bytes>, <host, 800, f32>, <host, 4096, bf16>, <host, 400, f32>
+  %a = headrace.host_attention tokens(%md) %s, %k into %into step<attention 0> : <host, 512, bytes>, <host, 800, f32>, <host, 4096, bf16>, <host, 400, f32>
+  // CHECK-NEXT: %[[B:.*]] = headrace.host_attention tokens(%staged) %[[S]], %[[K]] into %[[A]] scratch %staging.scratch step<attention 0> : <host, 512, bytes>, <host, 800, f32>, <host, 4096, bf16>, <host, 400, f32>, <host, 256, bytes>
+  %b = headrace.host_attention tokens(%md) %s, %k into %a scratch %scratch step<attention 0> : <host, 512, bytes>, <host, 800, f32>, <host, 4096, bf16>, <host, 400, f32>, <host, 256, bytes>
+  // CHECK-NEXT: headrace.fetch_rows tokens(%meta) %[[B]] step<attention 0, direct> : <512, bytes>, <host, 400, f32> -> <400, f32>
+  %f = headrace.fetch_rows tokens(%meta) %b step<attention 0, direct> : <512, bytes>, <host, 400, f32> -> <400, f32>
+}

@@ -145,8 +145,9 @@ headrace.iteration @in_place decode phase(lanes) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
   %q = headrace.io sampled : <400, f32>
   %kv = headrace.kv 0 : <4096, bf16>
+  %down = headrace.staging qkv : <host, 400, f32>
   // expected-note@+1 {{first used here}}
-  %a = headrace.attention tokens(%meta) %q, %kv step<attention 0 on cpu> : <512, bytes>, <400, f32>, <4096, bf16> -> <400, f32>
+  %s = headrace.stage %q into %down step<movement 0 on d2h> : <400, f32>, <host, 400, f32>
   // expected-error@+1 {{overwrites bytes that an earlier step may still be using: no wait orders them}}
   %r, %k = headrace.rope_append tokens(%meta) %q, %kv step<attention 0 on compute> : <512, bytes>, <400, f32>, <4096, bf16>
 }

@@ -90,6 +90,8 @@ void addCaches(const model::Policy &policy, Words &words) {
   words.addIf("--kv-places", policy.kvPlaces);
   if (policy.kvWriteBack != model::KvWriteBack::Auto)
     words.add("--kv-write-back", std::string(model::kvWriteBackName(policy.kvWriteBack)));
+  if (policy.attention != model::Attention::Device)
+    words.add("--attention", std::string(model::attentionName(policy.attention)));
   if (policy.residuals != model::Residuals::Device)
     words.add("--residuals", std::string(model::residualsName(policy.residuals)));
   if (policy.actRatio)

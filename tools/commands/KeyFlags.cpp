@@ -75,6 +75,9 @@ constexpr KeyFlag kKeyFlags[] = {
      "places that KV blocks at home on the host rotate through, fewer than layers: what fits stays over iterations"},
     {"policy", "residuals", "--residuals", kText,
      "where a mini-batch's residual stream waits between its layers: device, or host (it leaves and comes back)"},
+    {"policy", "attention", "--attention", kText,
+     "who attends for rows that decode: device, or cpu, with --kv-device-memory 0B: then neither keys nor values "
+     "cross the link"},
     {"policy", "act_ratio", "--act-ratio", kText,
      "share of each sequence's blocks that keep activations, from which keys and values are recomputed: 0 to 1, 1/3, "
      "or "

@@ -225,7 +225,7 @@ Chart makeChart(const plan::Plan &plan, uint32_t index, const Trace *measured, d
     chart.rows = measured->rows;
   const sim::LaunchedSteps launched =
       sim::LaunchPrices(plan, linkBandwidth).of(index, core::LaunchInUse(told), absl::MakeConstSpan(chart.rows));
-  const sim::Timeline timeline = sim::Simulator(schedule).run(launched.ns, duplexShare);
+  const sim::Timeline timeline = sim::Simulator(plan, schedule).run(launched.ns, duplexShare);
   std::vector<std::pair<uint64_t, uint64_t>> times;
   for (const sim::StepTime &t : timeline.steps)
     times.emplace_back(t.startNs, t.endNs);

@@ -152,6 +152,8 @@ DeviceBytes deviceBytes(const Plan &plan, uint32_t index) {
   }
   std::vector<std::pair<uint64_t, uint64_t>> activations, workspaces;
   for (const Local &local : schedule.locals) {
+    if (local.address == kNowhere)
+      continue;
     const uint64_t end = local.address + local.buffer.bytes;
     out.peak = std::max(out.peak, end);
     (local.buffer.kind == BufferKind::Workspace ? workspaces : activations).emplace_back(local.address, end);

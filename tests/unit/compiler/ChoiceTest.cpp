@@ -85,7 +85,8 @@ TEST(Choice, WhatIsNoTextOfOneIsNamed) {
                            "act-ratio=auto",      "act-ratio=2",      "kv-blocks=0",     "kv-blocks=-1",
                            "new-tokens=8,1",      "sequences=",       "contexts=0",      "sequences=1,1",
                            "contexts=1,",         "largest-chunk=0",  "largest-chunk=x", "weight-encoding=q3",
-                           "weight-encoding=f16", "weight-encoding=", "kv-dtype=q4:32",  "kv-dtype=auto"}) {
+                           "weight-encoding=f16", "weight-encoding=", "kv-dtype=q4:32",  "kv-dtype=auto",
+                           "attention=device",    "attention=gpu"}) {
     EXPECT_THAT(refused(text), HasSubstr(std::string("has '") + text + "'"));
     EXPECT_THAT(refused(text), HasSubstr("act-ratio=A/B above 0")) << text;
   }
@@ -115,6 +116,25 @@ TEST(Choice, HasNoActivationBlocksBesidePlaces) {
   EXPECT_EQ(contradictionIn(parsed("act-ratio=1/3 kv=0-3@33 kv-places=3")),
             "has activation blocks or places for tails of caches, got act-ratio=1/3 and kv-places=3: how many "
             "activation blocks there are, and their home, is fixed for the whole plan");
+}
+
+TEST(Choice, AttendsOnTheCpuToCachesThatAreWhollyOnTheHost) {
+  const char *all = "mini-batches=2 attention=cpu kv=0-3 start=eager";
+  EXPECT_EQ(toText(parsed(all)), all);
+  EXPECT_TRUE(parsed(all).attendsOnCpu);
+  EXPECT_NE(parsed(all), parsed("mini-batches=2 kv=0-3"));
+  EXPECT_EQ(contradictionIn(parsed(all)), "");
+  EXPECT_EQ(contradictionIn(parsed("attention=cpu kv=0-3 weights=1-4 ring=60000 wrap mixed-write-back=dirty")), "");
+  for (const char *some : {"attention=cpu", "attention=cpu kv=0-3@2"})
+    EXPECT_EQ(contradictionIn(parsed(some)), "attends on the CPU to caches that are wholly at home on the host, got "
+                                             "attention=cpu with blocks of them on the device")
+        << some;
+  EXPECT_EQ(contradictionIn(parsed("attention=cpu kv=0-3 act-ratio=1/2")),
+            "attends on the CPU beside --act-ratio: the CPU has no keys and values of activation blocks");
+  EXPECT_THAT(contradictionIn(parsed("attention=cpu kv=0-3 kv-places=3")), HasSubstr("attends on the CPU beside "));
+  EXPECT_THAT(contradictionIn(parsed("attention=cpu kv=0-3 residual-slots=3")),
+              HasSubstr("residual streams stay between the halves of a layer"));
+  EXPECT_TRUE(alike(Candidate{parsed("kv=0-3"), "its name"}, parsed(all)).attendsOnCpu);
 }
 
 TEST(Choice, MovesActivationBlocksUnderTheRuleEagerOnly) {

@@ -72,6 +72,13 @@ TEST_F(LowerModel, EveryKernelStandsInSomeModel) {
   ir::IterationOp iteration = lower(keeping);
   for (const std::string &name : steps(iteration, 0))
     stand.insert(name);
+  CompileRequest onCpu = request(tinyLlama(1));
+  onCpu.goal.kvDeviceMemory = 0;
+  onCpu.policy.attention = model::Attention::Cpu;
+  iteration = lower(onCpu);
+  EXPECT_TRUE(mlir::succeeded(mlir::verify(*module_)));
+  for (const std::string &name : steps(iteration, 0))
+    stand.insert(name);
   for (const kernels::Op op : kernels::kOps)
     EXPECT_TRUE(stand.contains(kernels::opName(op))) << kernels::opName(op);
 }

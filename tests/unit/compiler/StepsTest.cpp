@@ -34,7 +34,8 @@ protected:
     std::vector<std::string> found;
     for (const Step &step : steps_.steps) {
       const std::string whose = absl::StrCat(step.layer, ".", step.miniBatch);
-      std::string name = !step.op                   ? "publish"
+      std::string name = step.copiesDown()          ? absl::StrCat("stage ", whose)
+                         : !step.op                 ? "publish"
                          : whole && step.layer >= 0 ? absl::StrCat("layer ", whose)
                          : step.layer >= 0          ? absl::StrCat(kernels::opName(*step.op), " ", whose)
                                                     : absl::StrCat(kernels::opName(*step.op), " ", step.miniBatch);
@@ -47,6 +48,15 @@ protected:
     CompileRequest r = request(tinyLlama(2));
     r.goal.batch = 4;
     r.goal.miniBatches = 2;
+    return r;
+  }
+
+  static CompileRequest onCpu(const model::ModelSpec &spec, int64_t miniBatches) {
+    CompileRequest r = request(spec);
+    r.goal.batch = 2 * miniBatches;
+    r.goal.miniBatches = miniBatches;
+    r.goal.kvDeviceMemory = 0;
+    r.policy.attention = model::Attention::Cpu;
     return r;
   }
 
@@ -97,6 +107,49 @@ TEST_F(StepsOf, ActivationBlocksAreRecomputedFirstAndKeptBehindTheNorm) {
   EXPECT_EQ(steps_.steps[6].recomputed, recompute.y);
 }
 
+// The device rotates, the CPU appends and attends to what came down, the device fetches what it made.
+TEST_F(StepsOf, AttentionOnTheCpuIsBetweenTheHalvesOfALayer) {
+  of(onCpu(tinyLlama(1), 1));
+  EXPECT_THAT(names(false),
+              ElementsAre("stage -1.0", "embed 0", "norm 0.0", "linear 0.0", "rotate 0.0", "stage 0.0", "append 0.0",
+                          "attention 0.0", "fetch_rows 0.0", "linear 0.0", "norm 0.0", "linear 0.0", "activate 0.0",
+                          "linear 0.0", "gather_rows 0", "norm 0", "linear 0", "sample 0", "publish"));
+  const Step &append = steps_.steps[6], &attention = steps_.steps[7], &fetch = steps_.steps[8];
+  EXPECT_TRUE(append.onCpu() && attention.onCpu() && !fetch.onCpu());
+  EXPECT_EQ(attention.y, fetch.x);
+  EXPECT_EQ(append.x, steps_.steps[5].y);
+  // Two rows of q of 4 heads of 16, F32: 2 x 64 x 4 bytes over the link.
+  EXPECT_EQ(fetch.linkBytes, 512u);
+  // What nothing rotates goes down as its product left it.
+  model::ModelSpec opt = tinyOpt(1);
+  of(onCpu(opt, 1));
+  EXPECT_EQ(std::count_if(steps_.steps.begin(), steps_.steps.end(),
+                          [](const Step &step) { return step.op == kernels::Op::Rotate; }),
+            0);
+}
+
+// First halves of up to two mini-batches stand before a second one, so that the device has work while the CPU attends.
+TEST_F(StepsOf, FirstHalvesOfTheNextMiniBatchesStandBeforeASecondHalf) {
+  const auto halves = [&](int64_t miniBatches) {
+    of(onCpu(tinyLlama(2), miniBatches));
+    std::vector<std::string> found;
+    for (const Step &step : steps_.steps)
+      if (step.layer >= 0 && (step.op == kernels::Op::Rotate || step.op == kernels::Op::FetchRows))
+        found.push_back(
+            absl::StrCat(step.op == kernels::Op::Rotate ? "first " : "second ", step.layer, ".", step.miniBatch));
+    return found;
+  };
+  EXPECT_THAT(halves(1), ElementsAre("first 0.0", "second 0.0", "first 1.0", "second 1.0"));
+  EXPECT_THAT(halves(2), ElementsAre("first 0.0", "first 0.1", "second 0.0", "first 1.0", "second 0.1", "first 1.1",
+                                     "second 1.0", "second 1.1"));
+  EXPECT_THAT(halves(3), ElementsAre("first 0.0", "first 0.1", "first 0.2", "second 0.0", "first 1.0", "second 0.1",
+                                     "first 1.1", "second 0.2", "first 1.2", "second 1.0", "second 1.1", "second 1.2"));
+  // A layer's weights are needed by few mini-batches' halves at a time: no more than two ahead.
+  EXPECT_THAT(halves(4), ElementsAre("first 0.0", "first 0.1", "first 0.2", "second 0.0", "first 0.3", "second 0.1",
+                                     "first 1.0", "second 0.2", "first 1.1", "second 0.3", "first 1.2", "second 1.0",
+                                     "first 1.3", "second 1.1", "second 1.2", "second 1.3"));
+}
+
 // What a step uses was made before it, and nothing is made twice but in place.
 TEST_F(StepsOf, WhatAStepUsesWasMadeBefore) {
   for (const model::ModelSpec &spec : {tinyLlama(3), tinyOpt(3), tinyQwen(3, true), tinyQwen3(3)})
@@ -126,6 +179,24 @@ TEST_F(StepsOf, WhatAStepUsesWasMadeBefore) {
         }
         EXPECT_EQ(made.size(), steps_.buffers.size()); // and nothing is there that nobody makes
       }
+  for (const model::ModelSpec &spec : {tinyLlama(3), tinyOpt(3), tinyQwen3(3)}) {
+    of(onCpu(spec, 3));
+    std::set<BufferIndex> made, staged;
+    for (size_t i = 0; i < steps_.buffers.size(); ++i)
+      if (!steps_.buffers[i].isTransient())
+        made.insert(static_cast<BufferIndex>(i));
+    for (const Step &step : steps_.steps) {
+      for (const BufferIndex used : {step.unit, step.x, step.kv}) {
+        EXPECT_TRUE(used == kNoBuffer || made.contains(used)) << used;
+        if (used != kNoBuffer && steps_.buffer(used).kind == StepBuffer::Kind::Staging) {
+          EXPECT_TRUE(staged.contains(used)) << used;
+        }
+      }
+      if (step.y != kNoBuffer)
+        (steps_.buffer(step.y).kind == StepBuffer::Kind::Staging ? staged : made).insert(step.y);
+    }
+    EXPECT_EQ(made.size(), steps_.buffers.size());
+  }
 }
 
 // Of one layer, two rows of F32: x 512 bytes from step 0 to 10, qkv 2 x 128 x 4 = 1024 from its product to attention.

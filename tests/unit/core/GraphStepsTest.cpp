@@ -37,10 +37,10 @@ plan::Schedule scheduleOf(const std::string &steps, const std::vector<plan::Edge
   return schedule;
 }
 
-std::string refusal(const plan::Schedule &schedule, bool transition = false) {
+std::string refusal(const plan::Schedule &schedule, bool transition = false, bool isCpu = false) {
   static const plan::Variant kVariant;
   const absl::Status status =
-      checkSteps({.schedule = &schedule, .variant = transition ? nullptr : &kVariant}, "the device");
+      checkSteps({.schedule = &schedule, .variant = transition ? nullptr : &kVariant}, "the device", isCpu);
   EXPECT_TRUE(status.ok() || status.code() == absl::StatusCode::kInvalidArgument) << status;
   return std::string(status.message());
 }
@@ -78,6 +78,10 @@ TEST(GraphSteps, StepsOfAFormThatNoGraphHasAreRefused) {
   plan::Schedule schedule = scheduleOf("icp");
   schedule.steps[1].lane = plan::Lane::Cpu;
   EXPECT_EQ(refusal(schedule), "schedule 'S', step 1: lane 'cpu': the device has compute, h2d and d2h");
+  EXPECT_EQ(refusal(schedule, /*transition=*/false, /*isCpu=*/true), "");
+  schedule.steps[2].lane = plan::Lane::Cpu;
+  EXPECT_EQ(refusal(schedule, /*transition=*/false, /*isCpu=*/true), "schedule 'S', step 2: publish in lane 'cpu'");
+  schedule = scheduleOf("icp");
   schedule.steps[1].lane = plan::Lane::D2H;
   EXPECT_EQ(refusal(schedule), "schedule 'S', step 1: compute in lane 'd2h'");
   schedule = scheduleOf("icp");

@@ -61,6 +61,23 @@ TEST(VariantTable, OfEqualsTheFirstInThePlan) {
   EXPECT_EQ(table.cheapest(0, {8, 8, 64}, paths, paths.config(0, 0), 0).variant, 0U);
 }
 
+// Whatever it takes, and the path to it.
+TEST(VariantTable, AttentionOnTheCpuGoesBeforeWhatTakesLess) {
+  plan::Plan plan = twoStates();
+  plan.variants[0].predictedNs = 1000; // against 104
+  plan::Step step;
+  step.lane = plan::Lane::Cpu;
+  plan.schedules[plan.variants[0].schedule].steps.push_back(step);
+  const TransitionPaths paths(plan);
+  const VariantTable table(plan, paths, {true, true});
+  for (const uint32_t state : {0U, 1U, 2U}) {
+    const VariantTable::Chosen chosen = table.cheapest(0, {8, 8, 64}, paths, paths.config(0, state), 0);
+    EXPECT_EQ(chosen.variant, 0U) << state;
+    EXPECT_EQ(chosen.excessNs, 0U);
+    EXPECT_EQ(table.cheapest(0, {20, 3, 64}, paths, paths.config(0, state), 0).variant, 1U); // prompts
+  }
+}
+
 TEST_F(VariantTableTest, APathIsTakenOnceWhatWasLostWithoutItWouldHavePaidForIt) {
   // Iterations of 8 rows after prompts: 4 ns are lost by each that saves the 10 ns. After two of them 8 are owed, and
   // 100 + 10 - 8 is less than 104.

@@ -272,6 +272,18 @@ TEST(Work, RecomputingFollowsTheRowsOfActivationBlocks) {
   EXPECT_EQ(rowsOf({8, 4, 10}).keptRows, 0u);
 }
 
+// Of smallLlama, F32 activations, F16 cache, 8 rows: 32 rows of q, 16 of k and of v, of which the cache has 64 bytes.
+TEST(Work, AttentionOnTheCpuIsHalvesOfRopeAppendAndRowsOverTheLink) {
+  const auto of = [](Op op, bool direct = false) { return work(smallLlama(), op, UnitRole::Qkv, {8, 8, 16}, direct); };
+  EXPECT_EQ(of(Op::Rotate).flops, 8u * 3 * (32 + 16));
+  EXPECT_EQ(of(Op::Rotate).deviceBytes, 8u * 2 * (32 + 16) * 4); // read and written
+  EXPECT_EQ(of(Op::Append).flops, 0u);
+  EXPECT_EQ(of(Op::Append).deviceBytes, 8u * (2 * 16 * 4 + 64));
+  EXPECT_EQ(of(Op::FetchRows, /*direct=*/true).linkBytes, 8u * 32 * 4);
+  EXPECT_EQ(of(Op::FetchRows, /*direct=*/true).deviceBytes, 8u * 32 * 4);
+  EXPECT_FALSE(of(Op::FetchRows, /*direct=*/true).toHost);
+}
+
 TEST(Work, AmountsSaturateInsteadOfWrapping) {
   const int64_t huge = int64_t{1} << 62;
   const Work w = work(smallLlama(), Op::Attention, UnitRole::Qkv, {huge, huge, huge});

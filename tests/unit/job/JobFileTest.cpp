@@ -167,7 +167,7 @@ TEST(JobFile, RefusesUnknownKeysAndSections) {
                 "slo_factor, tpot, "
                 "ttft; did you mean slo_factor?");
   expectRefused("[policy]\nintervals = 3\n",
-                "2: policy.intervals: unknown key: expected one of act_home, act_ratio, "
+                "2: policy.intervals: unknown key: expected one of act_home, act_ratio, attention, "
                 "interval, kv_places, kv_write_back, name, "
                 "offload_embedding, "
                 "offload_head, offload_layers, placements, prefer, residuals, slots, start_rule; did you mean "

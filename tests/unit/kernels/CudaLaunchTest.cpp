@@ -107,6 +107,7 @@ TEST(CudaLaunch, RefusalsSayWhatIsSupported) {
             "attention with tensor cores takes a KV cache of blocks at multiples of 16 elements");
   EXPECT_EQ(why(Op::Attention, attentionArgs(4, 2, 64, static_cast<Elem>(9))), "element types are F32, F16 and BF16");
   EXPECT_EQ(why(Op::Linear, LinearArgs{}), "linear is a library call");
+  EXPECT_EQ(why(Op::FetchRows, FetchRowsArgs{}), "attention on the CPU is not on CUDA yet");
   EXPECT_EQ(why(static_cast<Op>(kOpCount), LinearArgs{}), "unknown op");
   SampleArgs sample{};
   sample.vocab = (1 << 18) + 1;

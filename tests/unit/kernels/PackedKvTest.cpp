@@ -161,6 +161,21 @@ TEST_P(PackedKvTest, EachGroupIsPackedAsItIsDefinedAndNothingElseIsWritten) {
   }
 }
 
+TEST_P(PackedKvTest, AppendPacksAsRopeAppendDoes) {
+  for (const Heads &h : kHeads) {
+    TestMeta meta({{2, 5, std::vector<int32_t>(8, 1)}}, h.blockTokens, 8);
+    const KvSegments segments = splitRun(4, h.units(), 2, 3, false);
+    const Floats qkv = kindsOfValues(h, 5, 9);
+    std::vector<uint8_t> found(static_cast<size_t>(segments.end), 0xff);
+    AppendArgs args{};
+    args.meta = meta.get(), args.qkv = qkv.data(), args.kv = found.data(), args.segments = segments;
+    args.heads = h.heads, args.kvHeads = h.kvHeads, args.headDim = h.headDim, args.blockTokens = h.blockTokens;
+    args.kvPacking = h.packing;
+    runKernel(Op::Append, GetParam(), &args);
+    EXPECT_EQ(found, append(GetParam(), h, meta, qkv, segments).bytes);
+  }
+}
+
 TEST_P(PackedKvTest, WhatHasNoCodeMakesItsGroupNoNumberAndNoOther) {
   for (const float wrong : {kNan, INFINITY, -INFINITY, 65505.0f, -7e4f}) {
     const Heads h{.packing = {8, 32}};

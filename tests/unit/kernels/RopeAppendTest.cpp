@@ -157,6 +157,36 @@ TEST_P(RopeAppendTest, TheHomeHasTheRowsOfItsBlocksAsTheCacheHasThem) {
   }
 }
 
+// What the device and the CPU do one behind the other, to the bit.
+TEST_P(RopeAppendTest, RotateAndAppendAreItsHalves) {
+  for (Elem elem : kAllElems) {
+    Model s{.elem = elem};
+    TestMeta meta({{2, 4, {3, 1}}, {8000, 1, std::vector<int32_t>(2001, 2)}}, s.blockTokens, 2001);
+    const Floats frequencies = llamaFrequencies(s.headDim), norms = randomFloats(2 * s.headDim, 17);
+    const Floats qkv = randomFloats(5 * s.rowLength(), 9);
+    const KvSegments segments = splitRun(4, kvBlockElements(s.kvHeads, s.blockTokens, s.headDim), 2, 3, false);
+    for (const auto &[turns, normed] : {std::pair(true, false), {false, true}, {true, true}}) {
+      const Result whole =
+          run(GetParam(), s, meta, qkv, turns ? &frequencies : nullptr, 4, normed ? &norms : nullptr, &segments);
+      Result halves{qkv, Stored(s.elem, Floats(segments.end, 99.0f))};
+      RotateArgs rotate{};
+      rotate.meta = meta.get(), rotate.qkv = halves.qkv.data();
+      rotate.inverseFrequencies = turns ? frequencies.data() : nullptr;
+      rotate.headNorms = normed ? norms.data() : nullptr, rotate.eps = 1e-2f;
+      rotate.heads = s.heads, rotate.kvHeads = s.kvHeads, rotate.headDim = s.headDim;
+      runKernel(Op::Rotate, GetParam(), &rotate);
+      EXPECT_TRUE(sameBits(halves.qkv.data(), whole.qkv.data(), whole.qkv.size()));
+      AppendArgs append{};
+      append.meta = meta.get(), append.qkv = halves.qkv.data(), append.kv = halves.kv.data();
+      append.segments = segments, append.kvElem = s.elem;
+      append.heads = s.heads, append.kvHeads = s.kvHeads, append.headDim = s.headDim;
+      append.blockTokens = s.blockTokens;
+      runKernel(Op::Append, GetParam(), &append);
+      EXPECT_EQ(halves.kv.bytes, whole.kv.bytes);
+    }
+  }
+}
+
 TEST_P(RopeAppendTest, PaddedRowsWriteToTheScratchBlock) {
   Model s{.heads = 1, .kvHeads = 1, .headDim = 2, .blockTokens = 4};
   TestMeta meta({{0, 2, {1}}}, 4);

@@ -242,5 +242,17 @@ TEST_P(GatherRowsTest, CopiesTheSampledRows) {
   EXPECT_EQ(y, (Floats{20, 21, 22, 40, 41, 42, 7, 7, 7}));
 }
 
+HEADRACE_ON_EACH_ISA(FetchRowsTest);
+
+TEST_P(FetchRowsTest, CopiesTheRowsThatThereAre) {
+  TestMeta meta({{0, 2, {1}}}, 1 << 20);
+  const Floats x = {0, 1, 2, 10, 11, 12, 20, 21, 22};
+  Floats y(9, 7.0f);
+  FetchRowsArgs args{};
+  args.meta = meta.get(), args.x = x.data(), args.y = y.data(), args.columns = 3;
+  call(Op::FetchRows, &args);
+  EXPECT_EQ(y, (Floats{0, 1, 2, 10, 11, 12, 7, 7, 7}));
+}
+
 } // namespace
 } // namespace headrace::kernels
