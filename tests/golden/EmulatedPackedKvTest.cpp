@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Packed KV caches through the recorded CUDA graphs, the kernels' own source run on the host: wherever caches are,
-// whatever brings, writes back or recomputes them, a run is the one whose caches stay on the device. Of models whose
-// heads no group divides the sizes are rounded up, with weights from a seed.
+// Packed KV caches through the recorded CUDA graphs, the kernels' own source run on the host: kernels for packed caches
+// run and no others, and with caches away a run is the one whose caches stay on the device (all ways to be away, in
+// heads of one size: tests/choices). Of models whose heads no group divides the sizes are rounded up, with weights from
+// a seed.
 #include "tests/golden/GoldenFixture.h"
-#include "tests/golden/MiniBatchCases.h"
-#include "tests/golden/RotatingCase.h"
+#include "tests/golden/SplitCase.h"
 #include "tests/support/LongRun.h"
 #include "tests/unit/cuda/EmulatedGraphDevice.h"
 
@@ -17,35 +17,6 @@ using model::Encoding;
 
 constexpr int64_t kBlockTokens = 4, kNewTokens = 3;
 constexpr int64_t kSmallest = 32; // group
-
-struct Case {
-  std::string name;
-  std::function<void(RunSetup &)> change;
-};
-
-std::vector<Case> casesOf(int64_t layers, int64_t blocks) {
-  std::vector<Case> out;
-  const auto split = [&](std::string name, const SplitCase &c) {
-    out.push_back({std::move(name), [c, blocks](RunSetup &setup) { setup = withCase(setup, c, blocks); }});
-  };
-  split("tails, mirrored", {.resident = 2});
-  split("tails in slots, chunks", {.resident = 2, .slots = 3, .mixedTokens = 5});
-  split("written back where written", {.resident = 1, .decode = WriteBack::Dirty, .mixed = WriteBack::Dirty});
-  split("weights away as well", {.resident = 2, .interval = 2, .decode = WriteBack::All, .mixed = WriteBack::Mirror});
-  if (const std::vector<int64_t> places = placesOf(layers); !places.empty())
-    out.push_back({"places", [blocks, n = places.back()](RunSetup &setup) {
-                     setup = withCase(
-                         setup,
-                         {.split = {.resident = 2}, .places = n, .decode = WriteBack::All, .mixed = WriteBack::All},
-                         blocks);
-                   }});
-  for (const model::ActHome home : {model::ActHome::Device, model::ActHome::Host})
-    out.push_back({home == model::ActHome::Host ? "activations on the host" : "activations", [home](RunSetup &setup) {
-                     setup.policy.actRatio = model::ActRatio{1, 2};
-                     setup.policy.actHome = home;
-                   }});
-  return out;
-}
 
 class EmulatedPackedKv : public GoldenFixture {
 protected:
@@ -66,17 +37,17 @@ protected:
   uint64_t order_ = 0;
 };
 
-// All cases in 8 bits and in 4 with HEADRACE_LONG, else one in three, others for each model, in turns.
+// In 8 bits and in 4 with HEADRACE_LONG, else in one of them, others for each model, in turns.
 TEST_P(EmulatedPackedKv, RunsAreThoseWithCachesOnTheDevice) {
   size_t longest = 0;
   for (const std::vector<int32_t> &prompt : setup_.prompts)
     longest = std::max(longest, prompt.size());
   const int64_t ofOne = (static_cast<int64_t>(longest) + kNewTokens + kBlockTokens - 1) / kBlockTokens;
   const int64_t blocks = 1 + static_cast<int64_t>(setup_.prompts.size()) * ofOne;
-  size_t drawn = GetParam().size();
   for (const int bits : {8, 4}) {
     if (!longRun() && bits / 4 % 2 != static_cast<int>(GetParam().size() / 3 % 2))
       continue;
+    SCOPED_TRACE(testing::Message() << bits << " bits");
     setup_.kvEncoding = Encoding::groups(bits);
     ran_.clear();
     const absl::StatusOr<RunResult> resident = run(setup_);
@@ -85,24 +56,19 @@ TEST_P(EmulatedPackedKv, RunsAreThoseWithCachesOnTheDevice) {
       if (kernel.starts_with("attention_") || kernel.starts_with("rope_append_")) {
         EXPECT_TRUE(kernel.ends_with("_packed")) << kernel;
       }
-    for (const Case &c : casesOf(setup_.spec.layers, blocks)) {
-      if (!longRun() && drawn++ % 3 != 0)
-        continue;
-      SCOPED_TRACE(testing::Message() << bits << " bits, " << c.name);
-      RunSetup setup = setup_;
-      c.change(setup);
-      const absl::StatusOr<RunResult> result = run(setup);
-      ASSERT_TRUE(result.ok()) << result.status();
-      EXPECT_EQ(result->generated.tokens, resident->generated.tokens);
-      EXPECT_EQ(result->tokensInFlight, resident->generated.tokens);
-      if (result->buckets == resident->buckets) {
-        EXPECT_TRUE(result->generated.logits == resident->generated.logits);
-      }
+    const SplitCase away{.resident = 2, .interval = 2, .decode = WriteBack::Dirty, .mixed = WriteBack::Mirror};
+    const absl::StatusOr<RunResult> result = run(withCase(setup_, away, blocks));
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_EQ(result->residentBlocks, 2);
+    EXPECT_EQ(result->generated.tokens, resident->generated.tokens);
+    EXPECT_EQ(result->tokensInFlight, resident->generated.tokens);
+    if (result->buckets == resident->buckets) {
+      EXPECT_TRUE(result->generated.logits == resident->generated.logits);
     }
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, EmulatedPackedKv, testing::ValuesIn(allModels()), testName);
+INSTANTIATE_TEST_SUITE_P(Models, EmulatedPackedKv, testing::ValuesIn(modelsOfEachKernel()), testName);
 
 // Models of F32 compute on both devices in F32: packed rows are packed alike.
 class EmulatedPackedKvF32 : public EmulatedPackedKv {};

@@ -162,7 +162,7 @@ TEST_P(EmulatedPacked, AFewRowsAreUnpackedOnTheWay) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, EmulatedPacked, testing::ValuesIn(allModels()), testName);
+INSTANTIATE_TEST_SUITE_P(Models, EmulatedPacked, testing::ValuesIn(modelsOfEachKernel()), testName);
 
 } // namespace
 } // namespace headrace::golden

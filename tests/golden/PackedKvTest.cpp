@@ -1,19 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Packed KV caches. The twin: a run whose caches are packed is, bit for bit, a run whose rows of F32 were quantised and
-// unpacked again as they were appended. And wherever caches are, whatever brings, writes back, swaps or recomputes
-// them, a packed run is the one whose caches stay on the device. Of models whose heads no group divides the sizes are
-// rounded up, with weights from a seed.
+// unpacked again as they were appended; and so is one whose sequences are preempted. Where caches are does not matter
+// (tests/choices). Of models whose heads no group divides the sizes are rounded up, with weights from a seed.
 #include "kernels/Kernels.h"
 #include "runtime/model/KvEncoding.h"
 #include "tests/golden/GoldenFixture.h"
-#include "tests/golden/MiniBatchCases.h"
-#include "tests/golden/RotatingCase.h"
+#include "tests/golden/SplitCase.h"
 
 namespace headrace::golden {
 namespace {
 
-using algorithms::WriteBack;
 using model::Encoding;
 
 constexpr int64_t kBlockTokens = 4, kNewTokens = 12;
@@ -47,63 +44,6 @@ template <int kBits> kernels::HostKernel twinKernel(kernels::Op op) {
   if (op == Op::RecomputeKv)
     return kernels::wholeKernel<packAndUnpack<Op::RecomputeKv, kernels::RecomputeKvArgs, kBits>>();
   return kernels::hostKernel(op);
-}
-
-// ---- where caches are
-
-struct Case {
-  std::string name;
-  std::function<void(RunSetup &)> change;
-};
-
-std::vector<Case> casesOf(const RunSetup &base, int64_t blocks) {
-  std::vector<Case> out;
-  const auto add = [&](std::string name, std::function<void(RunSetup &)> change) {
-    out.push_back({std::move(name), std::move(change)});
-  };
-  const auto split = [&](std::string name, const SplitCase &c) {
-    add(std::move(name), [c, blocks](RunSetup &setup) { setup = withCase(setup, c, blocks); });
-  };
-  add("chunks of prompts", [](RunSetup &setup) { setup.mixedTokens = 7; });
-  add("three threads", [](RunSetup &setup) { setup.threads = 3; });
-  split("tails, mirrored", {.resident = 5, .poison = true});
-  split("tails in three slots, chunks", {.resident = 2, .slots = 3, .mixedTokens = 9, .poison = true});
-  split("whole layers", {.resident = 0, .poison = true});
-  split("written back whole", {.resident = 3, .poison = true, .decode = WriteBack::All, .mixed = WriteBack::All});
-  split("written back where written", {.resident = 1, .decode = WriteBack::Dirty, .mixed = WriteBack::Dirty});
-  split("weights away as well", {.resident = 4, .interval = 2, .decode = WriteBack::Dirty, .mixed = WriteBack::Mirror});
-  if (const std::vector<int64_t> places = placesOf(base.spec.layers); !places.empty())
-    for (const WriteBack back : {WriteBack::Mirror, WriteBack::All, WriteBack::Dirty})
-      add(absl::StrCat("places, ", nameOf(back)), [back, blocks, n = places.back()](RunSetup &setup) {
-        setup = withCase(setup, {.split = {.resident = 3, .poison = true}, .places = n, .decode = back, .mixed = back},
-                         blocks);
-      });
-  if (base.spec.layers > 2)
-    add("first in, first out", [blocks](RunSetup &setup) {
-      const RotatingCase c{.split = {.resident = 0, .poison = true},
-                           .places = 3,
-                           .decode = WriteBack::All,
-                           .mixed = WriteBack::All,
-                           .fifo = algorithms::SwapVisits{1, 1}};
-      setup = withCase(setup, c, blocks);
-    });
-  for (const model::ActHome home : {model::ActHome::Device, model::ActHome::Host})
-    add(home == model::ActHome::Host ? "activations on the host" : "activations", [home](RunSetup &setup) {
-      setup.policy.actRatio = model::ActRatio{1, 2};
-      setup.policy.actHome = home;
-      setup.mixedTokens = 13;
-      setup.poison = true;
-    });
-  for (const int64_t m : {2, 3})
-    add(absl::StrCat(m, " mini-batches"), [m](RunSetup &setup) {
-      setup.prompts = forMiniBatches(setup.prompts, m);
-      if (m == 3)
-        setup = withCase(setup, {.resident = 3, .interval = 1, .decode = WriteBack::Dirty, .mixed = WriteBack::Dirty},
-                         1 << 20);
-      setup.miniBatches = m;
-      setup.residualsLeave = m == 3;
-    });
-  return out;
 }
 
 class PackedKv : public GoldenFixture {
@@ -154,35 +94,6 @@ TEST_P(PackedKv, RunsAreTheirTwinsBitForBit) {
     ASSERT_TRUE(otherOfActs.ok()) << otherOfActs.status();
     EXPECT_TRUE(oneOfActs->generated.logits == otherOfActs->generated.logits);
     EXPECT_TRUE(oneOfActs->generated.logits == before);
-  }
-}
-
-TEST_P(PackedKv, RunsAreThoseWithCachesOnTheDeviceBitForBit) {
-  const int64_t ofOne = (context() + kBlockTokens - 1) / kBlockTokens;
-  const int64_t blocks = 1 + static_cast<int64_t>(setup_.prompts.size()) * ofOne;
-  int64_t drawn = static_cast<int64_t>(GetParam().size()); // bits take turns
-  RunSetup packedOf[2] = {packed(8), packed(4)};
-  std::optional<RunResult> residentOf[2];
-  for (const Case &c : casesOf(setup_, blocks)) {
-    const int64_t which = drawn++ % 2;
-    SCOPED_TRACE(absl::StrCat(which == 0 ? "q8, " : "q4, ", c.name));
-    std::optional<RunResult> &resident = residentOf[which];
-    if (!resident) {
-      absl::StatusOr<RunResult> ran = run(packedOf[which]);
-      ASSERT_TRUE(ran.ok()) << ran.status();
-      resident = *std::move(ran);
-    }
-    RunSetup setup = packedOf[which];
-    c.change(setup);
-    const absl::StatusOr<RunResult> result = run(setup);
-    ASSERT_TRUE(result.ok()) << result.status();
-    const auto tokens = setup.miniBatches > 1 ? forMiniBatches(resident->generated.tokens, setup.miniBatches)
-                                              : resident->generated.tokens;
-    EXPECT_EQ(result->generated.tokens, tokens);
-    EXPECT_EQ(result->tokensInFlight, tokens);
-    if (setup.miniBatches == 1) {
-      EXPECT_TRUE(result->generated.logits == resident->generated.logits);
-    }
   }
 }
 

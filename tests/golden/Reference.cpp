@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "nlohmann/json.hpp"
+#include "tests/support/LongRun.h"
 #include "tests/support/SourceDir.h"
 
 namespace headrace::golden {
@@ -84,6 +85,14 @@ const std::vector<std::string> &tensorCoreModels() {
 std::vector<std::string> allModels() {
   std::vector<std::string> names = modelNames();
   names.insert(names.end(), tensorCoreModels().begin(), tensorCoreModels().end());
+  return names;
+}
+
+std::vector<std::string> modelsOfEachKernel() {
+  if (longRun())
+    return allModels();
+  std::vector<std::string> names = tensorCoreModels();
+  names.insert(names.end(), {"qwen2-7-tied-f32", "mistral-7-gqa-f16"});
   return names;
 }
 

@@ -35,6 +35,9 @@ struct Reference {
 const std::vector<std::string> &modelNames();
 const std::vector<std::string> &tensorCoreModels();
 std::vector<std::string> allModels();
+// Of all of them those that between them run each CUDA kernel: the second five, and of small heads, whose kernels are
+// for any size, one in F32 and one in F16. All with HEADRACE_LONG.
+std::vector<std::string> modelsOfEachKernel();
 std::string goldenFolder();
 
 // Names of the attention kernels that the CUDA device has to take for a model, each once: of iterations with a row a
