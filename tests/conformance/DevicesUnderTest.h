@@ -3,14 +3,17 @@
 // The devices of the conformance suites. A new one joins by a line in kDevices.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <iterator>
 #include <limits>
 #include <memory>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "runtime/core/DeviceGroup.h"
+#include "tests/support/LongRun.h"
 #ifdef HEADRACE_EMULATED_TESTS // in the program that runs recorded graphs
 #include "tests/unit/cuda/EmulatedGraphDevice.h"
 #elif !defined(HEADRACE_STAND_IN_TESTS)
@@ -117,6 +120,17 @@ inline std::vector<DeviceUnderTest> devicesWithPackedKvToo() {
   out.push_back({.name = "hostThreadsPackedKv", .make = hostWithThreads, .pacesCopies = false, .kvBits = 8});
 #endif
   return out;
+}
+
+// Of these, for suites of whole plans: all with HEADRACE_LONG, else those that run steps in ways of their own: on paced
+// lanes, one by one over poison, by several threads. conformance_test has the others always.
+inline std::vector<DeviceUnderTest> devicesOfPlans(std::vector<DeviceUnderTest> all) {
+  constexpr std::string_view kAlike[] = {"hostUnpaced", "hostGroupOfOne", "hostFirstOfTwo", "hostThreadsPackedKv"};
+  if (!longRun())
+    std::erase_if(all, [&](const DeviceUnderTest &device) {
+      return std::find(std::begin(kAlike), std::end(kAlike), device.name) != std::end(kAlike);
+    });
+  return all;
 }
 
 // Those that compute nothing, and whose times are made up.

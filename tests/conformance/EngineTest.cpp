@@ -14,7 +14,7 @@ class EngineOnDevices : public testing::TestWithParam<core::DeviceUnderTest> {};
 TEST_P(EngineOnDevices, RequestsGetTheTokensThatTheyGetAlone) {
   const bool emulated = GetParam().plansFor != model::DeviceKind::Host; // a thousand times slower
   // The device that keeps no data by chance shows the most.
-  const uint64_t fast = emulated ? 20 : GetParam().keepsData ? 5000 : 10000;
+  const uint64_t fast = emulated ? 20 : GetParam().keepsData ? 3000 : 6000;
   const uint64_t iterations = longRun() ? (emulated ? 1000 : 100000) : fast;
   Seen sum;
   const uint64_t first = std::strlen(GetParam().name) * 1000000; // most devices have traffic of their own
@@ -51,12 +51,13 @@ TEST_P(EngineOnDevices, TokensAreTheSameWhileTheExpansionChanges) {
   EXPECT_GT(sum.preemptions, sum.iterations / 400);
 }
 
-INSTANTIATE_TEST_SUITE_P(Devices, EngineOnDevices, testing::ValuesIn(core::devicesWithPackedKvToo()),
+INSTANTIATE_TEST_SUITE_P(Devices, EngineOnDevices,
+                         testing::ValuesIn(core::devicesOfPlans(core::devicesWithPackedKvToo())),
                          [](const auto &info) { return std::string(info.param.name); });
 
 #ifndef HEADRACE_EMULATED_TESTS
 TEST(EngineInVirtualTime, EveryBlockHasOneOwnerAndComesBack) {
-  const uint64_t iterations = longRun() ? 1000000 : 50000;
+  const uint64_t iterations = longRun() ? 1000000 : 25000;
   Seen sum;
   for (uint64_t seed = 1; sum.iterations < iterations; ++seed) {
     SCOPED_TRACE(testing::Message() << "case " << seed);

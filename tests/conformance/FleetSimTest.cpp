@@ -114,7 +114,7 @@ TEST_P(FleetSim, NobodyWaitsForWhatIsIdle) {
   FleetOptions options{.busBandwidth = kBus};
   for (int64_t i = 1; i < 2000; ++i)
     options.busChanges.push_back({i * 20'000'000, i % 2 == 1 ? kBus / 2 : kBus});
-  for (uint32_t seed = 0; seed < static_cast<uint32_t>(casesOf(10, 200)); ++seed) {
+  for (uint32_t seed = 0; seed < static_cast<uint32_t>(casesOf(5, 200)); ++seed) {
     std::mt19937 random(seed);
     std::vector<FleetRequest> requests =
         randomRequests(sharedPlan(), {.requests = 80, .meanGapNs = 2e6, .tpotFrom = 120, .tpotTo = 400}, random);

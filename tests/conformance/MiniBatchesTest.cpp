@@ -128,7 +128,7 @@ TEST_P(MiniBatches, TokensAreThoseOfEachRequestAlone) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Devices, MiniBatches, testing::ValuesIn(core::devicesWithData()),
+INSTANTIATE_TEST_SUITE_P(Devices, MiniBatches, testing::ValuesIn(core::devicesOfPlans(core::devicesWithData())),
                          [](const auto &info) { return std::string(info.param.name); });
 
 // By hand: three mini-batches, of which a launch has 2, 9 and no blocks of a tail from block 1 on in use.
@@ -266,7 +266,7 @@ class EngineOfMiniBatches : public testing::TestWithParam<core::DeviceUnderTest>
 TEST_P(EngineOfMiniBatches, RequestsGetTheTokensThatTheyGetAlone) {
   const bool emulated = GetParam().plansFor != model::DeviceKind::Host;
   // The device that keeps no data by chance shows the most.
-  const uint64_t fast = emulated ? 12 : GetParam().keepsData ? 2500 : 10000;
+  const uint64_t fast = emulated ? 12 : GetParam().keepsData ? 2000 : 5000;
   const uint64_t iterations = longRun() ? (emulated ? 600 : 50000) : fast;
   Seen sum;
   const uint64_t first = std::strlen(GetParam().name) * 1000000; // most devices have traffic of their own
@@ -314,12 +314,12 @@ TEST(StaticMiniBatches, OneThatIsOverRestsUntilTheOthersAre) {
 }
 #endif
 
-INSTANTIATE_TEST_SUITE_P(Devices, EngineOfMiniBatches, testing::ValuesIn(core::devicesWithData()),
+INSTANTIATE_TEST_SUITE_P(Devices, EngineOfMiniBatches, testing::ValuesIn(core::devicesOfPlans(core::devicesWithData())),
                          [](const auto &info) { return std::string(info.param.name); });
 
 #ifndef HEADRACE_EMULATED_TESTS
 TEST(EngineOfMiniBatchesInVirtualTime, EveryBlockHasOneOwnerAndComesBack) {
-  const uint64_t iterations = longRun() ? 500000 : 50000;
+  const uint64_t iterations = longRun() ? 500000 : 20000;
   Seen sum;
   for (uint64_t seed = 1; sum.iterations < iterations; ++seed) {
     SCOPED_TRACE(testing::Message() << "case " << seed);

@@ -52,9 +52,7 @@ std::ostream &operator<<(std::ostream &out, const Rotating &r) {
 
 class RotatingKv : public testing::TestWithParam<core::DeviceUnderTest> {
 protected:
-  static bool emulated() { return GetParam().plansFor != model::DeviceKind::Host; }
   static bool all() { return longRun(); }
-  static bool few() { return emulated() && !all(); }
   static compiler::CompileRequest ask(int64_t layers) {
     compiler::CompileRequest request;
     request.model = layers % 2 == 0 ? core::tinyLlama(layers) : core::tinyOpt(layers);
@@ -89,7 +87,7 @@ protected:
   static serve::GenerateRequest request() {
     serve::GenerateRequest request;
     request.prompts = {{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13}, {42}, {7, 7, 149}};
-    request.maxNewTokens = few() ? 8 : 24;
+    request.maxNewTokens = 24;
     request.keepLogits = true;
     return request;
   }
@@ -115,8 +113,6 @@ protected:
           out.push_back({.cycle = cycle, .resident = 0, .interval = interval, .writeBack = writeBack});
       if (!all())
         out = {out[0], out[1 + drawn % 5]};
-      if (few())
-        out.resize(1);
       return out;
     }
     for (const WriteBack writeBack : {WriteBack::Mirror, WriteBack::All, WriteBack::Dirty})
@@ -125,10 +121,6 @@ protected:
           out.push_back({.cycle = cycle, .resident = resident, .interval = interval, .writeBack = writeBack});
     if (!all()) // of each way to write back one
       out = {out[drawn % 8], out[8 + (drawn + 3) % 8], out[16 + (drawn + 6) % 8]};
-    if (few()) {
-      out = {out[drawn % 3]};
-      out[0].resident = std::min<int64_t>(out[0].resident, 4); // their requests have no block beyond 12
-    }
     return out;
   }
 };
@@ -137,8 +129,6 @@ TEST_P(RotatingKv, TokensAreThoseOfTheResidentPlanAllTheWayRoundTheCycle) {
   std::vector<Cycle> cycles(std::begin(kCycles), std::end(kCycles));
   cycles.insert(cycles.end(), std::begin(kFifoCycles), std::end(kFifoCycles));
   for (const Cycle &cycle : cycles) {
-    if (few() && cycle.layers > 5)
-      continue;
     const auto resident = expected(cycle.layers);
     ASSERT_TRUE(resident.ok()) << resident.status();
     for (const Rotating &r : cases(cycle)) {
@@ -208,10 +198,9 @@ TEST_P(RotatingKv, ACycleBringsTheFewestBytes) {
 }
 
 // Requests come and go in a batch of three, prompts in chunks beside decoding: the classes alternate, the cycle is left
-// where few blocks are in use and entered again, two iterations are in flight. A share of 10,000 iterations without
-// HEADRACE_LONG.
+// where few blocks are in use and entered again, two iterations are in flight.
 TEST_P(RotatingKv, TokensAreThoseOfTheResidentPlanWhileRequestsComeAndGo) {
-  const uint64_t least = all() ? (emulated() ? 600 : 10'000) : emulated() ? 12 : 1000;
+  const uint64_t least = all() ? 10'000 : 500;
   using algorithms::WriteBack;
   const Cycle cycle{5, 4, 12}, &swapped = kFifoCycles[1];
   const plan::Plan whole = compile(cycle.layers, compiler::stated(ask(cycle.layers).model, {compiler::none()}));
@@ -233,11 +222,11 @@ TEST_P(RotatingKv, TokensAreThoseOfTheResidentPlanWhileRequestsComeAndGo) {
     };
     while (iterations < least) {
       serve::GenerateRequest asked;
-      asked.prompts.resize(few() ? 4 : 60);
+      asked.prompts.resize(60);
       for (std::vector<int32_t> &prompt : asked.prompts)
         for (uint64_t left = 1 + draw(16); left > 0; --left)
           prompt.push_back(static_cast<int32_t>(draw(150)));
-      asked.maxNewTokens = few() ? 10 : 24;
+      asked.maxNewTokens = 24;
       for (int32_t token = 0; token < 8; ++token) // of 150
         asked.stopTokens.push_back(token);
       const auto expected = serve::generate(*resident, asked);
@@ -256,7 +245,7 @@ TEST_P(RotatingKv, TokensAreThoseOfTheResidentPlanWhileRequestsComeAndGo) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Devices, RotatingKv, testing::ValuesIn(core::devicesWithData()),
+INSTANTIATE_TEST_SUITE_P(Devices, RotatingKv, testing::ValuesIn(core::devicesOfPlans(core::devicesWithData())),
                          [](const auto &info) { return std::string(info.param.name); });
 
 } // namespace

@@ -375,7 +375,8 @@ TEST_P(SplitHandover, SlotsForgetTailsAndKeepWeights) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Devices, SplitHandover, testing::ValuesIn(core::devicesWithPackedKvToo()),
+INSTANTIATE_TEST_SUITE_P(Devices, SplitHandover,
+                         testing::ValuesIn(core::devicesOfPlans(core::devicesWithPackedKvToo())),
                          [](const auto &info) { return std::string(info.param.name); });
 
 } // namespace
