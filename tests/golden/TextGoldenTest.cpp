@@ -171,9 +171,9 @@ TEST_P(TextGolden, ExamplesAreThePackages) {
     EXPECT_EQ(answersToString(GetParam(), *tokenizer_, example["text"]).dump(), example.dump());
 }
 
-TEST_P(TextGolden, RandomStringsAreThePackages) { compare("strings", 10); }
+TEST_P(TextGolden, RandomStringsAreThePackages) { compare("strings", 25); }
 
-TEST_P(TextGolden, TextOfRandomIdsIsThePackages) { compare("ids", 10); }
+TEST_P(TextGolden, TextOfRandomIdsIsThePackages) { compare("ids", 25); }
 
 TEST_P(TextGolden, EveryCharacterIsThePackages) { compare("characters", 50); }
 

@@ -30,6 +30,25 @@ inline std::vector<uint64_t> seedsOfCases(uint64_t fixed) {
   return seeds;
 }
 
+// Of problems that a test draws one after the other from a generator: all with HEADRACE_LONG, else `fast`, and a
+// quarter more that a generator begun with HEADRACE_SEED draws.
+class Problems {
+public:
+  Problems(int fast, int all) : fixed_(longRun() ? all : fast), more_(!longRun() && seedOfRun() ? (fast + 3) / 4 : 0) {}
+  int count() const { return fixed_ + more_; }
+  // Before problem number `next` is drawn.
+  template <typename Generator> void begin(int next, Generator &generator) {
+    if (more_ == 0 || next != fixed_ || begun_)
+      return;
+    generator.seed(static_cast<typename Generator::result_type>(*seedOfRun()));
+    begun_ = true;
+  }
+
+private:
+  int fixed_, more_;
+  bool begun_ = false;
+};
+
 inline int casesOf(int fast, int all) { return longRun() ? all : fast; }
 
 } // namespace headrace

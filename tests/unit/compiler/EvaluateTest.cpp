@@ -171,11 +171,13 @@ protected:
 };
 
 TEST_F(EvaluateTest, IsWhatCompilingGives) {
-  const int wanted = longRun() ? 5000 : 500;
+  Problems problems(250, 5000);
+  const int wanted = problems.count();
   Drawn drawn;
   int compiled = 0, played = 0;
   for (int draws = 0; compiled < wanted; ++draws) {
     ASSERT_LT(draws, 3 * wanted) << "only " << compiled << " of these were choices";
+    problems.begin(compiled, generator_);
     CompileRequest r = request(anyModel());
     r.goal.deviceMemory = uint64_t{1} << 30;
     r.goal.context = 48 + 16 * below(4);

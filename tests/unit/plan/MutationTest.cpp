@@ -98,7 +98,7 @@ Outcome breakPlans(const std::vector<test::NamedOptions> &options, const std::ve
 }
 
 TEST(PlanMutation, EachBrokenPlanIsRefusedForARuleThatTheOracleLists) {
-  const int broken = casesOf(1200, 20000);
+  const int broken = casesOf(500, 20000);
   const std::vector<test::Mutation> mutations = allMutations();
   Outcome outcome = breakPlans(allPlans(), mutations, broken, 20240607);
   // Every mutation broke plans, every rule was broken, and the two lists are mostly the same, not merely compatible.
@@ -117,7 +117,7 @@ TEST(PlanMutation, EachBrokenPlanIsRefusedForARuleThatTheOracleLists) {
 
 // Of plans that bring tails: 10,000 with HEADRACE_LONG, and other ones than above.
 TEST(PlanMutation, OfCachesThatMoveEachIsRefusedForARuleThatTheOracleLists) {
-  const int broken = casesOf(800, 10000);
+  const int broken = casesOf(500, 10000);
   std::vector<test::NamedOptions> moving;
   for (const test::NamedOptions &named : test::splitPlans())
     if (test::partsOfSplit(test::makePlan(named.options)).contains("tail operand"))
@@ -133,7 +133,7 @@ TEST(PlanMutation, OfCachesThatMoveEachIsRefusedForARuleThatTheOracleLists) {
 // Of tails that are written back, of states ahead of their homes and of cycles: 20,000 with HEADRACE_LONG, of more
 // plans that chance has put together.
 TEST(PlanMutation, OfTailsThatAreWrittenBackEachIsRefusedForARuleThatTheOracleLists) {
-  const int broken = casesOf(800, 20000);
+  const int broken = casesOf(500, 20000);
   std::vector<test::NamedOptions> plans = test::writeBackPlans();
   for (int seed = 0; seed < casesOf(40, 400); ++seed)
     plans.push_back(test::randomSplitPlan(seed));
@@ -236,7 +236,7 @@ TEST(PlanMutation, OfResidualsEachIsRefusedForARuleThatTheOracleLists) {
 // Of activation blocks: 12,000 with HEADRACE_LONG, of more plans that chance has put together; and of some that have
 // none.
 TEST(PlanMutation, OfActivationBlocksEachIsRefusedForARuleThatTheOracleLists) {
-  const int broken = casesOf(800, 12000);
+  const int broken = casesOf(500, 12000);
   std::vector<test::NamedOptions> plans = test::actPlans();
   for (int seed = 0; seed < casesOf(10, 200); ++seed)
     plans.push_back(test::randomActPlan(seed));
@@ -257,7 +257,7 @@ TEST(PlanMutation, OfTheCpuLaneEachIsRefusedForARuleThatTheOracleLists) {
 
 // Of activation blocks at home on the host: 10,000 with HEADRACE_LONG, beside caches that are whole and split ones.
 TEST(PlanMutation, OfActivationBlocksOnTheHostEachIsRefusedForARuleThatTheOracleLists) {
-  const int broken = casesOf(600, 10000);
+  const int broken = casesOf(400, 10000);
   std::vector<test::NamedOptions> plans = test::hostActPlans();
   for (int seed = 0; seed < casesOf(10, 200); ++seed)
     plans.push_back(test::randomHostActPlan(seed));

@@ -102,7 +102,7 @@ protected:
 
 // At the least objective that a refusal names it compiles, and a ten-thousandth below it is refused.
 TEST_F(Objectives, MinimaOfTimesAreMinimal) {
-  const int wanted = longRun() ? 300 : 12;
+  const int wanted = longRun() ? 300 : 8;
   int refusals = 0;
   for (int problem = 0; problem < wanted; ++problem) {
     CompileRequest r = draw();
@@ -172,7 +172,7 @@ TEST_F(Objectives, TheLeastMemoryAtAnObjectiveIsMinimal) {
 // What is compiled holds its objectives in every bucket, as one that verifies and no slower than `headrace`'s, whose
 // aim is memory.
 TEST_F(Objectives, HoldInEveryBucket) {
-  const int wanted = longRun() ? 300 : 15;
+  const int wanted = longRun() ? 300 : 8;
   int held = 0;
   for (int problem = 0; problem < wanted; ++problem) {
     CompileRequest r = draw();
@@ -200,7 +200,7 @@ TEST_F(Objectives, HoldInEveryBucket) {
 
 // Memory first: not a hundredth more of it than the policy takes that frees the most of it within the same objective.
 TEST_F(Objectives, PreferringMemoryTakesNoMoreThanHeadrace) {
-  const int wanted = longRun() ? 300 : 20;
+  const int wanted = longRun() ? 300 : 10;
   int compared = 0;
   for (int problem = 0; problem < wanted; ++problem) {
     CompileRequest r = draw();

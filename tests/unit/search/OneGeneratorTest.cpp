@@ -86,7 +86,7 @@ protected:
 };
 
 TEST_F(OneGenerator, IntervalsPlanOrAFasterOne) {
-  const int wanted = longRun() ? 300 : 30;
+  const int wanted = longRun() ? 300 : 15;
   int compared = 0, same = 0;
   for (int problem = 0; problem < wanted; ++problem) {
     CompileRequest r = draw();
@@ -101,7 +101,7 @@ TEST_F(OneGenerator, IntervalsPlanOrAFasterOne) {
 
 // Alone it begins at a few numbers of layers, none of which memory may hold: beside those that begin elsewhere.
 TEST_F(OneGenerator, HybridServesPlanOrAFasterOne) {
-  const int wanted = longRun() ? 300 : 20;
+  const int wanted = longRun() ? 300 : 10;
   int compared = 0, same = 0;
   for (int problem = 0; problem < wanted; ++problem) {
     CompileRequest r = draw();
@@ -113,7 +113,7 @@ TEST_F(OneGenerator, HybridServesPlanOrAFasterOne) {
 }
 
 TEST_F(OneGenerator, PiesPlanIsTheFirstOfItsOrder) {
-  const int wanted = longRun() ? 300 : 30;
+  const int wanted = longRun() ? 300 : 15;
   int compared = 0, same = 0;
   for (int problem = 0; problem < wanted; ++problem)
     compare(draw(), *findPolicy("pie"), {}, compared, same); // a search over all mechanisms has nothing of it
@@ -123,7 +123,7 @@ TEST_F(OneGenerator, PiesPlanIsTheFirstOfItsOrder) {
 // Memory first: among its choices (single units, and whole layers as interval has them) not a hundredth more of it than
 // the policy's plan.
 TEST_F(OneGenerator, HeadracesPlanTakesNoLess) {
-  const int wanted = longRun() ? 300 : 30;
+  const int wanted = longRun() ? 300 : 15;
   int compared = 0;
   for (int problem = 0; problem < wanted; ++problem) {
     CompileRequest r = draw();

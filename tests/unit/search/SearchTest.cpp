@@ -106,13 +106,14 @@ TEST_F(Search, WithoutRoomForAnythingTheLeastThatWouldDoIsSaid) {
 // At the least memory that a refusal names it compiles, and with one granule less it is refused: of the device, and of
 // the host beside a device that is too small for all.
 TEST_F(Search, MinimaAreMinimal) {
-  const int wanted = longRun() ? 1000 : 50;
+  Problems problems(20, 1000);
   const auto least = [](const absl::Status &refused, const std::string &before) {
     const std::string text(refused.message());
     const size_t at = text.find(before);
     return at == std::string::npos ? 0 : std::stoull(text.substr(at + before.size()));
   };
-  for (int problem = 0; problem < wanted; ++problem) {
+  for (int problem = 0; problem < problems.count(); ++problem) {
+    problems.begin(problem, generator_);
     const int64_t layers = 1 + below(6);
     const model::ModelSpec specs[] = {tinyLlama(layers), tinyOpt(layers), tinyQwen(layers, below(2) == 0)};
     CompileRequest r = request(specs[below(3)]);
@@ -156,7 +157,7 @@ TEST_F(Search, MinimaAreMinimal) {
 
 // With all encodings allowed a search finds what is as good as with any of them stated; and it is one of them.
 TEST_F(Search, IsAsGoodAsEachEncodingThatIsAllowed) {
-  const int wanted = longRun() ? 200 : 12;
+  const int wanted = longRun() ? 200 : 6;
   for (int problem = 0; problem < wanted; ++problem) {
     CompileRequest r = request(tinyLlama(1 + below(6)));
     r.model->headDim = 32, r.model->heads = 2;
@@ -286,7 +287,7 @@ TEST_F(Search, IsAsGoodAsTryingAllChunks) {
 
 // All choices of a small model, shares in quarters: the search's is within a hundredth of the best.
 TEST_F(Search, IsAsGoodAsTryingAll) {
-  const int wanted = longRun() ? 300 : 20;
+  const int wanted = longRun() ? 300 : 10;
   int problems = 0;
   double worst = 1;
   for (int draws = 0; problems < wanted; ++draws) {
