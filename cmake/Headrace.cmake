@@ -68,10 +68,19 @@ endif()
 include(Precompiled)
 
 # The sources of a target are compiled as one, in a third of the time; names in unnamed namespaces are the target's then.
-# Where two sources want the same ones, or one is edited over and over (and for tools that look for its compile command):
-# headrace_alone, or all of them with -DHEADRACE_UNITY=OFF.
+# Where two sources want the same ones they stand in different groups, of which each is compiled as one (headrace_group;
+# 0 without a word), or headrace_alone; where one is edited over and over (and for tools that look for its compile
+# command), all of them with -DHEADRACE_UNITY=OFF.
 set(CMAKE_UNITY_BUILD ${HEADRACE_UNITY})
 set(CMAKE_UNITY_BUILD_BATCH_SIZE 0)
+function(headrace_group NUMBER)
+  set_source_files_properties(${ARGN} PROPERTIES UNITY_GROUP ${NUMBER})
+endfunction()
+function(headrace_grouped TARGET)
+  set_target_properties(${TARGET} PROPERTIES UNITY_BUILD_MODE GROUP)
+  get_target_property(sources ${TARGET} SOURCES)
+  headrace_group(0 ${sources})
+endfunction()
 function(headrace_alone)
   set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()
@@ -82,6 +91,7 @@ endfunction()
 function(headrace_library NAME)
   cmake_parse_arguments(ARG "MLIR" "" "SOURCES;DEPS" ${ARGN})
   add_library(${NAME} STATIC ${ARG_SOURCES})
+  headrace_grouped(${NAME})
   target_link_libraries(${NAME} PUBLIC headrace_flags ${ARG_DEPS})
   if(ARG_MLIR)
     headrace_precompiled(${NAME} mlir)
@@ -100,6 +110,7 @@ function(headrace_test NAME)
   cmake_parse_arguments(ARG "OPTIMIZED" "SHARDS" "SOURCES;DEPS;LABELS" ${ARGN})
   find_package(GTest REQUIRED)
   add_executable(${NAME} ${ARG_SOURCES})
+  headrace_grouped(${NAME})
   target_link_libraries(${NAME} PRIVATE headrace_flags headrace_source_dir ${ARG_DEPS} GTest::gtest GTest::gmock GTest::gtest_main)
   if(ARG_OPTIMIZED)
     headrace_precompiled(${NAME} base)
