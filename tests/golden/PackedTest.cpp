@@ -4,6 +4,7 @@
 // live. No golden model has sizes that groups divide, so each stands here with its sizes rounded up and weights from a
 // seed; where its heads' sizes allow, the checkpoint itself with the output projection packed.
 #include "tests/golden/GoldenFixture.h"
+#include "tests/support/LongRun.h"
 #include "tests/support/PackedSpec.h"
 #include "tests/support/TwinWeights.h"
 
@@ -62,14 +63,20 @@ protected:
       setup_.prompts.pop_back();
   }
 
-  // Both runs of every case; `weights` are the packed model's.
+  // Both runs of every case, or without HEADRACE_LONG of the first, of the one whose bytes are counted and of one in
+  // turn; `weights` are the packed model's.
   void expectTwins(const RunSetup &base, const std::shared_ptr<const model::WeightSource> &weights) {
     RunSetup ofPacked = base, ofTwin = base;
     ofPacked.weights = weights;
     ofTwin.spec = model::twinOf(base.spec);
     ofTwin.weights = std::make_shared<model::TwinWeights>(base.spec, weights);
     std::optional<RunResult> resident;
-    for (const Case &c : cases(base.spec)) {
+    const std::vector<Case> all = cases(base.spec);
+    for (size_t i = 0; i < all.size(); ++i) {
+      const Case &c = all[i];
+      const bool bytes = c.name == "every layer, paper";
+      if (!longRun() && i > 0 && !bytes && i != 1 + turn_ % (all.size() - 1))
+        continue;
       SCOPED_TRACE(c.name);
       RunSetup a = ofPacked, b = ofTwin;
       c.change(a);
@@ -83,9 +90,10 @@ protected:
       EXPECT_TRUE(one->generated.logits == other->generated.logits);
       if (!resident)
         resident = *one;
-      if (c.name == "every layer, paper")
+      if (bytes)
         expectBytes(base.spec, *resident, *one);
     }
+    ++turn_;
     expectJoint(ofPacked, *resident);
   }
 
@@ -116,6 +124,8 @@ protected:
     EXPECT_EQ(joint->generated.tokens, resident.generated.tokens);
     EXPECT_TRUE(joint->generated.logits == resident.generated.logits);
   }
+
+  size_t turn_ = GetParam().size();
 };
 
 TEST_P(Packed, RunsAreTheirTwinsBitForBit) {
