@@ -34,7 +34,26 @@ absl::StatusOr<Draft> choose(const CompileRequest &request, const Generator &pol
     return compileStated(request, askedChoice(request));
   if (policy.order != Order::LeastAim)
     return compileInOrder(request, policy);
-  return request.policy.prefer == model::Prefer::Throughput ? compileMostTokens(request) : compileSearched(request);
+  return request.policy.prefer == model::Prefer::Throughput ? compileMostTokens(request, policy)
+                                                            : compileSearched(request, policy);
+}
+
+// The first of what a policy makes of a request that memory holds, which is then the request.
+absl::StatusOr<Draft> chooseFirst(CompileRequest &request, const Generator &policy) {
+  if (policy.requests == nullptr || !request.placements.empty())
+    return choose(request, policy);
+  ASSIGN_OR_RETURN(requests, policy.requests(request));
+  absl::StatusOr<Draft> draft;
+  for (const CompileRequest &one : requests) {
+    RETURN_IF_ERROR(model::checkBeside(mechanismsInUse(one, policy)));
+    draft = choose(one, policy);
+    if (absl::IsResourceExhausted(draft.status()))
+      continue;
+    if (draft.ok())
+      request = one;
+    break;
+  }
+  return draft;
 }
 
 // "Keys and values are in q4: 72 bytes of a head of 128, 0.281 of 16 bits".
@@ -99,7 +118,7 @@ absl::StatusOr<plan::Plan> compile(const CompileRequest &asked) {
       !asked.policy.actRatio &&
       asked.policy.actHome == model::ActHome::Auto) // whoever runs it may want swap space, or hand over
     request.policy.actRatio = model::ActRatio();
-  ASSIGN_OR_RETURN(draft, choose(request, *policy));
+  ASSIGN_OR_RETURN(draft, chooseFirst(request, *policy));
   if (request.policy.prefer == model::Prefer::Throughput) { // whose batch is found now
     request.goal.batch = draft.goal.batch;
     request.policy.prefer = draft.policy.prefer;

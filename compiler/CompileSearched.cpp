@@ -45,8 +45,8 @@ std::optional<LeastChoice> leastThatFits(Space &space, const std::optional<Least
 
 // What is compiled within memory, objectives aside; none: memory holds nothing, or of a deep model, of which packing
 // changes little, no search finds anything.
-std::optional<LeastChoice> foundIn(Space &space) {
-  if (const std::optional<Searched> searched = search(space, searchedGenerators())) {
+std::optional<LeastChoice> foundIn(Space &space, const Generator &policy) {
+  if (const std::optional<Searched> searched = search(space, generatorsOf(policy))) {
     const Scored &best = searched->best;
     return LeastChoice{best.at, best.candidate, space.packed(best.at, best.candidate), best.hostBytes};
   }
@@ -55,13 +55,14 @@ std::optional<LeastChoice> foundIn(Space &space) {
 }
 
 // Less host memory than that with which something is found, as long as there is.
-uint64_t lessHost(const CompileRequest &request, const cost::CostModel &costs, uint64_t hostBytes) {
+uint64_t lessHost(const CompileRequest &request, const Generator &policy, const cost::CostModel &costs,
+                  uint64_t hostBytes) {
   constexpr int kMostTries = 64;
   CompileRequest less = request;
   for (int tries = 0; tries < kMostTries && hostBytes > 0; ++tries) {
     less.hardware.hostMemoryBytes = hostBytes - 1;
     Space space(less, costs);
-    const std::optional<LeastChoice> found = hostBytes > 1 ? foundIn(space) : std::nullopt;
+    const std::optional<LeastChoice> found = hostBytes > 1 ? foundIn(space, policy) : std::nullopt;
     if (!found)
       break;
     hostBytes = found->hostBytes;
@@ -70,7 +71,8 @@ uint64_t lessHost(const CompileRequest &request, const cost::CostModel &costs, u
 }
 
 // Of a space that memory holds nothing of: the least that would do, of the device, and of the host beside this device.
-absl::Status nothingFits(Space &space, const std::optional<LeastChoice> &least, const cost::CostModel &costs) {
+absl::Status nothingFits(Space &space, const std::optional<LeastChoice> &least, const Generator &policy,
+                         const cost::CostModel &costs) {
   const model::Hardware &hardware = space.request().hardware;
   std::optional<uint64_t> hostBytes;
   if (hardware.hostMemoryBytes > 0 || space.request().goal.kvHostMemory) {
@@ -82,7 +84,7 @@ absl::Status nothingFits(Space &space, const std::optional<LeastChoice> &least, 
       anyHost.goal.deviceMemory = uint64_t{1} << 62;
       hostBytes = leastHostOf(anyHost, costs);
     } else if (hostBytes && *hostBytes > hardware.hostLimit() && space.request().model->layers <= kShallow) {
-      hostBytes = lessHost(anyHost, costs, *hostBytes);
+      hostBytes = lessHost(anyHost, policy, costs, *hostBytes);
     }
   }
   if (!least)
@@ -97,12 +99,13 @@ absl::Status nothingFits(Space &space, const std::optional<LeastChoice> &least, 
 // A search within objectives, which goes on where what it finds turns out to miss one.
 class SearchWithin {
 public:
-  SearchWithin(const CompileRequest &request, const cost::CostModel &costs)
-      : request_(request), costs_(costs), space_(request, costs) {}
+  SearchWithin(const CompileRequest &request, const Generator &policy, const cost::CostModel &costs)
+      : request_(request), policy_(policy), costs_(costs), space_(request, costs) {}
   // Of a request that differs in memory or in how long its objectives are: finds what it would alone, with what is
   // played there.
   SearchWithin(const CompileRequest &request, const SearchWithin &other)
-      : request_(request), costs_(other.costs_), space_(request, other.space_), explains_(false) {}
+      : request_(request), policy_(other.policy_), costs_(other.costs_), space_(request, other.space_),
+        explains_(false) {}
 
   // ResourceExhausted, with the least that would do of each objective that is missed and of memory, where none holds
   // them.
@@ -111,7 +114,7 @@ public:
     if (attempt.draft)
       return *std::move(attempt.draft);
     if (!attempt.searched)
-      return nothingFits(space_, leastOfAll(), costs_);
+      return nothingFits(space_, leastOfAll(), policy_, costs_);
     std::optional<model::Goal> shorter;
     absl::Status refused = refusal(*attempt.searched, shorter);
     if (!shorter)
@@ -148,9 +151,9 @@ private:
   // None: memory holds nothing. The same for the same goal, whatever was found before.
   std::optional<Searched> find(const model::Goal &goal) {
     space_.hold(goal);
-    std::optional<Searched> searched = searchHeld(space_, searchedGenerators());
-    if (searched && searched->best.late > 0) {
-      std::vector<const Generator *> more = searchedGenerators();
+    std::optional<Searched> searched = searchHeld(space_, generatorsOf(policy_));
+    if (searched && searched->best.late > 0 && policy_.seeds == nullptr) {
+      std::vector<const Generator *> more = generatorsOf(policy_);
       more.push_back(&kMostFreedGenerator);
       searched = searchHeld(space_, more);
     }
@@ -178,7 +181,7 @@ private:
     for (int tries = 0; least && tries < kMostTries && least->deviceBytes - tooLittle > 1; ++tries) {
       less.goal.deviceMemory = std::max(tooLittle + 1, least->deviceBytes - std::min(least->deviceBytes, step));
       Space space(less, space_);
-      std::optional<LeastChoice> found = foundIn(space);
+      std::optional<LeastChoice> found = foundIn(space, policy_);
       if (!found) {
         tooLittle = *less.goal.deviceMemory;
         step = 1;
@@ -297,7 +300,7 @@ private:
     if (const std::optional<LeastChoice> least = leastDevice(space_))
       minima.bytesAtAny = {target.leastMemoryFor(least->deviceBytes, request_.model->layers), least->candidate};
     const bool prompts = goal.ttft && minima.mixed.missed && !minima.decode.missed;
-    return missed(explainMissed(request_.model, target, goal, "joint", minima),
+    return missed(explainMissed(request_.model, target, goal, std::string(policy_.name), minima),
                   std::chrono::nanoseconds(prompts ? minima.mixed.ns : 0));
   }
 
@@ -412,7 +415,7 @@ private:
     const std::vector<Coordinates> origins = space.origins();
     if (std::none_of(origins.begin(), origins.end(), holds))
       return std::nullopt;
-    const std::optional<Searched> searched = searchHeld(space, searchedGenerators());
+    const std::optional<Searched> searched = searchHeld(space, generatorsOf(policy_));
     if (!searched || searched->best.late > 0)
       return std::nullopt;
     const Scored &best = searched->best;
@@ -463,6 +466,7 @@ private:
   static constexpr double kFactorSteps = 1e6;  // a factor's decimals
 
   const CompileRequest &request_;
+  const Generator &policy_;
   const cost::CostModel &costs_;
   Space space_;
   const bool explains_ = true; // why a plan is as it is
@@ -470,13 +474,13 @@ private:
 
 } // namespace
 
-absl::StatusOr<Draft> compileSearched(const CompileRequest &request) {
+absl::StatusOr<Draft> compileSearched(const CompileRequest &request, const Generator &policy) {
   RETURN_IF_ERROR(checkStated(request, askedChoice(request), /*rotates=*/true));
   ASSIGN_OR_RETURN(target, resolve(request));
   std::optional<cost::Roofline> roofline;
   const cost::CostModel &costs =
       request.costs ? *request.costs : roofline.emplace(request.model, request.hardware, target.activation, target.kv);
-  return SearchWithin(request, costs).run();
+  return SearchWithin(request, policy, costs).run();
 }
 
 } // namespace headrace::compiler

@@ -30,7 +30,7 @@ CompileRequest atBatch(const CompileRequest &request, int64_t batch) {
 }
 
 // Plays choices of one batch; adds to how many.
-double tokensPerSecond(const CompileRequest &request, size_t &played) {
+double tokensPerSecond(const CompileRequest &request, const Generator &policy, size_t &played) {
   const absl::StatusOr<Target> target = resolve(request);
   if (!target.ok()) // what is stated beside it rules it out
     return 0;
@@ -40,7 +40,7 @@ double tokensPerSecond(const CompileRequest &request, size_t &played) {
                     : roofline.emplace(request.model, request.hardware, target->activation, target->kv);
   Space space(request, costs);
   space.hold(request.goal);
-  const std::optional<Searched> searched = search(space, searchedGenerators());
+  const std::optional<Searched> searched = search(space, generatorsOf(policy));
   played += space.evaluated();
   if (!searched || searched->best.late > 0)
     return 0;
@@ -51,7 +51,7 @@ double tokensPerSecond(const CompileRequest &request, size_t &played) {
 
 } // namespace
 
-absl::StatusOr<Draft> compileMostTokens(const CompileRequest &request) {
+absl::StatusOr<Draft> compileMostTokens(const CompileRequest &request, const Generator &policy) {
   const int64_t parts = request.goal.autoMiniBatches ? 1 : request.goal.miniBatches;
   if (!request.goal.batch)
     return refuse("goal.batch beside it, the most sequences at once");
@@ -60,7 +60,7 @@ absl::StatusOr<Draft> compileMostTokens(const CompileRequest &request) {
   RETURN_IF_ERROR(resolve(request).status());
   size_t played = 0;
   std::vector<BatchRate> left = triedBatches(*request.goal.batch / parts, [&](int64_t batch) {
-    return tokensPerSecond(atBatch(request, batch * parts), played);
+    return tokensPerSecond(atBatch(request, batch * parts), policy, played);
   });
   std::string tried;
   for (const BatchRate &one : left)
@@ -70,7 +70,7 @@ absl::StatusOr<Draft> compileMostTokens(const CompileRequest &request) {
   std::erase_if(left, [](const BatchRate &one) { return one.tokensPerSecond == 0; });
   while (!left.empty()) {
     const int64_t best = bestBatch(left).batch, batch = best * parts;
-    absl::StatusOr<Draft> draft = compileSearched(atBatch(request, batch));
+    absl::StatusOr<Draft> draft = compileSearched(atBatch(request, batch), policy);
     if (!draft.ok() && absl::IsResourceExhausted(draft.status())) {
       std::erase_if(left, [&](const BatchRate &one) { return one.batch == best; });
       continue;
@@ -80,7 +80,7 @@ absl::StatusOr<Draft> compileMostTokens(const CompileRequest &request) {
                     *request.goal.batch, " that were tried (", tried, "), by ", played, " choices that were played");
     return draft;
   }
-  return compileSearched(atBatch(request, parts));
+  return compileSearched(atBatch(request, parts), policy);
 }
 
 } // namespace headrace::compiler

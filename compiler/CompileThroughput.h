@@ -12,12 +12,13 @@
 #include "absl/status/statusor.h"
 #include "compiler/choice/CompileRequest.h"
 #include "compiler/evaluate/Draft.h"
+#include "compiler/search/Generator.h"
 
 namespace headrace::compiler {
 
 // A request that prefers throughput, as a search has it (traits.searches) without the batch: the draft is that of the
 // best batch with the least latency, its reason ends with the batches that were tried. A refusal is the smallest
 // batch's.
-absl::StatusOr<Draft> compileMostTokens(const CompileRequest &request);
+absl::StatusOr<Draft> compileMostTokens(const CompileRequest &request, const Generator &policy);
 
 } // namespace headrace::compiler

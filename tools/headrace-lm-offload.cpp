@@ -28,6 +28,7 @@
 #include "runtime/cost/lm_offload/ClosedForm.h"
 #include "runtime/cost/lm_offload/Decisions.h"
 #include "runtime/cost/lm_offload/FlexGenShares.h"
+#include "runtime/cost/lm_offload/Midpoints.h"
 #include "runtime/cost/lm_offload/Parallelism.h"
 #include "runtime/job/JobFile.h"
 
@@ -99,8 +100,11 @@ absl::StatusOr<OffloadSetting> settingOf(const json &object, const headrace::mod
   const std::string percent = reader.text("percent", std::nullopt);
   const bool midpoints = reader.boolean("midpoints", false);
   RETURN_IF_ERROR(reader.status());
-  ASSIGN_OR_RETURN(shares, parsePercent(percent, "percent"));
-  setting.percent = shares;
+  std::string expected;
+  const auto shares = headrace::model::percentFromText(percent, expected);
+  if (!shares)
+    return absl::InvalidArgumentError("percent: expected " + expected);
+  setting.percent = *shares;
   if (midpoints) {
     setting.percent.wg = reachedWeights(spec, setting.percent.wg);
     setting.percent.wc = 100 - setting.percent.wg;

@@ -21,6 +21,7 @@
 namespace headrace::compiler {
 
 struct Candidate;
+struct CompileRequest;
 struct Coordinates;
 struct GeneratorInputs;
 struct Objective;
@@ -30,7 +31,7 @@ class Space;
 enum class Order : uint8_t {
   First,     // the first of its candidates that memory holds, whatever it takes
   MostFreed, // by the goal's latency objective, which it needs: what frees the most device memory within it
-  LeastAim,  // the least aim (Aim.h) of all generators' choices and of what lies between them
+  LeastAim,  // the least aim (Aim.h) of generators' choices and of what lies between them: its own, or all
 };
 
 // Where a search begins from an origin, which has nothing on the host but what is stated. No seeds: the space has
@@ -50,6 +51,7 @@ struct Generator {
   bool statesPlacement = false;  // takes what interval, offload_layers and start_rule state
   bool onePlacement = false;     // one setting serves all iterations
   bool allowsForSlowest = false; // holds objectives for the slowest iterations that the performance record has seen
+  bool takesPercent = false;     // what is where may be stated by shares (policy.percent)
   bool countsGaps = false;       // holds a TPOT for the whole gap between tokens, foreign prompts included
 
   // What it moves beside whole layers of weights.
@@ -66,6 +68,9 @@ struct Generator {
 
   // What of the request its placements leave no room for: InvalidArgument. Null: nothing.
   absl::Status (*check)(const GeneratorInputs &) = nullptr;
+  // What a request says where this policy decides more of it than placements (homes of caches, of residual streams):
+  // in the policy's order, of which the first that memory holds is compiled. Null: what it says.
+  absl::StatusOr<std::vector<CompileRequest>> (*requests)(const CompileRequest &asked) = nullptr;
   // What the user stated (embedding, head, slots) is in the request's policy. Null: a part of Order::LeastAim alone.
   std::vector<Candidate> (*candidates)(const GeneratorInputs &) = nullptr;
   Opinion (*opinion)(const GeneratorInputs &) = nullptr;

@@ -18,6 +18,7 @@
 //              kv_write_back = "auto" | "mirror" | "all" | "dirty"  kv_places = 6  residuals = "device" | "host"
 //              act_ratio = 0.25 | "1/3" | "auto"  act_home = "auto" | "device" | "host"
 //              prefer = "latency" | "memory" | "throughput"
+//              percent = [55, 45, 0, 100, 0, 100] | "55 45 0 100 0 100"
 //              slots = 2  offload_embedding = "auto" | true | false  offload_head = "auto" | true | false
 //   [buckets]  new_tokens = [1, 8, 512]  sequences = [1, 8]  contexts = [256, 2048]
 //
@@ -39,6 +40,7 @@
 #include "runtime/base/Units.h"
 #include "runtime/job/ActRatio.h"
 #include "runtime/job/Hardware.h"
+#include "runtime/job/Percent.h"
 #include "runtime/model/FolderContents.h"
 
 namespace headrace::model {
@@ -157,6 +159,7 @@ struct Policy {
   Attention attention = Attention::Device; // of rows that decode
   std::optional<ActRatio> actRatio; // of each sequence's blocks so many keep activations; unset: none; may be auto
   ActHome actHome = ActHome::Auto;
+  std::optional<Percent> percent;  // of a policy that is told what is where by shares
   Prefer prefer = Prefer::Latency; // of a policy that searches by an aim
   bool preferStated = false;       // as startRuleStated
   bool startRuleStated = false;    // by a job file or a flag; plans do not keep it

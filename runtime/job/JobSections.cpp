@@ -268,6 +268,25 @@ Written writeActRatio(const Policy &policy) {
   return policy.actRatio ? Written(tomlText(actRatioText(*policy.actRatio))) : std::nullopt;
 }
 
+// A text, or a list of numbers.
+void readPercent(TomlReader &table, std::string_view key, Policy &policy) {
+  const TomlValue *value = table.value(key);
+  if (value == nullptr)
+    return;
+  std::string text = value->kind == TomlValue::Kind::String ? value->text : std::string();
+  for (const TomlValue &item : value->items)
+    text += item.kind == TomlValue::Kind::Integer ? cat(" ", item.integer)
+            : item.kind == TomlValue::Kind::Float ? cat(" ", item.number)
+                                                  : cat(" ", item.toString());
+  std::string expected;
+  policy.percent = percentFromText(text, expected);
+  if (!policy.percent)
+    table.refuse(key, expected);
+}
+Written writePercent(const Policy &policy) {
+  return policy.percent ? Written(tomlText(percentText(*policy.percent))) : std::nullopt;
+}
+
 void readPrefer(TomlReader &table, std::string_view key, Policy &policy) {
   const auto prefer = table.oneOf(key, preferFromName, "latency, memory or throughput");
   lay(prefer, policy.prefer);
@@ -296,6 +315,7 @@ constexpr SectionKey<Policy> kPolicyKeys[] = {
     {"residuals", readResiduals, writeResiduals},
     {"attention", readAttention, writeAttention},
     {"act_ratio", readActRatio, writeActRatio},
+    {"percent", readPercent, writePercent},
     {"prefer", readPrefer, writePrefer},
     {"act_home", readActHome, writeActHome},
 };

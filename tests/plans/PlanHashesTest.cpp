@@ -73,6 +73,11 @@ std::vector<Case> others() {
           {"opt-6.7b", opt + "--policy accelerate --device-memory 16GiB"},
           {"llama-3.1-8b", "--hardware a10 --batch 4 --context 512 --policy accelerate --device-memory 12GiB"},
           {"qwen3-8b", "--hardware a10 --batch 4 --context 512 --policy vllm-prefetch --slo-factor 2"},
+          {"opt-30b", "--hardware a100-40 --batch 64 --mini-batches 4 --context 192 --input-len 64 --output-len 128 "
+                      "--policy flexgen-throughput"},
+          {"golden/opt-12-gelu-f16", "--batch 8 --context 64 --policy flexgen-throughput --percent 55,45,50,50,0,100"},
+          {"opt-30b", "--hardware a100-40 --batch 64 --context 192 --sequences 64 --contexts 192 --policy lm-offload "
+                      "--allow-quantized weights"},
           {"opt-6.7b", opt + "--tpot 85ms --instances apart"},
           {"opt-6.7b", opt + "--tpot 85ms --ttft 2s --instances apart --placements 6"},
           {"opt-6.7b", opt + "--policy select-n --slo-factor 1.4 --instances apart"},

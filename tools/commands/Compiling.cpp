@@ -169,6 +169,8 @@ void addGoal(const model::Goal &goal, Words &words) {
 void addPolicy(const model::Policy &policy, bool startRule, Words &words) {
   words.add("--policy", policy.name);
   words.addIf("--placements", policy.placements);
+  if (policy.percent)
+    words.add("--percent", model::percentText(*policy.percent));
   if (policy.prefer != model::Prefer::Latency)
     words.add("--prefer", std::string(model::preferName(policy.prefer)));
   if (policy.none)

@@ -85,6 +85,9 @@ constexpr KeyFlag kKeyFlags[] = {
     {"policy", "act_home", "--act-home", kText,
      "where activation blocks are between iterations: device, host or auto (on the host as many layers' as is "
      "fastest)"},
+    {"policy", "percent", "--percent", kText,
+     "of policy flexgen-throughput: percents of weights, KV and hidden states on the device and on the host, as "
+     "FlexGen's: \"55 45 0 100 0 100\" is wg wc cg cc hg hc (default: what its linear programme finds)"},
     {"policy", "prefer", "--prefer", kText,
      "what policy joint goes by within the memory and the objectives: latency; memory, and then latency; or "
      "throughput, "

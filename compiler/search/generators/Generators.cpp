@@ -17,10 +17,12 @@ extern const Generator kCachesGenerator;
 extern const Generator kDeepSpeedGenerator;
 extern const Generator kFlexGenGenerator;
 extern const Generator kFlexGenNoBusGenerator;
+extern const Generator kFlexGenThroughputGenerator;
 extern const Generator kHeadraceGenerator;
 extern const Generator kHybridServeGenerator;
 extern const Generator kIntervalGenerator;
 extern const Generator kJointGenerator;
+extern const Generator kLmOffloadGenerator;
 extern const Generator kNoneGenerator;
 extern const Generator kPieGenerator;
 extern const Generator kVllmPrefetchGenerator;
@@ -46,9 +48,10 @@ const Generator *autoPolicy(const model::Policy &asked, const model::Goal &goal)
 
 const std::vector<const Generator *> &allPolicies() {
   static const std::vector<const Generator *> policies = {
-      &kIntervalGenerator,     &kNoneGenerator,        &kDeepSpeedGenerator,    &kAccelerateGenerator,
-      &kVllmPrefetchGenerator, &kFlexGenGenerator,     &kFlexGenNoBusGenerator, &kSelectNGenerator,
-      &kPieGenerator,          &kHybridServeGenerator, &kHeadraceGenerator,     &kJointGenerator};
+      &kIntervalGenerator,     &kNoneGenerator,        &kDeepSpeedGenerator,         &kAccelerateGenerator,
+      &kVllmPrefetchGenerator, &kFlexGenGenerator,     &kFlexGenNoBusGenerator,      &kSelectNGenerator,
+      &kPieGenerator,          &kHybridServeGenerator, &kFlexGenThroughputGenerator, &kLmOffloadGenerator,
+      &kHeadraceGenerator,     &kJointGenerator};
   return policies;
 }
 
@@ -56,6 +59,10 @@ const std::vector<const Generator *> &searchedGenerators() {
   static const std::vector<const Generator *> generators = {&kCachesGenerator, &kIntervalGenerator, &kHeadraceGenerator,
                                                             &kHybridServeGenerator};
   return generators;
+}
+
+std::vector<const Generator *> generatorsOf(const Generator &policy) {
+  return policy.seeds != nullptr ? std::vector<const Generator *>{&policy} : searchedGenerators();
 }
 
 const Generator *findPolicy(std::string_view name) {
@@ -99,6 +106,9 @@ absl::Status checkPolicy(const model::Policy &asked, const model::Goal &goal) {
   if (!policy->statesPlacement && asked.startRuleStated)
     return refuse("policy.start_rule", quoted(model::startRuleName(asked.startRule)),
                   "policy.name \"interval\" beside it, or no start_rule: policy ", own, " has a rule of its own");
+  if (!policy->takesPercent && asked.percent)
+    return refuse("policy.percent", quoted(std::string_view(model::percentText(*asked.percent))),
+                  "policy.name \"flexgen-throughput\" beside it: policy ", own, " has no shares");
   if (policy->onePlacement && asked.placements.value_or(1) > 1)
     return refuse("policy.placements", *asked.placements, "1: policy ", own, " has one setting for all iterations");
   if (policy->order != Order::LeastAim && asked.preferStated)

@@ -17,6 +17,8 @@ namespace headrace::compiler {
 const std::vector<const Generator *> &allPolicies();
 // Of a search over all mechanisms: the policies that have a part in it, and `caches`, which is none by itself.
 const std::vector<const Generator *> &searchedGenerators();
+// What a policy by its aim searches: itself, where it has seeds, else all of those.
+std::vector<const Generator *> generatorsOf(const Generator &policy);
 // Null where there is no such policy; "auto" is none.
 const Generator *findPolicy(std::string_view name);
 // "auto" stands for `interval` where a placement is stated, else for `joint`; of what that does not vary (several

@@ -31,12 +31,13 @@ absl::Status checkMachine(const OffloadMachine &machine) {
                                    {"duplexBandwidth", machine.duplexBandwidth},
                                    {"deviceFlops", machine.deviceFlops},
                                    {"deviceBandwidth", machine.deviceBandwidth},
-                                   {"devicePacking", machine.devicePacking},
-                                   {"cpuAttention", machine.cpuAttention}}) {
+                                   {"devicePacking", machine.devicePacking}}) {
     if (!(rate > 0 && std::isfinite(rate)))
       return unfitSetting(name, model::cat(rate, ": expected a positive rate"));
   }
-  for (const auto &[name, rate] : {std::pair{"cpuPackedAttention", machine.cpuPackedAttention},
+  for (const auto &[name, rate] : {std::pair{"cachePacking", machine.cachePacking},
+                                   {"cpuAttention", machine.cpuAttention},
+                                   {"cpuPackedAttention", machine.cpuPackedAttention},
                                    {"load", machine.load},
                                    {"hostPacking", machine.hostPacking}}) {
     if (!(rate >= 0 && std::isfinite(rate)))
@@ -60,12 +61,20 @@ absl::Status checkSetting(const OffloadModel &model, const OffloadMachine &machi
   if (setting.prompt > model.longestContext - setting.output)
     return unfitSetting("context", model::cat(setting.prompt, " + ", setting.output,
                                               " tokens: expected at most the model's ", model.longestContext));
-  RETURN_IF_ERROR(checkPercent(setting.percent, "percent"));
+  RETURN_IF_ERROR(model::checkPercent(setting.percent, "percent"));
+  if (setting.attention == AttentionPlace::kCpu && machine.cpuAttention == 0)
+    return unfitSetting("attention", "on the CPU: the machine has no rate for it");
   if (setting.attention == AttentionPlace::kCpu && setting.kv && setting.percent.cc > 0 &&
       machine.cpuPackedAttention == 0)
     return unfitSetting("attention", "on the CPU with packed K and V: the machine has no rate for it");
   return absl::OkStatus();
 }
+
+double cachePacking(const OffloadMachine &machine) {
+  return machine.cachePacking > 0 ? machine.cachePacking : machine.devicePacking;
+}
+
+int64_t orElements(int64_t bytes, const OffloadModel &model) { return bytes > 0 ? bytes : model.elementBytes; }
 
 // Bytes of one layer, of all sequences of the block. `Packed`: as they are held.
 struct LayerBytes {
@@ -75,12 +84,13 @@ struct LayerBytes {
   double wc = 0, cc = 0, cg = 0, hc = 0;
 
   LayerBytes(const OffloadModel &m, const OffloadSetting &s)
-      : weights(real(m.layerWeights * m.elementBytes)), token(2 * real(m.kvRows * m.elementBytes) * real(s.block)),
-        hidden(real(m.hidden * m.elementBytes) * real(s.block)),
-        attended(real(m.qRows * m.elementBytes) * real(s.block)), wc(s.percent.wc / 100), cc(s.percent.cc / 100),
-        cg(s.percent.cg / 100), hc(s.percent.hc / 100) {
+      : weights(real(m.layerWeights * m.elementBytes)),
+        token(2 * real(m.kvRows * orElements(m.kvBytes, m)) * real(s.block)),
+        hidden(real(m.hidden * orElements(m.hiddenBytes, m)) * real(s.block)),
+        attended(real(m.qRows * orElements(m.kvBytes, m)) * real(s.block)), wc(s.percent.wc / 100),
+        cc(s.percent.cc / 100), cg(s.percent.cg / 100), hc(s.percent.hc / 100) {
     packedWeights = weights * encodedShare(s.weights, m.elementBytes);
-    packedToken = token * encodedShare(s.kv, m.elementBytes);
+    packedToken = token * encodedShare(s.kv, orElements(m.kvBytes, m));
   }
 };
 
@@ -93,12 +103,16 @@ LayerTasks commonTasks(const OffloadModel &model, const OffloadMachine &machine,
   tasks.loadHidden = bytes.hc * bytes.hidden * tokens / machine.h2dBandwidth;
   tasks.storeHidden = bytes.hc * bytes.hidden * tokens / machine.d2hBandwidth;
   tasks.storeCache = bytes.cc * bytes.packedToken * tokens / machine.d2hBandwidth;
-  if (setting.weights)
+  const double rows = real(setting.block) / parts * tokens; // of a product
+  const bool asTheyAre = setting.weights && rows <= real(machine.packedProductRows);
+  if (setting.weights && !asTheyAre)
     tasks.unpackWeights = (runtime.unpackPerMiniBatch ? parts : 1) * bytes.weights / machine.devicePacking;
   if (setting.kv)
-    tasks.packCache = bytes.token * tokens / machine.devicePacking;
-  const double flops = 2 * real(model.layerWeights) * real(setting.block) / parts * tokens;
-  tasks.linear = parts * std::max(flops / machine.deviceFlops, bytes.weights / machine.deviceBandwidth);
+    tasks.packCache = bytes.token * tokens / cachePacking(machine);
+  tasks.overhead = parts * (machine.passOverhead + (tasks.unpackWeights > 0 ? machine.unpackOverhead : 0));
+  const double flops = 2 * real(model.layerWeights) * rows;
+  tasks.linear = parts * std::max(flops / machine.deviceFlops,
+                                  (asTheyAre ? bytes.packedWeights : bytes.weights) / machine.deviceBandwidth);
   return tasks;
 }
 
@@ -126,8 +140,9 @@ LayerTasks decodeTasks(const OffloadModel &model, const OffloadMachine &machine,
     tasks.loadCache = bytes.cc * bytes.packedToken * (context - 1) / machine.h2dBandwidth;
   }
   if (setting.kv)
-    tasks.unpackCache = onDevice * bytes.token * (context - 1) / machine.devicePacking;
-  tasks.deviceAttention = onDevice * bytes.token * context / machine.deviceBandwidth;
+    tasks.unpackCache = onDevice * bytes.token * (context - 1) / cachePacking(machine);
+  tasks.deviceAttention =
+      onDevice * (machine.attendsPacked ? bytes.packedToken : bytes.token) * context / machine.deviceBandwidth;
   return tasks;
 }
 

@@ -29,7 +29,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "runtime/base/Encoding.h"
-#include "runtime/cost/lm_offload/Percent.h"
+#include "runtime/job/Percent.h"
 #include "runtime/model/ModelSpec.h"
 
 namespace headrace::cost {
@@ -41,7 +41,8 @@ struct OffloadModel {
   int64_t layerWeights = 0;   // of the layer's matrices: 4 h1^2 + 2 h1 h2 of OPT, more of gated MLPs
   int64_t outsideWeights = 0; // embedding, positions, head
   int64_t longestContext = 0;
-  int64_t elementBytes = 2; // of weights, K and V, and what is passed on
+  int64_t elementBytes = 2;             // of weights, K and V, and what is passed on
+  int64_t kvBytes = 0, hiddenBytes = 0; // of K, V and q, and of hidden states, where that differs; 0: as elementBytes
 };
 OffloadModel offloadModel(const model::ModelSpec &spec);
 
@@ -52,18 +53,23 @@ struct OffloadMachine {
   double deviceFlops = 0;                    // of matrix products
   double deviceBandwidth = 0;                // bytes/s of device memory
   double devicePacking = 0;                  // bytes/s of elements that the device packs or unpacks
-  double cpuAttention = 0;                   // bytes/s of K and V that attention on the CPU reads
-  double cpuPackedAttention = 0;             // the same of packed ones, in bytes of elements; 0: it cannot
-  double load = 0, hostPacking = 0;          // bytes/s of elements, from files and packed by the CPU; 0: not measured
+  double cachePacking = 0;                   // the same of K and V; 0: as devicePacking
+  bool attendsPacked = false;                // attention reads packed K and V as they are; else elements made of them
+  int64_t packedProductRows = 0;             // products of up to so many rows read packed weights as they are
+  // Seconds of each pass of a layer, of a mini-batch, that go into starting its ops; and more where it unpacks weights.
+  double passOverhead = 0, unpackOverhead = 0;
+  double cpuAttention = 0;          // bytes/s of K and V that attention on the CPU reads; 0: it cannot
+  double cpuPackedAttention = 0;    // the same of packed ones, in bytes of elements; 0: it cannot
+  double load = 0, hostPacking = 0; // bytes/s of elements, from files and packed by the CPU; 0: not measured
   uint64_t deviceBytes = 0, hostBytes = 0;
 };
 
-// FlexGen's runtime, where it is not the hardware. No plan has either.
+// FlexGen's runtime, where it is not the hardware.
 struct FlexGenRuntime {
   // Pageable copies: a layer computes when all that it loads is there, unpacking too, and the CPU waits as well. Stores
-  // run beside.
+  // run beside. No plan does this.
   bool serial = false;
-  // Each mini-batch unpacks the layer's weights anew.
+  // Each mini-batch unpacks the layer's weights anew, as products of plans do (docs/encodings.md).
   bool unpackPerMiniBatch = false;
 };
 
@@ -75,20 +81,20 @@ struct OffloadSetting {
   int64_t prompt = 0, output = 0;             // s, n: tokens a sequence
   std::optional<model::Encoding> weights, kv; // none: elements
   AttentionPlace attention = AttentionPlace::kDevice;
-  Percent percent;
+  model::Percent percent;
 };
 
 // What a layer takes of each lane: the six tasks, loads and stores as the link sees them and compute in its parts.
 struct LayerTasks {
   double loadWeights = 0, loadCache = 0, loadHidden = 0; // h2d
   double storeCache = 0, storeHidden = 0;                // d2h
-  double unpackWeights = 0, unpackCache = 0, packCache = 0, linear = 0, deviceAttention = 0;
+  double unpackWeights = 0, unpackCache = 0, packCache = 0, linear = 0, deviceAttention = 0, overhead = 0;
   double cpuAttention = 0;
 
   double h2d() const { return loadWeights + loadCache + loadHidden; }
   double d2h() const { return storeCache + storeHidden; }
   double packing() const { return unpackWeights + unpackCache + packCache; }
-  double device() const { return packing() + linear + deviceAttention; }
+  double device() const { return packing() + linear + deviceAttention + overhead; }
   double cpu() const { return cpuAttention; }
 };
 

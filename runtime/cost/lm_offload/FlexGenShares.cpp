@@ -22,7 +22,7 @@ struct AtShares {
 };
 
 absl::StatusOr<AtShares> atShares(const OffloadModel &model, const OffloadMachine &machine, OffloadSetting setting,
-                                  const Percent &percent) {
+                                  const model::Percent &percent) {
   setting.percent = percent;
   ASSIGN_OR_RETURN(form, closedForm(model, machine, FlexGenRuntime(), setting));
   const OffloadBytes bytes = offloadBytes(model, setting);
@@ -43,7 +43,7 @@ absl::StatusOr<FlexGenShares> sharesWith(const OffloadModel &model, const Offloa
                                          const OffloadSetting &setting, double hg) {
   const double hc = 100 - hg;
   std::array<AtShares, 3> at;
-  const Percent places[] = {{0, 100, 0, 100, hg, hc}, {100, 0, 0, 100, hg, hc}, {0, 100, 100, 0, hg, hc}};
+  const model::Percent places[] = {{0, 100, 0, 100, hg, hc}, {100, 0, 0, 100, hg, hc}, {0, 100, 100, 0, hg, hc}};
   for (size_t i = 0; i < at.size(); ++i) {
     ASSIGN_OR_RETURN(found, atShares(model, machine, setting, places[i]));
     at[i] = found;
@@ -94,7 +94,7 @@ absl::StatusOr<FlexGenShares> flexGenShares(const OffloadModel &model, const Off
   if (best)
     return *best;
   OffloadSetting host = setting;
-  host.percent = Percent();
+  host.percent = model::Percent();
   const OffloadBytes bytes = offloadBytes(model, host);
   return absl::ResourceExhaustedError(
       model::cat("no shares fit: with everything on the host ", bytes.host, " bytes of host and ", bytes.device,

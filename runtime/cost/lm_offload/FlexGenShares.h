@@ -18,7 +18,7 @@
 namespace headrace::cost {
 
 struct FlexGenShares {
-  Percent percent;
+  model::Percent percent;
   double prefillLayer = 0, decodeLayer = 0; // T_pre, T_gen: seconds
   double generate = 0;                      // layers T_pre + layers (n - 1) T_gen
 };

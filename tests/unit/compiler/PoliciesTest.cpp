@@ -33,7 +33,7 @@ TEST(Policies, AnUnknownNameIsRefusedWithThoseThereAre) {
   EXPECT_EQ(policyFor(asked, {}).status().message(),
             "policy.name = \"pies\": expected \"auto\", \"interval\", \"none\", \"deepspeed\", \"accelerate\", "
             "\"vllm-prefetch\", \"flexgen\", \"flexgen-nobus\", \"select-n\", \"pie\", \"hybridserve\", "
-            "\"headrace\" or \"joint\"; did you "
+            "\"flexgen-throughput\", \"lm-offload\", \"headrace\" or \"joint\"; did you "
             "mean pie?");
 }
 
@@ -77,6 +77,16 @@ TEST(Policies, RefuseWhatTheyCannotBeAskedFor) {
     if (policy->order == Order::MostFreed) {
       EXPECT_EQ(refusal([&](CompileRequest &r) { r.policy.name = std::string(policy->name); }),
                 name + "expected goal.ttft, goal.tpot or goal.slo_factor beside it: it chooses by latency");
+    }
+    if (!policy->takesPercent) {
+      EXPECT_THAT(refusal([&](CompileRequest &r) {
+                    r.policy.name = std::string(policy->name);
+                    r.policy.percent = model::Percent();
+                    r.goal.sloFactor = 2;
+                  }),
+                  HasSubstr("policy.percent = \"0 100 0 100 0 100\": expected policy.name \"flexgen-throughput\" "
+                            "beside it: policy \"" +
+                            std::string(policy->name) + "\" has no shares"));
     }
     if (policy->order != Order::LeastAim) {
       EXPECT_THAT(
@@ -130,6 +140,24 @@ TEST(Accelerate, OffloadsTheEndOfTheModelAndCopiesWhenNeeded) {
   EXPECT_THAT(candidatesOf(*findPolicy("accelerate"), request(tinyQwen(2, true))),
               ElementsAre("none: start=eager", "from layer 1: weights=5-8 start=ahead-0 slots=1",
                           "from layer 0: weights=1-8 start=ahead-0 slots=1"));
+}
+
+// OPT's q, k, v and out are a twelfth of a layer each, up and down a third: at 30% out and down stay.
+TEST(FlexGenThroughput, OffersTheUnitsThatAPercentLeaves) {
+  CompileRequest r = request(tinyOpt(2));
+  const auto of = [&](const model::Percent &percent) {
+    r.policy.percent = percent;
+    return candidatesOf(*findPolicy("flexgen-throughput"), r);
+  };
+  EXPECT_THAT(of({100, 0, 100, 0, 100, 0}), ElementsAre("none: start=eager"));
+  EXPECT_THAT(of({30, 70, 100, 0, 100, 0}),
+              ElementsAre("qkv+up of every layer: weights=1,3,5,7 start=eager slots=2 wrap"));
+  EXPECT_THAT(of({0, 100, 100, 0, 100, 0}),
+              ElementsAre("qkv+out+up+down of every layer: weights=1-8 start=eager slots=2 wrap"));
+  r.policy.offloadEmbedding = model::AutoOnOff::On;
+  r.policy.slots = 3;
+  EXPECT_THAT(of({30, 70, 100, 0, 100, 0}),
+              ElementsAre("qkv+up of every layer: weights=0-1,3,5,7 start=eager slots=3 wrap"));
 }
 
 // Compute waits for every copy: a decode iteration takes compute and copies, one behind the other.

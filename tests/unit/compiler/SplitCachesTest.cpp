@@ -247,10 +247,10 @@ TEST(SplitCaches, PoliciesThatKeepCachesOnTheDeviceSaySo) {
     r.goal.tpot = std::chrono::nanoseconds(1'000'000'000);
     const auto refused = compile(r);
     EXPECT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument) << name;
-    EXPECT_THAT(
-        std::string(refused.status().message()),
-        HasSubstr(std::string(" beside policy.name = \"") + name +
-                  "\": expected policy interval, pie, hybridserve, headrace or joint: the policy moves weights alone"));
+    EXPECT_THAT(std::string(refused.status().message()),
+                HasSubstr(std::string(" beside policy.name = \"") + name +
+                          "\": expected policy interval, pie, hybridserve, flexgen-throughput, lm-offload, headrace or "
+                          "joint: the policy moves weights alone"));
   }
   r.policy.name = "interval";
   r.policy.startRule = model::StartRule::Paper;

@@ -170,7 +170,7 @@ TEST(JobFile, RefusesUnknownKeysAndSections) {
                 "2: policy.intervals: unknown key: expected one of act_home, act_ratio, attention, "
                 "interval, kv_places, kv_write_back, name, "
                 "offload_embedding, "
-                "offload_head, offload_layers, placements, prefer, residuals, slots, start_rule; did you mean "
+                "offload_head, offload_layers, percent, placements, prefer, residuals, slots, start_rule; did you mean "
                 "interval?");
   expectRefused("[buckets]\nbatch = [1]\n",
                 "2: buckets.batch: unknown key: expected one of contexts, new_tokens, sequences");

@@ -120,6 +120,28 @@ TEST(ClosedForm, PacksAndUnpacksOnTheDevice) {
   EXPECT_DOUBLE_EQ(form.decodeLayer.seconds, 15.16); // device: 8 + 5 + 0.4 + (1.2 + 0.32 and 1.6 + 0.4)
 }
 
+// As plans do: products of up to two rows and attention read codes as they are, K and V are unpacked at a rate of their
+// own, and each of two passes starts ops for 3 s, 2 more where it unpacks.
+TEST(ClosedForm, IsOfHowPlansUnpack) {
+  OffloadMachine machine = roundMachine();
+  machine.attendsPacked = true;
+  machine.cachePacking = 800;
+  machine.packedProductRows = 2;
+  machine.passOverhead = 3;
+  machine.unpackOverhead = 2;
+  OffloadSetting setting = roundSetting();
+  setting.weights = setting.kv = kQ4;
+  const ClosedForm form = formOf(setting, kOverlapped, machine);
+  EXPECT_DOUBLE_EQ(form.decode.unpackCache, 160 * 3.5 / 800);
+  EXPECT_DOUBLE_EQ(form.decode.deviceAttention, 160 * kPacked * 4.5 / 2000);
+  EXPECT_EQ(form.decode.unpackWeights, 0); // 4 sequences in 2 parts
+  EXPECT_DOUBLE_EQ(form.decode.linear, 2 * std::max(2 * 1000 * 2 / 1000.0, 2000 * kPacked / 2000));
+  EXPECT_EQ(form.decode.overhead, 2 * 3);
+  EXPECT_DOUBLE_EQ(form.prefill.unpackWeights, 2000 / 400.0); // 6 rows
+  EXPECT_EQ(form.prefill.overhead, 2 * (3 + 2));
+  EXPECT_EQ(form.decode.device(), form.decode.packing() + form.decode.linear + form.decode.deviceAttention + 6);
+}
+
 TEST(ClosedForm, OfASerialRuntimeIsLoadsThenTheRest) {
   EXPECT_DOUBLE_EQ(formOf(roundSetting(), kSerial).decodeLayer.seconds, 24.76);  // 15.6 + 8.32 and 17.2 + 8.4
   EXPECT_DOUBLE_EQ(formOf(roundSetting(), kSerial).prefillLayer.seconds, 37.36); // 12.4 + 24.96
@@ -217,7 +239,8 @@ TEST(ClosedForm, RefusesWhatIsNoSetting) {
   EXPECT_EQ(with(&OffloadSetting::output, 62), "context: 3 + 62 tokens: expected at most the model's 64");
   EXPECT_EQ(with(&OffloadSetting::prompt, std::numeric_limits<int64_t>::max()),
             "context: 9223372036854775807 + 3 tokens: expected at most the model's 64");
-  EXPECT_THAT(with(&OffloadSetting::percent, Percent{50, 40, 0, 100, 0, 100}), HasSubstr("percent: wg + wc = 90"));
+  EXPECT_THAT(with(&OffloadSetting::percent, model::Percent{50, 40, 0, 100, 0, 100}),
+              HasSubstr("percent: expected wg + wc = 100, not 90"));
   OffloadMachine machine = roundMachine();
   machine.devicePacking = 0;
   EXPECT_EQ(refused(roundSetting(), machine), "devicePacking: 0: expected a positive rate");

@@ -161,7 +161,7 @@ TEST(FlexGenShares, AreWhatBruteForceFinds) {
     ++solved;
     mixed += shares->percent.wg > 1 && shares->percent.wg < 99 ? 1 : 0;
     EXPECT_NEAR(shares->generate, expected, 1e-9 * expected) << i << ": " << percentText(shares->percent);
-    EXPECT_TRUE(checkPercent(shares->percent, "shares").ok());
+    EXPECT_TRUE(model::checkPercent(shares->percent, "shares").ok());
     EXPECT_NEAR(shares->generate,
                 timeAt(model, machine, setting, shares->percent.wg / 100, shares->percent.cg / 100, shares->percent.hg),
                 1e-9 * expected);

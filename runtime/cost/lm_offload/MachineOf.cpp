@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/cost/lm_offload/MachineOf.h"
+
+#include <utility>
+
+#include "kernels/CudaWorkspace.h"
+
+namespace headrace::cost {
+namespace {
+
+constexpr double kUnpackFlops = 2; // of a code
+
+constexpr double kOps = 8; // of a layer's pass beside attention: two norms, four products, the append, the activation
+
+// What a card takes to start unpacking a layer's weights, of which the first start of each matrix is the product's.
+double unpackStarts(const model::ModelSpec &spec) {
+  using kernels::CudaWorkspace;
+  const auto element = static_cast<int64_t>(model::dtypeBytes(spec.dtype));
+  double starts = 0;
+  for (const auto &[rows, cols] : {std::pair{spec.qkvRows(), spec.hidden},
+                                   {spec.hidden, spec.qRows()},
+                                   {spec.upRows(), spec.hidden},
+                                   {spec.hidden, spec.intermediate}}) {
+    const int64_t ofPart = CudaWorkspace::unpackedRows(rows, cols, element);
+    starts += 2 * static_cast<double>((rows + ofPart - 1) / ofPart) - 1;
+  }
+  return starts;
+}
+
+double orAll(double ofClass, double ofAll) { return ofClass > 0 ? ofClass : ofAll; }
+
+} // namespace
+
+OffloadModel plannedModel(const model::ModelSpec &spec, const model::Hardware &hardware) {
+  OffloadModel m = offloadModel(spec);
+  m.hiddenBytes = sizeof(float);
+  if (hardware.kind == model::DeviceKind::Host)
+    m.kvBytes = sizeof(float);
+  return m;
+}
+
+OffloadMachine offloadMachine(const model::Hardware &hardware, const model::ModelSpec &spec,
+                              const std::optional<model::Encoding> &weights, uint64_t deviceBytes) {
+  const bool host = hardware.kind == model::DeviceKind::Host;
+  const auto element = static_cast<double>(model::dtypeBytes(spec.dtype));
+  const model::OpClasses &classes = hardware.classes;
+  OffloadMachine machine;
+  machine.h2dBandwidth = hardware.h2dBandwidth * hardware.linkEfficiency;
+  machine.d2hBandwidth = hardware.d2hBandwidth * hardware.linkEfficiency;
+  machine.duplexBandwidth = hardware.duplexBandwidth * hardware.linkEfficiency;
+  const double peak = hardware.flops(/*f32=*/host || spec.dtype == model::DType::F32);
+  machine.deviceFlops = peak * orAll(classes.productFlopsEfficiency, hardware.flopsEfficiency);
+  machine.deviceBandwidth = hardware.bandwidth() * orAll(classes.productMemoryEfficiency, hardware.memoryEfficiency);
+  const double unpacked = // bytes of elements a second, of two flops a code
+      peak * orAll(classes.unpackFlopsEfficiency, hardware.flopsEfficiency) / kUnpackFlops * element;
+  machine.passOverhead = kOps * hardware.launchOverhead + orAll(classes.attentionOverhead, hardware.launchOverhead);
+  machine.attendsPacked = true;
+  machine.cachePacking = unpacked;
+  machine.devicePacking = unpacked;
+  if (!host) {
+    const double share = weights && weights->packed() ? static_cast<double>(weights->groupBytes()) /
+                                                            (static_cast<double>(weights->group) * element)
+                                                      : 1;
+    machine.devicePacking = machine.deviceBandwidth / (1 + share);
+    if (weights && weights->packed())
+      machine.unpackOverhead = unpackStarts(spec) * hardware.launchOverhead;
+    machine.packedProductRows = spec.dtype == model::DType::F32 ? 0 : kernels::CudaWorkspace::kPackedProductRows;
+  }
+  machine.deviceBytes = deviceBytes;
+  machine.hostBytes = hardware.hostLimit();
+  return machine;
+}
+
+} // namespace headrace::cost
