@@ -15,6 +15,7 @@
 #include "compiler/choice/CheckStated.h"
 #include "compiler/choice/Resolve.h"
 #include "compiler/evaluate/LayOutHost.h"
+#include "compiler/search/Allowance.h"
 #include "compiler/search/BucketChoices.h"
 #include "compiler/search/Explain.h"
 #include "compiler/search/generators/InOrder.h"
@@ -53,7 +54,7 @@ size_t fastestOf(const std::vector<std::vector<uint64_t>> &ways) {
 class InOrder {
 public:
   InOrder(const CompileRequest &request, const Generator &policy, const cost::CostModel &costs)
-      : request_(request), policy_(policy), space_(request, costs, &policy) {}
+      : request_(request), policy_(policy), costs_(costs), space_(request, costs, &policy) {}
 
   absl::StatusOr<Draft> run() {
     return policy_.order == Order::First && request_.policy.placements.value_or(1) == 1 ? one() : several();
@@ -201,6 +202,9 @@ private:
     if (!policy_.swapsLayers)
       absl::StrAppend(&draft.reason, explainWriteBack(space_, best.at, best.candidate));
     absl::StrAppend(&draft.reason, explainFound(space_, policy_, *found));
+    if (request_.advise)
+      if (const std::string line = allowanceWouldBring(space_, best, costs_, &policy_); !line.empty())
+        request_.advise(line);
     return draft;
   }
 
@@ -435,6 +439,7 @@ private:
 
   const CompileRequest &request_;
   const Generator &policy_;
+  const cost::CostModel &costs_;
   Space space_;
 };
 

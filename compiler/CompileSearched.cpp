@@ -14,6 +14,7 @@
 #include "compiler/CompileStated.h"
 #include "compiler/choice/CheckStated.h"
 #include "compiler/choice/Resolve.h"
+#include "compiler/search/Allowance.h"
 #include "compiler/search/Explain.h"
 #include "compiler/search/ExplainObjective.h"
 #include "compiler/search/Minima.h"
@@ -226,6 +227,9 @@ private:
         draft.reason =
             absl::StrCat(why(space_, searched, chosen.placements.front(), flagThatHelps(space_, searched, costs_)),
                          explainEncodings(space_, searched.best));
+      if (explains_ && request_.advise)
+        if (const std::string line = allowanceWouldBring(space_, searched.best, costs_); !line.empty())
+          request_.advise(line);
       draft.request.placements.clear();
       attempt.draft = std::move(draft);
       return attempt;

@@ -48,6 +48,8 @@ struct CompileRequest {
   // The same after each pass ("choose-homes", ...), if set.
   std::function<void(std::string_view schedule, std::string_view pass, std::string_view text)> onPass;
   std::function<void(const CompileProgress &)> progress;
+  // Called, if set, with what would be better if it were allowed, a line; no part of the plan.
+  std::function<void(std::string_view line)> advise;
 };
 
 } // namespace headrace::compiler

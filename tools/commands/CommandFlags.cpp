@@ -80,7 +80,7 @@ bool takesModelAndMemory(const KeyFlag &flag) {
 std::string policiesHelp() {
   std::string text = "Policies:\n";
   for (const compiler::Generator *policy : compiler::allPolicies())
-    absl::StrAppendFormat(&text, "  %-15s  %s\n", policy->name, policy->summary);
+    absl::StrAppendFormat(&text, "  %-18s  %s\n", policy->name, policy->summary);
   return text;
 }
 
@@ -153,6 +153,10 @@ CLI::App *addCompile(CLI::App &app, CompileOptions &options) {
                     "read all weights and keep a hash of them in the plan, for run --verify-weights");
   addOverwrite(*command, options.overwrite);
   command->add_flag("--dry-run", options.dryRun, "print the chosen settings, write nothing");
+  command->add_flag(
+      "--explain", options.explain,
+      "also LM-Offload's closed form: a layer's tasks, T_pf, T_gen, T, and whether to pack weights and KV, "
+      "beside the time that was played");
   command->add_flag("--beside", options.beside, "instead: which mechanisms do not stand side by side, and why");
   command->add_flag("--all", options.all, kAllHelp);
   command->add_flag("--json", options.json, "one JSON object on standard output");

@@ -24,6 +24,7 @@ struct CompileOptions {
   bool dumpEachPass = false; // pass by pass instead
   bool verifyWeights = false;
   bool dryRun = false;
+  bool explain = false;   // beside: LM-Offload's closed form of it
   bool beside = false;    // instead: what does not stand beside what
   bool overwrite = false; // files that are not of the output's kind (Outputs.h); so in every command that writes
   bool all = false;       // tables whole

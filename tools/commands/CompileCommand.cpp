@@ -28,6 +28,7 @@
 #include "tools/commands/RunSetup.h"
 #include "tools/commands/Terminal.h"
 #include "tools/report/ChoiceReport.h"
+#include "tools/report/ClosedFormReport.h"
 #include "tools/report/Format.h"
 #include "tools/report/InspectReport.h"
 
@@ -66,8 +67,14 @@ double tokensPerSecond(const plan::Plan &plan, const VariantReport &decode) {
   return static_cast<double>(decode.sequences) * plan.miniBatches * 1e9 / static_cast<double>(decode.predictedNs);
 }
 
+// What a plan has not: what would be better if it were allowed, or empty; and its closed form, where that is asked for.
+struct Explained {
+  std::string advice;
+  absl::StatusOr<ClosedFormReport> closedForm = absl::UnavailableError("not asked for");
+};
+
 void printText(const CompileOptions &options, const model::Job &job, const plan::Plan &plan,
-               const std::vector<RequestTime> &requests) {
+               const std::vector<RequestTime> &requests, const Explained &explained) {
   const plan::Placement &placement = plan.placements.front();
   std::string out;
   const auto line = [&](const char *name, const std::string &value) {
@@ -83,6 +90,8 @@ void printText(const CompileOptions &options, const model::Job &job, const plan:
   if (const std::string homes = kvHomesText(plan, 0); !homes.empty())
     line("KV cache", homes);
   line("why", plan.reason);
+  if (!explained.advice.empty())
+    line("if allowed", explained.advice);
   line("limited by", plan.limitingResource);
   line("device memory", absl::StrFormat("%s of %s allowed (%d of %d bytes)", formatBytes(plan.arenaBytes),
                                         formatBytes(plan.deviceMemory), plan.arenaBytes, plan.deviceMemory));
@@ -117,11 +126,13 @@ void printText(const CompileOptions &options, const model::Job &job, const plan:
   line("plan", options.dryRun ? "not written: dry run" : oneLine(options.output));
   if (!plan.choices.empty())
     out += "\n" + choicesText(plan, options.all);
+  if (explained.closedForm.ok())
+    out += "\n" + closedFormText(plan, *explained.closedForm);
   show(out, /*json=*/false);
 }
 
 void printJson(const CompileOptions &options, const model::Job &job, const plan::Plan &plan,
-               const std::vector<RequestTime> &requests) {
+               const std::vector<RequestTime> &requests, const Explained &explained) {
   Json json = Json::parse(inspectJson(plan, options.dryRun ? "" : options.output), nullptr, false);
   json["dry_run"] = options.dryRun;
   json["offloaded_layers"] = plan.placements.front().offloadedLayers;
@@ -136,6 +147,10 @@ void printJson(const CompileOptions &options, const model::Job &job, const plan:
                                    {"ttft_ms", static_cast<double>(time.firstToken.count()) / 1e6},
                                    {"tpot_ms", time.tpotMs}});
   json["command"] = "headrace compile " + chosenFlags(job, plan);
+  if (!explained.advice.empty())
+    json["if_allowed"] = explained.advice;
+  if (explained.closedForm.ok())
+    json["closed_form"] = closedFormJson(*explained.closedForm);
   print(json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
@@ -213,8 +228,8 @@ absl::Status compileCommand(const CompileOptions &options) {
   if (options.beside) {
     if (options.job.any() || !options.job.source.empty())
       return badUsage("--beside: expected no model and no key of a job beside it: it prints what is so of all");
-    const bool compiles = options.dryRun || options.dumpEachPass || options.verifyWeights || options.overwrite ||
-                          !options.output.empty() || !options.dumpIr.empty();
+    const bool compiles = options.dryRun || options.dumpEachPass || options.explain || options.verifyWeights ||
+                          options.overwrite || !options.output.empty() || !options.dumpIr.empty();
     if (compiles)
       return badUsage("--beside: expected no other flag than --json beside it: nothing is compiled");
     printBeside(options.json);
@@ -238,8 +253,9 @@ absl::Status compileCommand(const CompileOptions &options) {
   RETURN_IF_ERROR(outputs.prepareFolders());
 
   IrFiles ir(options);
+  Explained explained;
   absl::StatusOr<plan::Plan> plan =
-      compileToHold(assembled, ir.writer(/*eachPass=*/false), ir.writer(/*eachPass=*/true));
+      compileToHold(assembled, ir.writer(/*eachPass=*/false), ir.writer(/*eachPass=*/true), &explained.advice);
   RETURN_IF_ERROR(ir.status());
   if (!plan.ok())
     return aboutInput(assembled.input, plan.status());
@@ -250,8 +266,13 @@ absl::Status compileCommand(const CompileOptions &options) {
     RETURN_IF_ERROR(outputs.check()); // the user's files may have changed meanwhile
     RETURN_IF_ERROR(plan::writePlan(*plan, options.output));
   }
+  if (options.explain) {
+    explained.closedForm = reportClosedForm(*plan);
+    RETURN_IF_ERROR(explained.closedForm.status());
+  }
   ASSIGN_OR_RETURN(requests, requestTimes(*plan));
-  options.json ? printJson(options, job, *plan, requests) : printText(options, job, *plan, requests);
+  options.json ? printJson(options, job, *plan, requests, explained)
+               : printText(options, job, *plan, requests, explained);
   return absl::OkStatus();
 }
 

@@ -249,7 +249,8 @@ absl::StatusOr<int64_t> kvTokensOf(const model::Job &job) {
   return target.kvTokens * target.choice.miniBatches;
 }
 
-absl::StatusOr<plan::Plan> compileJob(const model::Job &job, const PhaseText &onPhase, const PhaseText &onPass) {
+absl::StatusOr<plan::Plan> compileJob(const model::Job &job, const PhaseText &onPhase, const PhaseText &onPass,
+                                      std::string *advice) {
   const model::Hardware &hardware = *job.hardware;
   if (job.goal.deviceMemory.value_or(0) > hardware.memoryBytes) // such a plan would run nowhere
     return absl::InvalidArgumentError(model::cat("goal.device_memory = ", *job.goal.deviceMemory,
@@ -268,6 +269,8 @@ absl::StatusOr<plan::Plan> compileJob(const model::Job &job, const PhaseText &on
   };
   request.onPhase = onPhase;
   request.onPass = onPass;
+  if (advice != nullptr)
+    request.advise = [advice](std::string_view line) { *advice = std::string(line); };
   std::unique_ptr<cost::RecordCostModel> costs;
   if (!job.goal.record.empty()) {
     absl::StatusOr<std::unique_ptr<cost::RecordCostModel>> opened = openRecordCosts(job.goal.record, job);
@@ -317,8 +320,8 @@ absl::StatusOr<plan::Plan> compileJob(const model::Job &job, const PhaseText &on
 }
 
 absl::StatusOr<plan::Plan> compileToHold(const AssembledJob &assembled, const PhaseText &onPhase,
-                                         const PhaseText &onPass) {
-  ASSIGN_OR_RETURN(plan, compileJob(assembled.job, onPhase, onPass));
+                                         const PhaseText &onPass, std::string *advice) {
+  ASSIGN_OR_RETURN(plan, compileJob(assembled.job, onPhase, onPass, advice));
   if (!assembled.input.allowMissed)
     RETURN_IF_ERROR(checkObjectives(plan));
   return plan;

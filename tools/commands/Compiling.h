@@ -16,13 +16,14 @@ namespace headrace::tools {
 
 using PhaseText = std::function<void(std::string_view schedule, std::string_view phase, std::string_view text)>;
 
-// job.model and job.hardware must be set. Shows its progress on a terminal. `onPhase` may be empty.
+// job.model and job.hardware must be set. Shows its progress on a terminal. `onPhase` may be empty. `advice`, if there
+// is one: what would be better if it were allowed, a line, or empty.
 absl::StatusOr<plan::Plan> compileJob(const model::Job &job, const PhaseText &onPhase = {},
-                                      const PhaseText &onPass = {});
+                                      const PhaseText &onPass = {}, std::string *advice = nullptr);
 
 // The same, and ResourceExhausted for a plan that misses its objectives unless that is allowed (--allow-missed).
 absl::StatusOr<plan::Plan> compileToHold(const AssembledJob &assembled, const PhaseText &onPhase = {},
-                                         const PhaseText &onPass = {});
+                                         const PhaseText &onPass = {}, std::string *advice = nullptr);
 
 // Tokens that the KV cache of such a plan holds. Refuses a goal that contradicts itself.
 absl::StatusOr<int64_t> kvTokensOf(const model::Job &job);
