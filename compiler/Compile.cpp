@@ -47,7 +47,7 @@ absl::StatusOr<Draft> chooseFirst(CompileRequest &request, const Generator &poli
   for (const CompileRequest &one : requests) {
     RETURN_IF_ERROR(model::checkBeside(mechanismsInUse(one, policy)));
     draft = choose(one, policy);
-    if (absl::IsResourceExhausted(draft.status()))
+    if (lacksDeviceMemory(draft.status()))
       continue;
     if (draft.ok())
       request = one;

@@ -261,14 +261,14 @@ absl::Status compileCommand(const CompileOptions &options) {
     return aboutInput(assembled.input, plan.status());
   if (options.verifyWeights)
     RETURN_IF_ERROR(hashWeights(*job.model, *plan));
+  if (options.explain) {
+    explained.closedForm = reportClosedForm(*plan);
+    RETURN_IF_ERROR(explained.closedForm.status());
+  }
   if (!options.dryRun) {
     plan->modelPath = pathInPlan(plan->modelPath, options.output);
     RETURN_IF_ERROR(outputs.check()); // the user's files may have changed meanwhile
     RETURN_IF_ERROR(plan::writePlan(*plan, options.output));
-  }
-  if (options.explain) {
-    explained.closedForm = reportClosedForm(*plan);
-    RETURN_IF_ERROR(explained.closedForm.status());
   }
   ASSIGN_OR_RETURN(requests, requestTimes(*plan));
   options.json ? printJson(options, job, *plan, requests, explained)

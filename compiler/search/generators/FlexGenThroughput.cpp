@@ -10,7 +10,7 @@
 //
 // Embedding and head stay on the device unless it is stated that they do not. FlexGen attends on the CPU as well; here
 // attention is on the device. The programme knows nothing of what kernels need: where its shares do not fit, it is
-// solved for a twentieth of the device less, and so on.
+// solved for a twentieth of the device less, and so on; last comes all on the host.
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -31,7 +31,6 @@ namespace {
 
 constexpr const char *kUnitNames[model::kUnitsPerLayer] = {"qkv", "out", "up", "down"};
 constexpr int kParts = 20; // of the device, that the programme is solved for ever fewer of
-constexpr int kFewest = kParts / 2;
 
 template <class... Expected>
 absl::Status refuse(absl::string_view key, const std::string &value, Expected... expected) {
@@ -111,7 +110,7 @@ absl::StatusOr<std::vector<CompileRequest>> requests(const CompileRequest &asked
   const cost::OffloadSetting setting = settingOf(asked, target);
   cost::OffloadMachine machine = machineOf(asked, target, setting);
   absl::Status refused;
-  for (int part = kParts; part >= kFewest; --part) {
+  for (int part = kParts; part > 0; --part) {
     machine.deviceBytes = target.deviceMemory / kParts * static_cast<uint64_t>(part);
     const auto shares = cost::flexGenShares(cost::plannedModel(asked.model, asked.hardware), machine, setting);
     if (!shares.ok()) {
@@ -132,6 +131,11 @@ absl::StatusOr<std::vector<CompileRequest>> requests(const CompileRequest &asked
   }
   if (found.empty())
     return refused;
+  const model::Percent least = {0, 100, 0, 100, found.back().policy.percent->hg, found.back().policy.percent->hc};
+  if (*found.back().policy.percent != least) {
+    ASSIGN_OR_RETURN(request, withShares(asked, target, least));
+    found.push_back(std::move(request));
+  }
   return found;
 }
 

@@ -87,7 +87,7 @@ TEST(ClosedFormTimeline, IsCloseOnRandomCases) {
     const AimPoint &point = space.aim(at).points.back();
     setting.block = batch;
     setting.miniBatches = parts;
-    setting.prompt = point.at.context - 2; // its one token that is decoded attends to so many and two
+    setting.prompt = point.at.context - 2; // with its output no longer than the context
     setting.output = 2;
     setting.percent.wc = 100 * static_cast<double>(awayBytes) / static_cast<double>(allBytes);
     setting.percent.wg = 100 - setting.percent.wc;

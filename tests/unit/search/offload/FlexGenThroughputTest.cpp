@@ -144,6 +144,19 @@ TEST(FlexGenThroughput, RefusesWhatContradictsItsShares) {
       HasSubstr("policy.percent = \"0 100 0 100 0 100\": expected policy.name \"flexgen-throughput\" beside it"));
 }
 
+// With what a refusal names it compiles, with a byte less not.
+TEST(FlexGenThroughput, TheMinimumThatItNamesIsOne) {
+  CompileRequest r = shared({55, 45, 50, 50, 100, 0});
+  r.goal.deviceMemory = 100'000;
+  const std::string refused(compile(r).status().message()), before = "What would do: a device memory of ";
+  const size_t at = refused.find(before);
+  ASSERT_NE(at, std::string::npos) << refused;
+  r.goal.deviceMemory = std::stoull(refused.substr(at + before.size()));
+  EXPECT_TRUE(compile(r).ok()) << compile(r).status();
+  --*r.goal.deviceMemory;
+  EXPECT_EQ(compile(r).status().code(), absl::StatusCode::kResourceExhausted);
+}
+
 TEST(FlexGenThroughput, SaysTheBytesWhereItsSharesDoNotFit) {
   CompileRequest r = shared({100, 0, 100, 0, 100, 0});
   r.goal.deviceMemory = 100'000;
