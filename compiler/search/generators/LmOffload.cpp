@@ -21,7 +21,7 @@
 namespace headrace::compiler {
 namespace {
 
-constexpr size_t kBest = 4;              // of an encoding, by the closed form
+constexpr size_t kBest = 4;              // of an encoding and a number of mini-batches, by the closed form
 constexpr int64_t kMostMiniBatches = 16; // that it begins with
 constexpr double kNever = 1e300;         // memory does not hold it
 
@@ -81,44 +81,43 @@ private:
 };
 
 std::vector<Coordinates> seeds(Space &of, const Coordinates &origin) {
-  struct Begun {
-    double seconds = 0;
-    Coordinates at;
-  };
-  std::vector<Begun> begun;
   std::vector<Coordinates> found;
   const int64_t layers = of.request().model->layers;
-  const auto add = [&](Coordinates at) {
-    at.embedding |= of.free().embedding && at.layers > 0;
+  const auto add = [&](Coordinates at, bool embedding) {
+    at.embedding |= embedding && of.free().embedding;
     if (std::find(found.begin(), found.end(), at) == found.end())
       found.push_back(at);
   };
-  for (int64_t count = origin.miniBatches;;) {
-    Coordinates at = origin;
-    at.miniBatches = count;
-    if (of.exists(at)) {
-      const ByLayers form(of, at);
-      for (at.layers = 0; at.layers <= layers; ++at.layers)
-        if (at.layers == origin.layers || of.free().layers)
-          begun.push_back({form.seconds(at.layers), at});
+  const auto addOf = [&](Coordinates at) { // of one number of mini-batches
+    struct Begun {
+      double seconds = 0;
+      int64_t layers = 0;
+    };
+    std::vector<Begun> begun;
+    const ByLayers form(of, at);
+    for (int64_t away = 0; away <= layers && of.free().layers; ++away)
+      begun.push_back({form.seconds(away), away});
+    std::stable_sort(begun.begin(), begun.end(), [](const Begun &a, const Begun &b) { return a.seconds < b.seconds; });
+    for (size_t i = 0; i < std::min(begun.size(), kBest); ++i) {
+      at.layers = begun[i].layers;
+      if (begun[i].seconds < kNever)
+        add(at, at.layers > 0);
     }
-    const int64_t next = of.free().miniBatches ? of.nextMiniBatches(count, 1) : count;
-    if (next == count || next > kMostMiniBatches)
-      break;
-    count = next;
+    // Where the closed form does not know all that memory holds: all on the device, the table alone away, all away.
+    at.layers = origin.layers;
+    add(at, false);
+    add(at, true);
+    at.layers = of.free().layers ? layers : origin.layers;
+    add(at, true);
+  };
+  for (Coordinates at = origin;;) {
+    if (of.exists(at))
+      addOf(at);
+    const int64_t next = of.free().miniBatches ? of.nextMiniBatches(at.miniBatches, 1) : at.miniBatches;
+    if (next == at.miniBatches || next > kMostMiniBatches)
+      return found;
+    at.miniBatches = next;
   }
-  std::stable_sort(begun.begin(), begun.end(), [](const Begun &a, const Begun &b) { return a.seconds < b.seconds; });
-  for (size_t i = 0; i < std::min(begun.size(), kBest); ++i)
-    if (begun[i].seconds < kNever)
-      add(begun[i].at);
-  // Where the closed form does not know all that memory holds, what takes the least of it, and all on the device.
-  Coordinates end = origin;
-  add(end);
-  if (of.free().layers) {
-    end.layers = layers;
-    add(end);
-  }
-  return found;
 }
 
 } // namespace

@@ -21,8 +21,8 @@ double unpackStarts(const model::ModelSpec &spec) {
                                    {spec.hidden, spec.qRows()},
                                    {spec.upRows(), spec.hidden},
                                    {spec.hidden, spec.intermediate}}) {
-    const int64_t ofPart = CudaWorkspace::unpackedRows(rows, cols, element);
-    starts += 2 * static_cast<double>((rows + ofPart - 1) / ofPart) - 1;
+    const int64_t ofPart = CudaWorkspace::unpackedRows(rows, cols, element), parts = (rows + ofPart - 1) / ofPart;
+    starts += 2 * static_cast<double>(parts) - 1;
   }
   return starts;
 }
