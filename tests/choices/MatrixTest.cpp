@@ -102,6 +102,8 @@ TEST(Share, HasOnEmulatedCudaAllThatMeets) {
   std::set<std::string> parts, packed;
   const std::vector<Cell> share = cells();
   for (const Row &row : rows()) {
+    if (!runsOn(row, On::EmulatedCuda))
+      continue;
     const std::set<std::string> own = partsOf(row);
     const auto runs = [&](On on) {
       return std::any_of(share.begin(), share.end(),

@@ -58,7 +58,9 @@ TEST_F(AttentionCommand, TheReportTheTimelineAndTheFlagsSayIt) {
   const Outcome o = headrace(onCpu("compile", {"-o", plan}));
   ASSERT_EQ(o.status, 0) << o.err;
   EXPECT_THAT(o.out, HasSubstr(" --attention cpu "));
-  EXPECT_THAT(o.out, HasSubstr("attention on the CPU"));
+  EXPECT_THAT(o.out, HasSubstr("offloaded      all KV blocks, which the CPU attends to"));
+  EXPECT_THAT(o.out, HasSubstr("at home on the host (")); // and of it:
+  EXPECT_THAT(o.out, HasSubstr("brought for prompts alone through slots of "));
   // Of 4 rows in 7 layers: 4 x 7 x 192 = 5376 bytes come in, and no cache does.
   EXPECT_THAT(o.out, HasSubstr("(5.25 KiB h2d, "));
   const Outcome timeline = headrace({"timeline", plan});

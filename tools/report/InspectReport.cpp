@@ -66,6 +66,9 @@ uint64_t weightBytes(const plan::Plan &plan) {
   return bytes;
 }
 
+// Of rows that decode.
+bool attendsOnCpu(const plan::Plan &plan) { return plan.metaOnHost != plan::kNowhere; }
+
 // The placement in which a transition starts.
 uint32_t placementBefore(const plan::Schedule &schedule) {
   return schedule.fromPlacement == plan::kNone ? schedule.placement : schedule.fromPlacement;
@@ -105,7 +108,9 @@ std::string describePlacement(const plan::Plan &plan, const plan::Placement &pla
   if (placement.offloadsHead)
     parts.push_back("head");
   if (const int64_t resident = plan::CacheMap(plan, placement).resident(); resident < placement.kvBlocks)
-    parts.push_back(resident == 0 ? "all KV blocks" : absl::StrFormat("KV blocks from %d on", resident));
+    parts.push_back(attendsOnCpu(plan) ? "all KV blocks, which the CPU attends to"
+                    : resident == 0    ? "all KV blocks"
+                                       : absl::StrFormat("KV blocks from %d on", resident));
   if (plan.residualsLeave())
     parts.push_back("residuals between layers");
   return parts.empty() ? "nothing" : absl::StrJoin(parts, ", ");
@@ -119,10 +124,11 @@ std::string kvHomesText(const plan::Plan &plan, uint32_t placement) {
     return "";
   const std::string each =
       plan.miniBatches == 1 ? "" : absl::StrFormat(" of each of %d mini-batches", plan.miniBatches);
-  return absl::StrFormat("%d of %d blocks%s on the device (%s), %d at home on the host (%s), brought through slots of "
-                         "%s",
-                         resident, p.kvBlocks, each, formatBytes(bytes.device), p.kvBlocks - resident,
-                         formatBytes(bytes.host), formatBytes(plan::kvSlotBytes(plan, placement)));
+  return absl::StrFormat(
+      "%d of %d blocks%s on the device (%s), %d at home on the host (%s), brought %sthrough slots of "
+      "%s",
+      resident, p.kvBlocks, each, formatBytes(bytes.device), p.kvBlocks - resident, formatBytes(bytes.host),
+      attendsOnCpu(plan) ? "for prompts alone " : "", formatBytes(plan::kvSlotBytes(plan, placement)));
 }
 
 std::string unknownHostMemory(const plan::Plan &plan) {

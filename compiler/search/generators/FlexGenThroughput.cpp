@@ -169,7 +169,8 @@ std::vector<Candidate> candidates(const GeneratorInputs &in) {
 // Asked and reached, and what its own cost model says of that.
 std::string why(const GeneratorInputs &in, const std::vector<Candidate> &placements) {
   const model::ModelSpec &spec = in.request.model;
-  const model::Percent percent = in.request.policy.percent.value_or(model::Percent());
+  const model::Policy &policy = in.request.policy;
+  const model::Percent percent = policy.percent.value_or(model::Percent());
   uint64_t away = 0, all = 0;
   for (int64_t layer = 0; layer < spec.layers; ++layer)
     all += in.layout.layerBytes(layer);
@@ -180,10 +181,11 @@ std::string why(const GeneratorInputs &in, const std::vector<Candidate> &placeme
   std::string text =
       absl::StrFormat("Shares on the device, asked and reached: weights %s%%, %.1f%% by whole tensors, %.1f%% by "
                       "units; KV %s%%, %.1f%% "
-                      "by blocks; hidden states %s%%. Attention is on the device",
+                      "by blocks; hidden states %s%%. Attention is on the %s",
                       absl::StrCat(percent.wg), cost::reachedWeights(spec, percent.wg),
                       100 * (1 - static_cast<double>(away) / static_cast<double>(all)), absl::StrCat(percent.cg),
-                      100 * static_cast<double>(resident) / static_cast<double>(blocks), absl::StrCat(percent.hg));
+                      100 * static_cast<double>(resident) / static_cast<double>(blocks), absl::StrCat(percent.hg),
+                      policy.attention == model::Attention::Cpu ? "CPU" : "device");
   cost::OffloadSetting setting = settingOf(in.request, in.target);
   setting.percent = percent;
   const auto form = cost::closedForm(cost::plannedModel(spec, in.request.hardware),
@@ -204,7 +206,7 @@ extern const Generator kFlexGenThroughputGenerator;
 const Generator kFlexGenThroughputGenerator = {
     .name = "flexgen-throughput",
     .summary = "FlexGen's own: shares of weights, KV and hidden states by --percent, or by its linear programme "
-               "(attention on the device)",
+               "(attention by --attention)",
     .onePlacement = true,
     .takesPercent = true,
     .splitsCaches = true,

@@ -8,7 +8,7 @@
 //   KV             what room they leave: a share of all
 //   closed form    1.9 1.4 1.5 ... 6.2 s the best of them, and both ends
 //
-// Attention is on the device.
+// Attention is where it is stated to be.
 #include <algorithm>
 #include <optional>
 
@@ -126,7 +126,7 @@ extern const Generator kLmOffloadGenerator;
 const Generator kLmOffloadGenerator = {
     .name = "lm-offload",
     .summary = "LM-Offload: what is packed (--allow-quantized), layers and KV on the host, begun by its closed form "
-               "(attention on the device)",
+               "(attention by --attention)",
     .order = Order::LeastAim,
     .onePlacement = true,
     .allowsForSlowest = true,
