@@ -131,6 +131,32 @@ protected:
       ASSERT_TRUE(read.ok()) << read;
     }
   };
+
+  // What has been prefilled, request by request; `joined`: by what numbers the receiver knows them.
+  static void handOver(const GenerateRequest &request, const std::vector<uint64_t> &ids, Loaded &left, Running &prefill,
+                       Loaded &right, Running &decode, std::vector<uint64_t> &joined) {
+    KvHandover handover;
+    for (size_t s = 0; s < request.prompts.size(); ++s) {
+      const auto id = decode.engine->submitPrefilled(Running::of(request, s), prefill.tokens[ids[s]].at(0));
+      ASSERT_TRUE(id.ok()) << id.status();
+      joined.push_back(*id);
+      ++decode.left;
+      const absl::Status moved =
+          handover.move(*left.runtime, prefill.engine->blocksOf(ids[s]), *right.runtime, decode.engine->blocksOf(*id));
+      ASSERT_TRUE(moved.ok()) << moved;
+      prefill.engine->releaseBlocks(ids[s]);
+      EXPECT_TRUE(prefill.engine->blocksOf(ids[s]).empty());
+    }
+  }
+  // The first of each is the sender's.
+  static void expectTokens(const GenerateResult &expected, const std::vector<uint64_t> &ids, Running &prefill,
+                           const std::vector<uint64_t> &joined, Running &decode) {
+    for (size_t s = 0; s < joined.size(); ++s) {
+      std::vector<int32_t> tokens = prefill.tokens[ids[s]];
+      tokens.insert(tokens.end(), decode.tokens[joined[s]].begin(), decode.tokens[joined[s]].end());
+      EXPECT_EQ(tokens, expected.tokens[s]);
+    }
+  }
 };
 
 TEST_P(SplitHandover, TokensAreThoseOfOneDeviceWithAllBlocks) {
@@ -160,30 +186,15 @@ TEST_P(SplitHandover, TokensAreThoseOfOneDeviceWithAllBlocks) {
         const std::vector<uint64_t> ids = prefill.submit(first, true);
         for (uint32_t i = 0; prefill.left > 0; ++i)
           prefill.step(changes ? (from + i) % 5 : from);
-        KvHandover handover;
         std::vector<uint64_t> joined;
-        for (size_t s = 0; s < request.prompts.size(); ++s) {
-          const auto id = decode.engine->submitPrefilled(Running::of(request, s), prefill.tokens[ids[s]].at(0));
-          ASSERT_TRUE(id.ok()) << id.status();
-          joined.push_back(*id);
-          ++decode.left;
-          const absl::Status moved = handover.move(*left.runtime, prefill.engine->blocksOf(ids[s]), *right.runtime,
-                                                   decode.engine->blocksOf(*id));
-          ASSERT_TRUE(moved.ok()) << moved;
-          prefill.engine->releaseBlocks(ids[s]);
-          EXPECT_TRUE(prefill.engine->blocksOf(ids[s]).empty());
-        }
+        handOver(request, ids, left, prefill, right, decode, joined);
         // Both decode together.
         for (uint32_t i = 0; decode.left > 0; ++i) {
           decode.step(changes ? (to + i / 2) % 5 : to);
           if (HasFatalFailure())
             return;
         }
-        for (size_t s = 0; s < joined.size(); ++s) {
-          std::vector<int32_t> tokens = prefill.tokens[ids[s]];
-          tokens.insert(tokens.end(), decode.tokens[joined[s]].begin(), decode.tokens[joined[s]].end());
-          EXPECT_EQ(tokens, expected->tokens[s]);
-        }
+        expectTokens(*expected, ids, prefill, joined, decode);
         EXPECT_EQ(decode.tokens[other], expectedOwn->tokens.front());
         EXPECT_EQ(right.runtime->kvBlocks().endOfUse(), 1);
         EXPECT_EQ(left.runtime->kvBlocks().endOfUse(), 1);
@@ -256,11 +267,7 @@ TEST_P(SplitHandover, BothGoOnMeanwhile) {
         decode.step(to);
       while (prefill.left > 0 && !HasFatalFailure())
         prefill.step(from);
-      for (size_t s = 0; s < joined.size(); ++s) {
-        std::vector<int32_t> tokens = prefill.tokens[ids[s]];
-        tokens.insert(tokens.end(), decode.tokens[joined[s]].begin(), decode.tokens[joined[s]].end());
-        EXPECT_EQ(tokens, expected->tokens[s]);
-      }
+      expectTokens(*expected, ids, prefill, joined, decode);
       EXPECT_EQ(decode.tokens[other], expectedOwn->tokens.front());
       EXPECT_EQ(prefill.tokens[next], expectedOwn->tokens.front());
       EXPECT_EQ(right.runtime->kvBlocks().endOfUse(), 1);
@@ -297,25 +304,11 @@ TEST_P(SplitHandover, ToCachesThatTheCpuAttendsTo) {
     const std::vector<uint64_t> ids = prefill.submit(first, true);
     while (prefill.left > 0)
       prefill.step(from);
-    KvHandover handover;
     std::vector<uint64_t> joined;
-    for (size_t s = 0; s < request.prompts.size(); ++s) {
-      const auto id = decode.engine->submitPrefilled(Running::of(request, s), prefill.tokens[ids[s]].at(0));
-      ASSERT_TRUE(id.ok()) << id.status();
-      joined.push_back(*id);
-      ++decode.left;
-      const absl::Status moved =
-          handover.move(*left.runtime, prefill.engine->blocksOf(ids[s]), *right.runtime, decode.engine->blocksOf(*id));
-      ASSERT_TRUE(moved.ok()) << moved;
-      prefill.engine->releaseBlocks(ids[s]);
-    }
+    handOver(request, ids, left, prefill, right, decode, joined);
     while (decode.left > 0 && !HasFatalFailure())
       decode.step(0);
-    for (size_t s = 0; s < joined.size(); ++s) {
-      std::vector<int32_t> tokens = prefill.tokens[ids[s]];
-      tokens.insert(tokens.end(), decode.tokens[joined[s]].begin(), decode.tokens[joined[s]].end());
-      EXPECT_EQ(tokens, expected->tokens[s]);
-    }
+    expectTokens(*expected, ids, prefill, joined, decode);
     EXPECT_EQ(decode.tokens[other], expectedOwn->tokens.front());
   }
 }
