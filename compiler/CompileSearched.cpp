@@ -18,6 +18,7 @@
 #include "compiler/search/Explain.h"
 #include "compiler/search/ExplainObjective.h"
 #include "compiler/search/Minima.h"
+#include "compiler/search/Objective.h"
 #include "compiler/search/Waits.h"
 #include "compiler/search/Why.h"
 #include "compiler/search/generators/Generators.h"
