@@ -25,13 +25,6 @@ protected:
     more.insert(more.begin(), {"--kv-device-memory", "0B", "--attention", "cpu"});
     return arguments(command, more);
   }
-  void expectUsage(const std::vector<std::string> &words, const std::string &expected) const {
-    SCOPED_TRACE(expected);
-    const Outcome o = headrace(words);
-    EXPECT_EQ(o.status, 2) << o.err;
-    EXPECT_THAT(o.err, HasSubstr(expected));
-    EXPECT_EQ(o.out, "");
-  }
 };
 
 // Fewer bytes come in than the caches have, and the tokens are those of the device.
@@ -76,28 +69,28 @@ TEST_F(AttentionCommand, TheReportTheTimelineAndTheFlagsSayIt) {
 }
 
 TEST_F(AttentionCommand, WhatItDoesNotStandBesideIsRefused) {
-  const auto refused = [&](const std::vector<std::string> &more, const std::string &expected) {
+  const auto notBeside = [&](const std::vector<std::string> &more, const std::string &expected) {
     std::vector<std::string> asked = more;
     asked.push_back("--dry-run");
-    expectUsage(arguments("compile", asked), expected);
+    refused(arguments("compile", asked), 2, expected);
   };
   const std::string zero = "--kv-device-memory";
-  refused({"--attention", "gpu"}, "--attention = \"gpu\": expected device or cpu");
-  refused({"--attention", "cpu"}, "--attention = \"cpu\": expected goal.kv_device_memory = \"0B\" beside it: the CPU "
-                                  "attends to caches that are wholly at home on the host");
-  refused({"--attention", "cpu", zero, "345KiB"}, "--attention = \"cpu\": expected goal.kv_device_memory = \"0B\"");
-  refused({"--attention", "cpu", zero, "0B", "--residuals", "host"},
-          "--attention = \"cpu\" beside --residuals = \"host\": expected one of them: residual streams stay");
-  refused({"--attention", "cpu", zero, "0B", "--act-ratio", "1/2"},
-          "--attention = \"cpu\" beside --act-ratio = 1/2: expected one of them: the CPU has no keys and values");
-  refused({"--attention", "cpu", zero, "0B", "--expansion", "2"}, "--attention = \"cpu\" beside --expansion = 2");
-  refused({"--attention", "cpu", zero, "0B", "--policy", "pie"}, "--attention = \"cpu\" beside --policy = \"pie\"");
-  expectUsage({"compile", golden(kModel), "--hardware", "h200", "--attention", "cpu", zero, "0B", "--dry-run"},
-              "--attention = \"cpu\": expected device on h200: attention on the CPU is not on CUDA yet");
+  notBeside({"--attention", "gpu"}, "--attention = \"gpu\": expected device or cpu");
+  notBeside({"--attention", "cpu"}, "--attention = \"cpu\": expected goal.kv_device_memory = \"0B\" beside it: the CPU "
+                                    "attends to caches that are wholly at home on the host");
+  notBeside({"--attention", "cpu", zero, "345KiB"}, "--attention = \"cpu\": expected goal.kv_device_memory = \"0B\"");
+  notBeside({"--attention", "cpu", zero, "0B", "--residuals", "host"},
+            "--attention = \"cpu\" beside --residuals = \"host\": expected one of them: residual streams stay");
+  notBeside({"--attention", "cpu", zero, "0B", "--act-ratio", "1/2"},
+            "--attention = \"cpu\" beside --act-ratio = 1/2: expected one of them: the CPU has no keys and values");
+  notBeside({"--attention", "cpu", zero, "0B", "--expansion", "2"}, "--attention = \"cpu\" beside --expansion = 2");
+  notBeside({"--attention", "cpu", zero, "0B", "--policy", "pie"}, "--attention = \"cpu\" beside --policy = \"pie\"");
+  refused({"compile", golden(kModel), "--hardware", "h200", "--attention", "cpu", zero, "0B", "--dry-run"}, 2,
+          "--attention = \"cpu\": expected device on h200: attention on the CPU is not on CUDA yet");
   writeText(path("job.toml"), "[model]\npath = \"" + golden(kModel) +
                                   "\"\n[goal]\nbatch = 8\nkv_device_memory = \"0B\"\n[policy]\nattention = \"gpu\"\n");
-  expectUsage({"compile", path("job.toml"), "--dry-run"},
-              "job.toml:7: policy.attention = \"gpu\": expected device or cpu");
+  refused({"compile", path("job.toml"), "--dry-run"}, 2,
+          "job.toml:7: policy.attention = \"gpu\": expected device or cpu");
   const Outcome small = headrace(onCpu("compile", {"--device-memory", "64KiB", "--dry-run"}));
   EXPECT_EQ(small.status, 1);
   EXPECT_THAT(small.err, HasSubstr("the minimum is "));

@@ -32,7 +32,7 @@ model::Hardware withLink(model::Hardware hardware, double bandwidth) {
 
 // Seconds that an iteration of decode at the longest context takes, or of all of a request's, with so many layers away;
 // with any memory.
-double seconds(CompileRequest r, int64_t away, bool embedding = false) {
+double predictedSeconds(CompileRequest r, int64_t away, bool embedding = false) {
   r.policy.actRatio = model::ActRatio();
   r.hardware.hostMemoryBytes = 0;
   const absl::StatusOr<Target> target = resolve(r);
@@ -54,27 +54,27 @@ double bytesOfLayers(const CompileRequest &r, int64_t layers) {
 TEST(Published, AIsALinkOf21Gigabytes) {
   CompileRequest r = shipped("qwen2.5-7b", "rtx4090", 1, 256); // of the same shape
   EXPECT_NEAR(bytesOfLayers(r, 28), 28 * 0.466e9, 0.01e9 * 28);
-  EXPECT_NEAR(seconds(r, 0), 1 / 56.87, 0.1 / 56.87); // the profile's memory, as it stands
+  EXPECT_NEAR(predictedSeconds(r, 0), 1 / 56.87, 0.1 / 56.87); // the profile's memory, as it stands
   r.hardware = withLink(r.hardware, kLinkOfA);
-  EXPECT_NEAR(seconds(r, 28), 1 / 1.65, 0.02 / 1.65);
+  EXPECT_NEAR(predictedSeconds(r, 28), 1 / 1.65, 0.02 / 1.65);
 }
 
 // 17 x 0.466 GB / 21.5 GB/s = 368 ms, 2.71 tokens/s.
 TEST(Published, BIsWithinFifteenPercent) {
   CompileRequest r = shipped("qwen2.5-7b", "rtx4090", 1, 256);
   r.hardware = withLink(r.hardware, kLinkOfA);
-  EXPECT_NEAR(seconds(r, 17, /*embedding=*/true), 1 / 2.67, 0.15 / 2.67);
+  EXPECT_NEAR(predictedSeconds(r, 17, /*embedding=*/true), 1 / 2.67, 0.15 / 2.67);
 }
 
 // 80 x 1.711 GB are 137 GB: 5.5 s at the profile's 25 GB/s, 6.4 s at A's link. Less than 5 s would take 27.4 GB/s.
 TEST(Published, DTakesOverFiveSeconds) {
   CompileRequest r = shipped("llama-2-70b", "rtx4090", 1, 256);
   EXPECT_NEAR(bytesOfLayers(r, 80), 80 * 1.711e9, 0.01e9 * 80);
-  EXPECT_GT(seconds(r, 80), 5);
+  EXPECT_GT(predictedSeconds(r, 80), 5);
   r.hardware = withLink(r.hardware, kLinkOfA);
-  EXPECT_GT(seconds(r, 80), 5);
+  EXPECT_GT(predictedSeconds(r, 80), 5);
   r.hardware = withLink(r.hardware, 28e9);
-  EXPECT_LT(seconds(r, 80), 5);
+  EXPECT_LT(predictedSeconds(r, 80), 5);
 }
 
 // NVIDIA T4 datasheet: 65 TFLOP/s of F16, 8.1 of F32, 320 GB/s, 16 GB, PCIe 3.0 x16. Half of the flops is assumed; the
@@ -96,7 +96,7 @@ CompileRequest onT4(const std::string &model, int64_t batch, int64_t prompt, dou
   return r;
 }
 double tokensPerSecond(const CompileRequest &r, int64_t away) {
-  return static_cast<double>(*r.goal.batch * 32) / seconds(r, away);
+  return static_cast<double>(*r.goal.batch * 32) / predictedSeconds(r, away);
 }
 
 TEST(Published, KIsAShareOfTheMemorysBandwidth) {
