@@ -21,7 +21,6 @@ namespace {
 using model::TensorRole;
 using model::UnitRole;
 using plan::Arg;
-using plan::argName;
 using plan::elemOf;
 using plan::Operand;
 using plan::packingOf;
