@@ -15,7 +15,7 @@ double predictedMs(const plan::Plan &plan, uint32_t variant, const Cell &cell) {
   const plan::Schedule &schedule = plan.schedules[plan.variants[variant].schedule];
   const sim::LaunchedSteps launched =
       sim::LaunchPrices(plan).of(variant, core::LaunchInUse(), absl::MakeConstSpan(&rows, 1));
-  const sim::Timeline timeline = sim::Simulator(plan, schedule).run(launched.ns, plan.hardware.duplexShare());
+  const sim::Timeline timeline = sim::Simulator(plan, schedule).run(launched.ns, cost::sharingOf(plan.hardware));
   return static_cast<double>(timeline.iterationNs) * 1e-6;
 }
 

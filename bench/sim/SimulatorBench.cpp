@@ -15,7 +15,7 @@ void play(benchmark::State &state, bool writeBack, double duplexShare) {
   const sim::Simulator simulator(made.schedule);
   sim::Timeline timeline;
   for (auto _ : state) {
-    simulator.run(made.durations, duplexShare, timeline);
+    simulator.run(made.durations, cost::Sharing(duplexShare), timeline);
     benchmark::DoNotOptimize(timeline.iterationNs);
   }
   state.counters["steps"] = static_cast<double>(made.durations.size());
@@ -27,7 +27,7 @@ void bothDirectionsShared(benchmark::State &state) { play(state, true, 1.5); }
 void prepareAndPlay(benchmark::State &state) {
   const bench::Made made = bench::decode(static_cast<int>(state.range(0)), false);
   for (auto _ : state)
-    benchmark::DoNotOptimize(sim::Simulator(made.schedule).run(made.durations).iterationNs);
+    benchmark::DoNotOptimize(sim::Simulator(made.schedule).run(made.durations, cost::Sharing()).iterationNs);
   state.SetItemsProcessed(state.iterations() * static_cast<int64_t>(made.durations.size()));
 }
 

@@ -64,13 +64,21 @@ absl::Status checkStated(const CompileRequest &request, const Choice &choice, bo
                   absl::StrCat("0 to ", model.layers, ", the number of layers of ", model.name));
   if (request.goal.kvDeviceMemory == uint64_t{0} && request.goal.kvHostMemory == uint64_t{0})
     return refuse("goal.kv_host_memory", "0B", "more than 0B where kv_device_memory is 0B: KV has to be somewhere");
+  const std::string attention = quoted(model::attentionName(policy.attention));
+  if (policy.attention == model::Attention::Auto && request.goal.kvDeviceMemory.value_or(0) > 0)
+    return refuse("policy.attention", attention,
+                  "goal.kv_device_memory = \"0B\" or none beside it: the CPU attends to caches that are wholly at home "
+                  "on the host");
   if (policy.attention == model::Attention::Cpu && request.goal.kvDeviceMemory != uint64_t{0})
-    return refuse("policy.attention", quoted("cpu"),
+    return refuse("policy.attention", attention,
                   "goal.kv_device_memory = \"0B\" beside it: the CPU attends to caches that are wholly at home on the "
                   "host");
-  if (policy.attention == model::Attention::Cpu && request.hardware.kind == model::DeviceKind::Cuda)
-    return refuse("policy.attention", quoted("cpu"),
-                  absl::StrCat("device on ", request.hardware.name, ": attention on the CPU is not on CUDA yet"));
+  if (policy.attention != model::Attention::Device && request.hardware.kind == model::DeviceKind::Cuda &&
+      !request.hardware.cpu.known())
+    return refuse("policy.attention", attention,
+                  absl::StrCat("hardware.cpu_cores, hardware.cpu_flops, hardware.cpu_memory_bandwidth and "
+                               "hardware.cpu_core_bandwidth beside it: ",
+                               request.hardware.name, " says nothing of its CPU (headrace profile --cpu measures it)"));
   if (policy.slots && (*policy.slots < 1 || *policy.slots > model.layers + 1))
     return refuse("policy.slots", *policy.slots, absl::StrCat("1 to ", model.layers + 1));
   if (policy.kvPlaces)

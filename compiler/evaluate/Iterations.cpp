@@ -101,9 +101,9 @@ plan::Variant Iterations::variantOf(const plan::Plan &plan, uint32_t index,
   variant.placement = schedule.placement;
   variant.schedule = index;
   variant.durationsNs = prices_.durations(plan, schedule, sites, bucket);
-  simulator.run(variant.durationsNs, prices_.duplexShare(), timeline_);
+  simulator.run(variant.durationsNs, prices_.sharing(), timeline_);
   if (interfere(schedule, prices_.interference(), timeline_, variant.durationsNs))
-    simulator.run(variant.durationsNs, prices_.duplexShare(), timeline_);
+    simulator.run(variant.durationsNs, prices_.sharing(), timeline_);
   variant.predictedNs = timeline_.iterationNs;
   uint64_t lanes[plan::kLanes] = {};
   for (size_t step = 0; step < schedule.steps.size(); ++step)

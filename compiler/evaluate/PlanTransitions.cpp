@@ -73,7 +73,7 @@ private:
     transition.toState = toState;
     transition.schedule = index;
     transition.durationsNs = prices_.durations(plan_, schedule, {}, {});
-    transition.predictedNs = sim::Simulator(schedule).run(transition.durationsNs, prices_.duplexShare()).iterationNs;
+    transition.predictedNs = sim::Simulator(schedule).run(transition.durationsNs, prices_.sharing()).iterationNs;
     plan_.transitions.push_back(std::move(transition));
   }
 

@@ -90,9 +90,9 @@ absl::StatusOr<std::vector<Played>> Player::play(const Candidate &candidate, con
           bytes[copy.step] = core::bytesInUse(copy.size, launch);
           ns[copy.step] = copy.nsOf(bytes[copy.step]);
         }
-        simulator.run(ns, prices.duplexShare(), timeline_);
+        simulator.run(ns, prices.sharing(), timeline_);
         if (interfere(schedule, prices.interference(), timeline_, ns))
-          simulator.run(ns, prices.duplexShare(), timeline_);
+          simulator.run(ns, prices.sharing(), timeline_);
         now.ns = timeline_.iterationNs;
         uint64_t h2d = 0, d2h = 0;
         for (size_t step = 0; step < schedule.steps.size(); ++step) {

@@ -8,12 +8,14 @@
 #include "runtime/base/EnumCount.h"
 #include "runtime/core/GraphSteps.h"
 #include "runtime/model/WeightLayout.h"
+#include "runtime/sim/TimedSchedule.h"
 
 namespace headrace::compiler {
 namespace {
 
 constexpr size_t kUnits = model::enumCount<model::UnitRole>();
-constexpr size_t kHows = 3; // Prices::How
+using cost::How;
+constexpr size_t kHows = static_cast<size_t>(How::OnCpu) + 1;
 
 } // namespace
 
@@ -71,7 +73,7 @@ std::vector<uint64_t> Prices::durations(const plan::Plan &plan, const plan::Sche
   for (uint32_t i = 0; i < schedule.steps.size(); ++i) {
     const plan::Step &step = schedule.steps[i];
     durations.push_back(step.kind == plan::StepKind::Copy ? copyNs(bytesOf(i), plan::toDevice(step.lane))
-                        : sites[i]                        ? computeNs(table, *sites[i], bucket, howOf(step))
+                        : sites[i]                        ? computeNs(table, *sites[i], bucket, sim::howOf(step))
                                                           : 0);
   }
   return durations;

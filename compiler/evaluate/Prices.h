@@ -34,14 +34,11 @@ public:
   std::vector<uint64_t> durations(const plan::Plan &plan, const plan::Schedule &schedule,
                                   const std::vector<std::optional<cost::OpSite>> &sites, const cost::Bucket &bucket);
   double duplexShare() const { return costs_.duplexShare(); }
+  cost::Sharing sharing() const { return costs_.sharing(); }
   cost::Interference interference() const { return costs_.interference(); }
   uint32_t slowestPermille() const; // Plan::slowestPermille
 
 private:
-  enum class How : uint8_t { OnDevice = 0, Direct = 1, OnCpu = 2 };
-  static How howOf(const plan::Step &step) {
-    return step.lane == plan::Lane::Cpu ? How::OnCpu : step.direct ? How::Direct : How::OnDevice;
-  }
   using Table = std::vector<uint64_t>; // by op, unit role, how; kUnknown: not asked for yet
   static constexpr uint64_t kUnknown = ~uint64_t{0};
 
@@ -52,7 +49,7 @@ private:
   };
 
   Table &tableOf(const cost::Bucket &bucket);
-  uint64_t computeNs(Table &table, const cost::OpSite &site, const cost::Bucket &bucket, How how) const;
+  uint64_t computeNs(Table &table, const cost::OpSite &site, const cost::Bucket &bucket, cost::How how) const;
 
   const cost::CostModel &costs_;
   std::map<std::array<int64_t, 4>, Table> tables_; // by bucket

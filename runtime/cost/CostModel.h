@@ -2,13 +2,16 @@
 //
 // What a step takes: measured, or the roofline where nothing was measured.
 //
-//   compute  max(flops / (peak x efficiency), bytes / (bandwidth x efficiency)) + launch overhead, each of the op's
-//   class copy     latency + bytes / (bandwidth x efficiency)
+//   compute  max(flops / (peak x efficiency), bytes / (bandwidth x efficiency)) + launch overhead, of the op's class
+//   on the CPU beside a device: max(flops / peak, bytes / host memory's bandwidth) + a host node
+//   copy     latency + bytes / (bandwidth x efficiency)
 //
 // Prefill and decode are priced separately by construction: work depends on the rows and the context of the bucket.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <limits>
 
 #include "kernels/Types.h"
 #include "runtime/base/Boxed.h"
@@ -81,15 +84,29 @@ struct Interference {
   uint64_t wakeNs = 0;      // from the end of what a lane waits for to its next start: of a copy after a compute step
 };
 
+// How lanes slow each other: both directions of the link, and what reads and writes host memory, which is max-min fair
+// to both directions' copies and to the cpu lane.
+struct Sharing {
+  explicit Sharing(double duplex = 2.0) : duplexShare(duplex) {}
+  double duplexShare; // of max(h2d, d2h) bandwidth, what both directions get together
+  double hostMemory = std::numeric_limits<double>::infinity(); // bytes/s
+  std::array<double, 3> asked{}; // bytes/s of it that h2d, d2h and cpu take alone; latencies of copies, too
+};
+// Of a profile; `linkBandwidth` bytes/s a direction where it is not 0.
+Sharing sharingOf(const model::Hardware &hardware, double linkBandwidth = 0);
+
+// Where a compute step runs and reads.
+enum class How : uint8_t { OnDevice, Direct /* host memory over the link */, OnCpu /* the cpu lane */ };
+
 class CostModel {
 public:
   virtual ~CostModel() = default;
   virtual uint64_t computeNs(const OpSite &site, const Bucket &bucket, bool direct) const = 0;
   virtual uint64_t copyNs(uint64_t bytes, bool hostToDevice) const = 0;
-  // Of a step of the cpu lane: on a host what it takes in the compute lane.
+  // Of a step of the cpu lane; of kind host what it takes in the compute lane.
   virtual uint64_t cpuNs(const OpSite &site, const Bucket &bucket) const { return computeNs(site, bucket, false); }
-  // The share of max(h2d, d2h) bandwidth that both directions get together: Simulator::run's argument.
-  virtual double duplexShare() const { return 2.0; }
+  virtual double duplexShare() const { return 2.0; }                 // Sharing's
+  virtual Sharing sharing() const { return Sharing(duplexShare()); } // Simulator::run's argument
   virtual Interference interference() const { return {}; }
   // What the slowest iterations of a placement that moves weights take, as a multiple of what these prices predict: at
   // least 1. An objective is held by what leaves this much room.
@@ -106,6 +123,7 @@ uint64_t wholeNs(double ns);
 // The roofline over a hardware profile; the plainest model, and the fallback outside a record's grid.
 //   compute  max(flops / (peak x flopsEfficiency), device bytes / (memoryBandwidth x memoryEfficiency),
 //                link bytes / (bandwidth of their direction x linkEfficiency)) + launchOverhead
+//   cpu      max(flops / cpu.flops, bytes / cpu.bandwidth()) + kHostNodeSeconds, of kind cuda; 0 rates: no CPU is known
 //   copy     copyLatency + bytes / (bandwidth x linkEfficiency)
 // to the nearest nanosecond. The peak is flopsF32 for F32 activations, flopsF16 for others. A class of ops that has
 // figures of its own (model::OpClasses) goes by those:
@@ -115,23 +133,33 @@ uint64_t wholeNs(double ns);
 //               tensor-core kernel for the head size and types (kernels/AttentionSizes.h)
 //   rows        all others
 //   unpacking   of products and attention, where codes are made values: beside their other flops
+// From the device's work that a step of the cpu lane waits for to its first byte: a host node of a CUDA Graph that
+// posts to a pool of threads. Assumed, until a GPU has measured it.
+inline constexpr double kHostNodeSeconds = 30e-6;
+
 class Roofline final : public CostModel {
 public:
   Roofline(const model::ModelSpec &spec, const model::Hardware &hardware, model::DType activation,
            const model::Encoding &kv);
   uint64_t computeNs(const OpSite &site, const Bucket &bucket, bool direct) const override;
   uint64_t copyNs(uint64_t bytes, bool hostToDevice) const override;
+  uint64_t cpuNs(const OpSite &site, const Bucket &bucket) const override;
   double duplexShare() const override;
+  Sharing sharing() const override;
   // The least that a direct op takes: its link bytes, and the launch.
   uint64_t directNs(const OpSite &site, const Bucket &bucket) const;
   // Of what runs, launchSeconds() of its op apart; infinite where a rate is zero.
   double seconds(const OpSite &site, const Rows &rows, bool direct) const;
+  double seconds(const OpSite &site, const Rows &rows, How how) const;
   double launchSeconds(kernels::Op op) const;
+  double launchSeconds(kernels::Op op, How how) const;
+  uint64_t ns(const OpSite &site, const Bucket &bucket, How how) const;
   // Of seconds() what unpacking takes, were it alone.
   double unpackSeconds(const OpSite &site, const Rows &rows) const;
 
 private:
   double linkSeconds(uint64_t bytes, bool hostToDevice) const;
+  bool besideDevice(How how) const { return how == How::OnCpu && hardware_.kind != model::DeviceKind::Host; }
   bool plainAttention() const;
   double flopsSeconds(kernels::Op op, uint64_t flops, const Rows &rows) const;
   double memorySeconds(kernels::Op op, uint64_t bytes) const;

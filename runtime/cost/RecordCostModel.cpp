@@ -236,6 +236,17 @@ uint64_t RecordCostModel::computeNs(const OpSite &site, const Bucket &bucket, bo
   return toNs(siteBounds(*known, bucket).upperNs);
 }
 
+uint64_t RecordCostModel::cpuNs(const OpSite &site, const Bucket &bucket) const {
+  return record_.hardware.kind == model::DeviceKind::Host ? computeNs(site, bucket, false)
+                                                          : roofline_.cpuNs(site, bucket);
+}
+
+Sharing RecordCostModel::sharing() const {
+  Sharing sharing = sharingOf(record_.hardware);
+  sharing.duplexShare = duplexShare();
+  return sharing;
+}
+
 uint64_t RecordCostModel::copyNs(uint64_t bytes, bool hostToDevice) const {
   return transferNs(record_, bytes, hostToDevice);
 }

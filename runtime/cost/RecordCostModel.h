@@ -53,7 +53,9 @@ public:
   // the roofline has its rows cross the link. Keys and values made again of activations are priced by their line at the
   // bucket's rows of activation blocks, where the record has it (Record.h).
   uint64_t computeNs(const OpSite &site, const Bucket &bucket, bool direct) const override;
-  uint64_t copyNs(uint64_t bytes, bool hostToDevice) const override; // transferNs()
+  uint64_t copyNs(uint64_t bytes, bool hostToDevice) const override;       // transferNs()
+  uint64_t cpuNs(const OpSite &site, const Bucket &bucket) const override; // of kind cuda the roofline's
+  Sharing sharing() const override; // host memory as the record's hardware has it
   // The least over the sizes of 2 x (faster direction alone) / (both together).
   double duplexShare() const override;
 

@@ -131,8 +131,25 @@ double Roofline::launchSeconds(kernels::Op op) const {
 }
 
 uint64_t Roofline::computeNs(const OpSite &site, const Bucket &bucket, bool direct) const {
-  return toNs(seconds(site, rowsOf(bucket), direct) + launchSeconds(site.op));
+  return ns(site, bucket, direct ? How::Direct : How::OnDevice);
 }
+
+double Roofline::seconds(const OpSite &site, const Rows &rows, How how) const {
+  if (!besideDevice(how))
+    return seconds(site, rows, how == How::Direct);
+  const Work work = workOf(spec_, site, rows, activation_, kv_, /*direct=*/false);
+  return std::max(secondsFor(work.flops, hardware_.cpu.flops), secondsFor(work.deviceBytes, hardware_.cpu.bandwidth()));
+}
+
+double Roofline::launchSeconds(kernels::Op op, How how) const {
+  return besideDevice(how) ? kHostNodeSeconds : launchSeconds(op);
+}
+
+uint64_t Roofline::ns(const OpSite &site, const Bucket &bucket, How how) const {
+  return toNs(seconds(site, rowsOf(bucket), how) + launchSeconds(site.op, how));
+}
+
+uint64_t Roofline::cpuNs(const OpSite &site, const Bucket &bucket) const { return ns(site, bucket, How::OnCpu); }
 
 uint64_t Roofline::directNs(const OpSite &site, const Bucket &bucket) const {
   const Work work = workOf(spec_, site, bucket, activation_, kv_, true);
@@ -148,5 +165,18 @@ uint64_t Roofline::copyNs(uint64_t bytes, bool hostToDevice) const {
 }
 
 double Roofline::duplexShare() const { return hardware_.duplexShare(); }
+Sharing Roofline::sharing() const { return sharingOf(hardware_); }
+
+Sharing sharingOf(const model::Hardware &hardware, double linkBandwidth) {
+  Sharing sharing(hardware.duplexShare());
+  if (!hardware.cpu.known())
+    return sharing;
+  const auto ofLink = [&](double bandwidth) {
+    return linkBandwidth > 0 ? linkBandwidth : bandwidth * hardware.linkEfficiency;
+  };
+  sharing.hostMemory = hardware.cpu.memoryBandwidth;
+  sharing.asked = {ofLink(hardware.h2dBandwidth), ofLink(hardware.d2hBandwidth), hardware.cpu.bandwidth()};
+  return sharing;
+}
 
 } // namespace headrace::cost

@@ -5,12 +5,11 @@
 
 namespace headrace::cost {
 
-ScaledPrice::ScaledPrice(const Roofline &roofline, const OpSite &site, bool direct, const Bucket &bucket,
-                         uint64_t pricedNs)
-    : roofline_(&roofline), site_(site), direct_(direct), pricedNs_(pricedNs),
-      bucketSeconds_(roofline.seconds(site, rowsOf(bucket), direct)),
-      overNs_(static_cast<double>(pricedNs) - static_cast<double>(roofline.computeNs(site, bucket, direct))) {
-  fixed_ = static_cast<double>(pricedNs) <= roofline.launchSeconds(site.op) * 1e9 || !(bucketSeconds_ > 0) ||
+ScaledPrice::ScaledPrice(const Roofline &roofline, const OpSite &site, How how, const Bucket &bucket, uint64_t pricedNs)
+    : roofline_(&roofline), site_(site), how_(how), pricedNs_(pricedNs),
+      bucketSeconds_(roofline.seconds(site, rowsOf(bucket), how)),
+      overNs_(static_cast<double>(pricedNs) - static_cast<double>(roofline.ns(site, bucket, how))) {
+  fixed_ = static_cast<double>(pricedNs) <= roofline.launchSeconds(site.op, how) * 1e9 || !(bucketSeconds_ > 0) ||
            !std::isfinite(bucketSeconds_);
 }
 
@@ -19,8 +18,8 @@ ScaledPrice::ScaledPrice(const Roofline &roofline, const OpSite &site, bool dire
 uint64_t ScaledPrice::ns(const Rows &rows) const {
   if (fixed_)
     return pricedNs_;
-  const double seconds = roofline_->seconds(site_, rows, direct_);
-  return wholeNs((seconds + roofline_->launchSeconds(site_.op)) * 1e9 + overNs_ * (seconds / bucketSeconds_));
+  const double seconds = roofline_->seconds(site_, rows, how_);
+  return wholeNs((seconds + roofline_->launchSeconds(site_.op, how_)) * 1e9 + overNs_ * (seconds / bucketSeconds_));
 }
 
 } // namespace headrace::cost

@@ -20,14 +20,15 @@ class ScaledPrice {
 public:
   // `pricedNs`: where all of the bucket runs. One that is no longer than the launch, or for which the roofline has
   // nothing to do or no rate, is the price of whatever runs. The roofline outlives it.
-  ScaledPrice(const Roofline &roofline, const OpSite &site, bool direct, const Bucket &bucket, uint64_t pricedNs);
+  ScaledPrice(const Roofline &roofline, const OpSite &site, How how, const Bucket &bucket, uint64_t pricedNs);
 
   uint64_t ns(const Rows &rows) const;
 
 private:
   const Roofline *roofline_;
   OpSite site_;
-  bool direct_ = false, fixed_ = false;
+  How how_ = How::OnDevice;
+  bool fixed_ = false;
   uint64_t pricedNs_ = 0;
   double bucketSeconds_ = 0;
   double overNs_ = 0; // what the price is above the roofline's; below zero: under it

@@ -49,6 +49,21 @@ constexpr RateKey kRates[] = {
 constexpr RateKey kLimit = {"memory_bandwidth_limit", &Hardware::memoryBandwidthLimit, &TomlReader::bandwidth,
                             kBandwidth, true}; // may be missing
 
+struct CpuRateKey {
+  std::string_view key;
+  double Cpu::*field;
+  std::optional<double> (TomlReader::*read)(std::string_view);
+  std::string_view expected;
+};
+constexpr std::string_view kCores = "cpu_cores";
+constexpr CpuRateKey kCpuRates[] = {
+    {"cpu_flops", &Cpu::flops, &TomlReader::flops, kFlops},
+    {"cpu_memory_bandwidth", &Cpu::memoryBandwidth, &TomlReader::bandwidth, kBandwidth},
+    {"cpu_core_bandwidth", &Cpu::coreBandwidth, &TomlReader::bandwidth, kBandwidth},
+};
+constexpr std::string_view kCpuOfCuda =
+    "no such key: hardware of kind host computes on the CPU, as its other figures have it";
+
 struct ShareKey {
   std::string_view key;
   double Hardware::*field;
@@ -87,6 +102,21 @@ OpClasses readClasses(TomlReader &table, OpClasses classes) {
     classes.*key.field = value.value_or(classes.*key.field);
   }
   return classes;
+}
+
+// Where one key stands all of them do, in the table or in what it changes.
+Cpu readCpu(TomlReader &table, Cpu cpu) {
+  cpu.cores = table.integer(kCores, 1, kMostThreads).value_or(cpu.cores);
+  for (const CpuRateKey &key : kCpuRates)
+    cpu.*key.field = (table.*key.read)(key.key).value_or(cpu.*key.field);
+  const bool any = cpu.cores > 0 || std::any_of(std::begin(kCpuRates), std::end(kCpuRates),
+                                                [&](const CpuRateKey &key) { return cpu.*key.field > 0; });
+  if (any && cpu.cores == 0 && !table.has(kCores))
+    table.refuse(kCores, "how many cores, as other keys of the CPU stand");
+  for (const CpuRateKey &key : kCpuRates)
+    if (any && cpu.*key.field == 0 && !table.has(key.key))
+      table.refuse(key.key, cat(key.expected, ", as other keys of the CPU stand"));
+  return cpu;
 }
 
 // The same share of what both directions have together.
@@ -143,6 +173,18 @@ absl::Status validate(const Hardware &hardware, std::string_view where) {
   if (hardware.classes.plainAttentionFlopsEfficiency > 0 && hardware.kind != DeviceKind::Cuda)
     return refuse("plain_attention_flops_efficiency", hardware.classes.plainAttentionFlopsEfficiency,
                   "no such key: hardware of kind host has one attention kernel");
+  if (const Cpu &cpu = hardware.cpu; cpu != Cpu()) {
+    if (hardware.kind != DeviceKind::Cuda)
+      return refuse(kCores, cpu.cores, kCpuOfCuda);
+    if (cpu.cores < 1 || cpu.cores > kMostThreads)
+      return refuse(kCores, cpu.cores, cat("from 1 to ", kMostThreads));
+    for (const CpuRateKey &key : kCpuRates)
+      if (const double value = cpu.*key.field; !std::isfinite(value) || value <= 0)
+        return refuse(key.key, value, key.expected);
+    if (cpu.coreBandwidth > cpu.memoryBandwidth)
+      return refuse("cpu_core_bandwidth", bandwidthText(cpu.coreBandwidth),
+                    cat("at most ", bandwidthText(cpu.memoryBandwidth), ", cpu_memory_bandwidth: what all cores have"));
+  }
   const double larger = std::max(hardware.h2dBandwidth, hardware.d2hBandwidth);
   const double sum = hardware.h2dBandwidth + hardware.d2hBandwidth;
   if (hardware.duplexBandwidth < larger || hardware.duplexBandwidth > sum * (1 + 1e-9))
@@ -180,6 +222,7 @@ absl::StatusOr<Hardware> parseHardwareTable(TomlReader &table, const std::string
       missing(key.key, kShare);
   }
   hardware.classes = readClasses(table, hardware.classes);
+  hardware.cpu = readCpu(table, hardware.cpu);
   hardware.threads = table.integer("threads", 1, kMostThreads).value_or(hardware.threads);
   hardware.memoryBandwidthLimit = table.bandwidth(kLimit.key).value_or(hardware.memoryBandwidthLimit);
   // A limit that was stated for other figures says nothing about these.

@@ -32,6 +32,13 @@
 //   row_memory_efficiency = 0.31
 //   unpack_flops_efficiency = 0.38
 //
+// and of kind cuda the CPU beside the device, all four keys or none of them (Cpu):
+//
+//   cpu_cores = 56
+//   cpu_flops = "3TFLOP/s"
+//   cpu_memory_bandwidth = "375GB/s"
+//   cpu_core_bandwidth = "6GB/s"
+//
 // Amounts are strings with a unit (Units.h); a time may be a plain number of seconds.
 #pragma once
 
@@ -80,6 +87,19 @@ struct ClassKey {
 };
 absl::Span<const ClassKey> classKeys(); // in the order above
 
+// The CPU beside a device, as far as it computes there (attention to caches in host memory).
+struct Cpu {
+  int64_t cores = 0; // that compute together; 0: nothing is known of it
+  double flops = 0;  // F32, what all of them reach together
+  double memoryBandwidth =
+      0;                    // bytes/s of host memory, for all that reads and writes it: the cores and the link's copies
+  double coreBandwidth = 0; // bytes/s of it that attention reaches on one core
+  bool known() const { return cores > 0; }
+  // What attention on all cores reaches of host memory.
+  double bandwidth() const { return std::min(coreBandwidth * static_cast<double>(cores), memoryBandwidth); }
+  bool operator==(const Cpu &) const = default;
+};
+
 struct Hardware {
   std::string name;
   DeviceKind kind = DeviceKind::Cuda;
@@ -99,6 +119,7 @@ struct Hardware {
   double memoryEfficiency = 0; // share of memoryBandwidth reached by streaming kernels
   double linkEfficiency = 1;   // share of h2d/d2hBandwidth reached by the copies of a plan
   OpClasses classes;
+  Cpu cpu; // of kind cuda
   // Of kind host: how many threads compute together. The figures above are one thread's; so many have their flops, and
   // their bandwidth up to a limit.
   int64_t threads = 1;
@@ -119,7 +140,8 @@ struct Hardware {
 };
 
 // Refuses unknown and missing keys, and figures that are not positive and finite, by file and key. Latency and launch
-// overhead may be zero; efficiencies are at most 1. plain_attention_flops_efficiency is of kind cuda alone.
+// overhead may be zero; efficiencies are at most 1. plain_attention_flops_efficiency and the CPU's keys are of kind
+// cuda alone.
 absl::StatusOr<Hardware> readHardware(const std::string &path);
 absl::StatusOr<Hardware> parseHardware(std::string_view text, const std::string &path,
                                        const std::optional<Hardware> &base = std::nullopt);

@@ -107,6 +107,12 @@ TomlEntries hardwareEntries(const Hardware &hardware) {
   for (const ClassKey &key : classKeys())
     if (const double value = hardware.classes.*key.field; value > 0)
       e.emplace_back(key.key, key.time ? text(secondsText(value)) : number(value));
+  if (const Cpu &cpu = hardware.cpu; cpu.known()) {
+    e.emplace_back("cpu_cores", number(cpu.cores));
+    e.emplace_back("cpu_flops", text(flopsText(cpu.flops)));
+    e.emplace_back("cpu_memory_bandwidth", text(bandwidthText(cpu.memoryBandwidth)));
+    e.emplace_back("cpu_core_bandwidth", text(bandwidthText(cpu.coreBandwidth)));
+  }
   if (hardware.threads != Hardware().threads)
     e.emplace_back("threads", number(hardware.threads));
   if (hardware.memoryBandwidthLimit > 0)

@@ -60,10 +60,9 @@ void BesideCopies::endFront(size_t direction, int64_t endNs) {
     row.left = Progress{front(direction).timed.ns} * kFullRate;
 }
 
-BesideCopies::Rates BesideCopies::rates(uint64_t bothRate, const std::array<bool, 2> &launch) const {
-  const auto rate = [&](size_t d) {
-    return rateBeside(bothRate, launch[1 - d] || !empty(1 - d), launch[d] && !empty(d));
-  };
+BesideCopies::Rates BesideCopies::rates(const LaneRates &lanes, const LaneRates::AtWork &launch) const {
+  const LaneRates::AtWork all = atWork(launch);
+  const auto rate = [&](size_t d) { return lanes.of(d, all) / (launch[d] && !empty(d) ? 2 : 1); };
   return {rate(0), rate(1)};
 }
 
@@ -86,12 +85,12 @@ void BesideCopies::pass(const Rates &rates, uint64_t ns) {
       rows_[d].left -= std::min(rows_[d].left, Progress{rates[d]} * ns);
 }
 
-int64_t BesideCopies::playAlone(int64_t fromNs, int64_t toNs, uint64_t bothRate, uint64_t ticket) {
+int64_t BesideCopies::playAlone(int64_t fromNs, int64_t toNs, const LaneRates &lanes, uint64_t ticket) {
   while (!idle()) {
     endDone(fromNs);
     if (fromNs >= toNs || idle() || (ticket != 0 && endNs(ticket) != kUnknownNs))
       break;
-    const Rates at = rates(bothRate, {});
+    const Rates at = rates(lanes, {});
     const auto wait = static_cast<int64_t>(leastWait(at, static_cast<Progress>(toNs - fromNs)));
     pass(at, static_cast<uint64_t>(wait));
     fromNs += wait;

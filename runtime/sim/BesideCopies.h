@@ -15,6 +15,7 @@
 
 #include "absl/types/span.h"
 #include "runtime/core/BesideCopies.h"
+#include "runtime/sim/LaneRates.h"
 #include "runtime/sim/TimedSchedule.h"
 
 namespace headrace::sim {
@@ -24,8 +25,8 @@ inline constexpr int64_t kNeverNs = std::numeric_limits<int64_t>::max();
 
 using Progress = unsigned __int128; // in 2^-32 ns of a copy's own rate
 
-// The rate of a copy, of kFullRate: `otherDirection`, `besides`: whether copies of the other direction, and of its own
-// direction's other row, are at work as well.
+// The rate of a copy, of kFullRate, on a link alone: `otherDirection`, `besides`: whether copies of the other
+// direction, and of its own direction's other row, are at work as well.
 constexpr uint64_t rateBeside(uint64_t bothRate, bool otherDirection, bool besides) {
   return (otherDirection ? bothRate : kFullRate) / (besides ? 2 : 1);
 }
@@ -69,13 +70,17 @@ public:
 
   // For who plays copies that are all ready, with those of a launch or alone.
   using Rates = std::array<uint64_t, 2>; // of a direction's copies
-  // `launch`: whether a copy of the launch is at work.
-  Rates rates(uint64_t bothRate, const std::array<bool, 2> &launch) const;
+  // `launch`: which lanes of the launch are at work.
+  Rates rates(const LaneRates &lanes, const LaneRates::AtWork &launch) const;
+  // ... of those too, with these beside.
+  LaneRates::AtWork atWork(const LaneRates::AtWork &launch) const {
+    return {launch[0] || !empty(0), launch[1] || !empty(1), launch[LaneRates::kCpu]};
+  }
   void endDone(int64_t nowNs);                               // those of which nothing is left
   Progress leastWait(const Rates &rates, Progress ns) const; // to the end of one, at most ns
   void pass(const Rates &rates, uint64_t ns);
   // From one time to another with no launch, or until `ticket` (0: none) has ended; returns the time that it came to.
-  int64_t playAlone(int64_t fromNs, int64_t toNs, uint64_t bothRate, uint64_t ticket = 0);
+  int64_t playAlone(int64_t fromNs, int64_t toNs, const LaneRates &lanes, uint64_t ticket = 0);
 
 private:
   struct Row {

@@ -33,7 +33,7 @@ InUseTimes timesInUse(const plan::Plan &plan, uint32_t of, const core::InUse &in
       ns[copy.step] = copy.nsOf(core::bytesInUse(copy.size, launch));
   }
   Timeline timeline;
-  Simulator(plan, schedule).run(ns, plan.hardware.duplexShare(), timeline);
+  Simulator(plan, schedule).run(ns, cost::sharingOf(plan.hardware), timeline);
   return {timeline.iterationNs, timeline.publishNs};
 }
 

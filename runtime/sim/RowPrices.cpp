@@ -7,6 +7,7 @@
 #include "runtime/core/DirectBytes.h"
 #include "runtime/model/ModelSpec.h"
 #include "runtime/plan/value/StepUnits.h"
+#include "runtime/sim/TimedSchedule.h"
 
 namespace headrace::sim {
 namespace {
@@ -88,13 +89,13 @@ RowPrices::RowPrices(const plan::Plan &plan, const model::WeightLayout &layout, 
       otherUntilPublishNs_ += i < untilPublish ? ns : 0;
       continue;
     }
-    const KindKey key{step.op, plan::unitOf(plan, layout, schedule, step), step.direct, step.miniBatch, ns};
+    const KindKey key{step.op, plan::unitOf(plan, layout, schedule, step), howOf(step), step.miniBatch, ns};
     const auto known = std::find(keys.begin(), keys.end(), key);
     const auto kind = static_cast<uint32_t>(known - keys.begin());
     if (known == keys.end()) {
       keys.push_back(key);
       kinds_.push_back(
-          {.price = {roofline, {key.op, key.unit}, step.direct, bucket, ns}, .miniBatch = step.miniBatch, .ns = ns});
+          {.price = {roofline, {key.op, key.unit}, key.how, bucket, ns}, .miniBatch = step.miniBatch, .ns = ns});
     }
     ++kinds_[kind].steps;
     kinds_[kind].untilPublish += i < untilPublish;

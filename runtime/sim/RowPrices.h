@@ -72,7 +72,7 @@ private:
   struct KindKey {
     kernels::Op op;
     model::UnitRole unit;
-    bool direct;
+    cost::How how;
     uint8_t miniBatch;
     uint64_t pricedNs;
     bool operator==(const KindKey &) const = default;

@@ -24,10 +24,10 @@ public:
   // `prices`: null where all launches take `durationsNs` but for their sizes. With `steps` the timeline has the times
   // of all steps, else only where it takes them to know when an iteration ends.
   LoneGraph(const plan::Plan &plan, const plan::Schedule &schedule, std::vector<uint64_t> durationsNs,
-            double duplexShare, bool resizable, std::unique_ptr<RowPrices> prices, bool steps)
-      : duplexShare_(duplexShare), prices_(std::move(prices)), simulator_(plan, schedule),
+            const cost::Sharing &sharing, bool resizable, std::unique_ptr<RowPrices> prices, bool steps)
+      : sharing_(sharing), prices_(std::move(prices)), simulator_(plan, schedule),
         durationsNs_(std::move(durationsNs)) {
-    simulator_.run(durationsNs_, duplexShare_, timeline_);
+    simulator_.run(durationsNs_, sharing_, timeline_);
     addsUp_ = prices_ != nullptr && !resizable && !steps &&
               std::all_of(schedule.steps.begin(), schedule.steps.end(),
                           [](const plan::Step &s) { return s.lane == plan::Lane::Compute; });
@@ -47,7 +47,7 @@ public:
       prices_->writeTo(absl::MakeSpan(durationsNs_));
     changed |= setSizes(inUse);
     if (changed)
-      simulator_.run(durationsNs_, duplexShare_, timeline_);
+      simulator_.run(durationsNs_, sharing_, timeline_);
     return timeline_;
   }
 
@@ -59,7 +59,7 @@ public:
       prices_->writeTo(absl::MakeSpan(durationsNs_));
     }
     setSizes(inUse);
-    simulator_.run(durationsNs_, duplexShare_, beside, startNs, timeline_);
+    simulator_.run(durationsNs_, sharing_, beside, startNs, timeline_);
     besides_ = true;
     return timeline_;
   }
@@ -76,7 +76,7 @@ private:
     return changed;
   }
 
-  const double duplexShare_;
+  const cost::Sharing sharing_;
   const std::unique_ptr<RowPrices> prices_;
   bool addsUp_ = false;
   bool besides_ = false; // the last timeline is one of a launch with copies beside it
@@ -95,6 +95,7 @@ public:
       rows_.emplace(plan, options.linkBandwidth);
     now_ = free_ = computeFree_ = stallNs_ = besideNs_ = 0;
     beside_.clear();
+    laneRates_ = LaneRates(sharing());
     lastTimes_.clear();
     if (options.trace)
       lastTimes_.reserve(mostSteps());
@@ -102,7 +103,7 @@ public:
   }
   absl::Status drain() override {
     RETURN_IF_ERROR(passTo(free_));
-    besideNs_ = beside_.playAlone(besideNs_, kNeverNs, bothRate_);
+    besideNs_ = beside_.playAlone(besideNs_, kNeverNs, laneRates_);
     return passTo(beside_.lastEndNs());
   }
   int64_t nowNs() const override { return now_; }
@@ -125,11 +126,11 @@ private:
   };
 
   std::unique_ptr<SimGraph> prepare(const core::GraphSource &source, std::vector<uint64_t> durationsNs,
-                                    double duplexShare, const std::vector<SizedTime> &sized) override {
+                                    const std::vector<SizedTime> &sized) override {
     std::unique_ptr<RowPrices> prices;
     if (rows_ && source.variant != nullptr)
       prices = std::make_unique<RowPrices>(*plan(), rows_->layout, rows_->roofline, *source.variant, durationsNs);
-    return std::make_unique<LoneGraph>(*plan(), *source.schedule, std::move(durationsNs), duplexShare, !sized.empty(),
+    return std::make_unique<LoneGraph>(*plan(), *source.schedule, std::move(durationsNs), sharing(), !sized.empty(),
                                        std::move(prices), options().trace);
   }
 
@@ -160,10 +161,9 @@ private:
 
   // All launches made before copies are asked for are timed, so what overlaps those is known as they are: copies are
   // played with each launch as it is made, and alone in between.
-  uint64_t playBeside(absl::Span<const core::BlockCopy> copies, const LinkRates &link, uint64_t bothRate) override {
+  uint64_t playBeside(absl::Span<const core::BlockCopy> copies, const LinkRates &link) override {
     const int64_t readyNs = std::max(now_, free_);
     playBesideTo(readyNs);
-    bothRate_ = bothRate;
     return beside_.ask(copies, link, 0, readyNs, now_);
   }
   uint64_t ticketsGiven() const override { return beside_.given(); }
@@ -173,12 +173,12 @@ private:
   }
   absl::Status passToBeside(uint64_t ticket) override {
     if (beside_.endNs(ticket) == kUnknownNs)
-      besideNs_ = beside_.playAlone(besideNs_, kNeverNs, bothRate_, ticket);
+      besideNs_ = beside_.playAlone(besideNs_, kNeverNs, laneRates_, ticket);
     return passTo(beside_.endNs(ticket));
   }
   void playBesideTo(int64_t ns) {
     if (besideNs_ < ns)
-      besideNs_ = beside_.playAlone(besideNs_, ns, bothRate_);
+      besideNs_ = beside_.playAlone(besideNs_, ns, laneRates_);
   }
 
   std::optional<RowPricing> rows_; // with core::Pricing::Rows
@@ -188,7 +188,7 @@ private:
   int64_t stallNs_ = 0, computeFree_ = 0; // the latter: the end of the last launch's compute
   BesideCopies beside_;
   int64_t besideNs_ = 0; // they are played up to here
-  uint64_t bothRate_ = kFullRate;
+  LaneRates laneRates_{cost::Sharing()};
 };
 
 } // namespace

@@ -73,7 +73,7 @@ absl::StatusOr<std::unique_ptr<core::Graph>> SimDeviceBase::build(const core::Gr
       pacedDurations(*source.schedule, source.durationsNs, hardware, options_.linkBandwidth);
   ASSIGN_OR_RETURN(sized, sizedTimes(*plan_, *source.schedule, durationsNs, source.bucket.tokens,
                                      linkRates(hardware, options_.linkBandwidth)));
-  std::unique_ptr<SimGraph> graph = prepare(source, std::move(durationsNs), duplexShare(), sized);
+  std::unique_ptr<SimGraph> graph = prepare(source, std::move(durationsNs), sized);
   graph->bytes = plan::linkBytes(*source.schedule);
   for (const SizedTime &copy : sized)
     (copy.toDevice ? graph->bytes.h2d : graph->bytes.d2h) -= source.schedule->steps[copy.step].linkBytes;
@@ -147,12 +147,6 @@ absl::Status SimDeviceBase::launch(core::Graph &graph, const core::LaunchInUse &
   return absl::OkStatus();
 }
 
-// What both directions of the link get together, of what one gets alone.
-double SimDeviceBase::duplexShare() const {
-  const model::Hardware &hardware = plan_->hardware;
-  return hardware.duplexShare();
-}
-
 absl::Status SimDeviceBase::reserveSwap(uint64_t bytes) {
   RETURN_IF_ERROR(checkOpen());
   RETURN_IF_ERROR(drain());
@@ -171,7 +165,7 @@ absl::StatusOr<uint64_t> SimDeviceBase::copyBeside(absl::Span<const core::BlockC
   RETURN_IF_ERROR(core::checkCopies("sim", copies, plan_->arenaBytes, swapBytes_));
   for (const core::BlockCopy &copy : copies)
     (copy.toDevice ? counters_.h2dBytes : counters_.d2hBytes) += copy.bytes;
-  return playBeside(copies, linkRates(plan_->hardware, options_.linkBandwidth), sharedRate(duplexShare()));
+  return playBeside(copies, linkRates(plan_->hardware, options_.linkBandwidth));
 }
 
 absl::Status SimDeviceBase::checkTicket(uint64_t ticket) const {

@@ -55,13 +55,14 @@ public:
 protected:
   const plan::Plan *plan() const { return plan_; } // null: none is open
   const core::DeviceOptions &options() const { return options_; }
+  cost::Sharing sharing() const { return cost::sharingOf(plan_->hardware, options_.linkBandwidth); }
   uint64_t iterations() const { return launched_; }
   const LaunchTimes &times(uint64_t iteration) const { return iterations_[iteration % kInFlight].times; }
   size_t mostSteps() const; // of the plan's schedules
 
   // A graph with what it takes to play this schedule. `durationsNs`: the source's, paced to options().linkBandwidth.
   virtual std::unique_ptr<SimGraph> prepare(const core::GraphSource &source, std::vector<uint64_t> durationsNs,
-                                            double duplexShare, const std::vector<SizedTime> &sized) = 0;
+                                            const std::vector<SizedTime> &sized) = 0;
   // What a launch plays: what may be in use of KV, and, of an iteration, its buffer, which play() may read, and where
   // its times go, which stays until it has ended. Both are null for a transition.
   struct Launch {
@@ -75,7 +76,7 @@ protected:
   virtual absl::Status passTo(const int64_t &moment) = 0;
   // Copies beside launches, behind all launches made so far: their ticket; and when one ended or will, kUnknownNs
   // where later launches may still change that.
-  virtual uint64_t playBeside(absl::Span<const core::BlockCopy> copies, const LinkRates &link, uint64_t bothRate) = 0;
+  virtual uint64_t playBeside(absl::Span<const core::BlockCopy> copies, const LinkRates &link) = 0;
   virtual uint64_t ticketsGiven() const = 0;
   virtual const int64_t &besideEndNs(uint64_t ticket) = 0;
   // Lets time pass to the end of a ticket.
@@ -91,7 +92,6 @@ private:
   };
   absl::Status checkOpen() const;
   absl::Status checkTicket(uint64_t ticket) const;
-  double duplexShare() const;
   absl::StatusOr<SimGraph *> own(core::Graph &graph) const;
   Iteration &iteration(uint64_t number) { return iterations_[number % kInFlight]; }
   void makeUpTokens(Iteration &it) const;

@@ -53,17 +53,17 @@ public:
 
 private:
   std::unique_ptr<SimGraph> prepare(const core::GraphSource &source, std::vector<uint64_t> durationsNs,
-                                    double duplexShare, const std::vector<SizedTime> &sized) override {
-    return std::make_unique<GroupGraph>(TimedSchedule(*source.schedule, durationsNs,
-                                                      linkRates(plan()->hardware, options().linkBandwidth), duplexShare,
-                                                      sized, plan()->hardware.kind == model::DeviceKind::Host));
+                                    const std::vector<SizedTime> &sized) override {
+    return std::make_unique<GroupGraph>(
+        TimedSchedule(*source.schedule, durationsNs, linkRates(plan()->hardware, options().linkBandwidth),
+                      sharing().duplexShare, sized, plan()->hardware.kind == model::DeviceKind::Host));
   }
   void play(SimGraph &graph, const Launch &launch) override {
     player_.launch(index_, static_cast<const GroupGraph &>(graph).schedule, launch.times, launch.inUse);
   }
   absl::Status passTo(const int64_t &moment) override { return player_.passUntil(moment) ? absl::OkStatus() : stuck(); }
-  uint64_t playBeside(absl::Span<const core::BlockCopy> copies, const LinkRates &link, uint64_t bothRate) override {
-    return player_.copyBeside(index_, copies, link, bothRate);
+  uint64_t playBeside(absl::Span<const core::BlockCopy> copies, const LinkRates &link) override {
+    return player_.copyBeside(index_, copies, link, sharedRate(sharing().duplexShare));
   }
   uint64_t ticketsGiven() const override { return player_.beside(index_).given(); }
   const int64_t &besideEndNs(uint64_t ticket) override { return player_.beside(index_).endNs(ticket); }

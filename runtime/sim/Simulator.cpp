@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cassert>
 
+#include "runtime/sim/LaneRates.h"
 #include "runtime/sim/TimedSchedule.h"
 
 namespace headrace::sim {
@@ -12,8 +13,8 @@ namespace {
 constexpr size_t kCompute = static_cast<size_t>(plan::Lane::Compute);
 constexpr size_t kH2D = static_cast<size_t>(plan::Lane::H2D);
 constexpr size_t kD2H = static_cast<size_t>(plan::Lane::D2H);
-static_assert(kD2H == kH2D + 1);
-constexpr bool isCopy(size_t lane) { return lane == kH2D || lane == kD2H; }
+constexpr size_t kCpu = static_cast<size_t>(plan::Lane::Cpu);
+static_assert(kD2H == kH2D + LaneRates::kD2H && kCpu == kH2D + LaneRates::kCpu);
 
 constexpr uint64_t kNotYet = ~uint64_t{0};
 
@@ -49,21 +50,21 @@ Simulator::Simulator(const plan::Schedule &schedule, bool isCpu) {
   assert(e == schedule.edges.size());
 }
 
-Timeline Simulator::run(absl::Span<const uint64_t> durationsNs, double duplexShare) const {
+Timeline Simulator::run(absl::Span<const uint64_t> durationsNs, const cost::Sharing &sharing) const {
   Timeline out;
-  run(durationsNs, duplexShare, out);
+  run(durationsNs, sharing, out);
   return out;
 }
 
-void Simulator::run(absl::Span<const uint64_t> durationsNs, double duplexShare, Timeline &out) const {
+void Simulator::run(absl::Span<const uint64_t> durationsNs, const cost::Sharing &sharing, Timeline &out) const {
   BesideCopies none;
-  run(durationsNs, duplexShare, none, 0, out);
+  run(durationsNs, sharing, none, 0, out);
 }
 
-// Only copies that may slow each other are events, and their starts; all other steps are timed as soon as what they
+// Only steps that may slow each other are events, and their starts; all other steps are timed as soon as what they
 // wait for has ended, ahead of the events.
-void Simulator::run(absl::Span<const uint64_t> durationsNs, double duplexShare, BesideCopies &beside, int64_t startNs,
-                    Timeline &out) const {
+void Simulator::run(absl::Span<const uint64_t> durationsNs, const cost::Sharing &sharing, BesideCopies &beside,
+                    int64_t startNs, Timeline &out) const {
   assert(durationsNs.size() == lane_.size());
   out.steps.resize(lane_.size());
   for (StepTime &t : out.steps)
@@ -71,40 +72,45 @@ void Simulator::run(absl::Span<const uint64_t> durationsNs, double duplexShare, 
   std::array<Lane, plan::kLanes> lanes;
   for (size_t lane = 0; lane < plan::kLanes; ++lane)
     lanes[lane].next = firstInLane_[lane];
-  const uint64_t bothRate = sharedRate(duplexShare);
-  const bool shares =
-      !beside.idle() || (bothRate < kFullRate && lanes[kH2D].next != plan::kNone && lanes[kD2H].next != plan::kNone);
-  Copy copies[2];
+  const LaneRates laneRates(sharing);
+  const auto has = [&](size_t lane) { return lanes[lane].next != plan::kNone; };
+  const bool cpuShares = laneRates.cpuShares() && has(kCpu) && (!beside.idle() || has(kH2D) || has(kD2H));
+  const bool shares = !beside.idle() || cpuShares || (laneRates.directionsShare() && has(kH2D) && has(kD2H));
+  const auto isEvent = [&](size_t lane) { return lane == kCpu ? cpuShares : shares && (lane == kH2D || lane == kD2H); };
+  std::array<Shared, 3> shared;
   uint64_t now = 0;
   for (;;) {
     for (bool moved = true; moved;) {
       moved = false;
       for (size_t lane = 0; lane < plan::kLanes; ++lane)
-        moved |= shares && isCopy(lane) ? playCopy(durationsNs, now, lanes[lane], copies[lane - kH2D], out)
-                                        : timeLane(durationsNs, lanes[lane], out);
+        moved |= isEvent(lane) ? playShared(durationsNs, now, lanes[lane], shared[lane - kH2D], out)
+                               : timeLane(durationsNs, lanes[lane], out);
     }
     if (!shares)
       break;
     beside.endDone(startNs + static_cast<int64_t>(now));
-    const BesideCopies::Rates rates = beside.rates(bothRate, {copies[0].atWork(now), copies[1].atWork(now)});
+    const LaneRates::AtWork atWork = {shared[0].atWork(now), shared[1].atWork(now), shared[2].atWork(now)};
+    const BesideCopies::Rates ofCopies = beside.rates(laneRates, atWork);
+    const std::array<uint64_t, 3> rates = {ofCopies[0], ofCopies[1],
+                                           laneRates.of(LaneRates::kCpu, beside.atWork(atWork))};
     Progress wait = kNotYet;
-    for (size_t d = 0; d < 2; ++d)
-      if (copies[d].atWork(now))
-        wait = std::min(wait, nsLeft(copies[d].left, rates[d]));
-      else if (copies[d].known)
-        wait = std::min<Progress>(wait, copies[d].startNs - now);
+    for (size_t i = 0; i < shared.size(); ++i)
+      if (atWork[i])
+        wait = std::min(wait, nsLeft(shared[i].left, rates[i]));
+      else if (shared[i].known)
+        wait = std::min<Progress>(wait, shared[i].startNs - now);
     if (wait == kNotYet)
       break;
-    const auto passed = static_cast<uint64_t>(beside.leastWait(rates, wait));
-    beside.pass(rates, passed);
-    for (size_t d = 0; d < 2; ++d)
-      if (copies[d].atWork(now))
-        copies[d].left -= std::min(copies[d].left, Progress{rates[d]} * passed);
+    const auto passed = static_cast<uint64_t>(beside.leastWait(ofCopies, wait));
+    beside.pass(ofCopies, passed);
+    for (size_t i = 0; i < shared.size(); ++i)
+      if (atWork[i])
+        shared[i].left -= std::min(shared[i].left, Progress{rates[i]} * passed);
     now += passed;
   }
   account(out);
   if (shares)
-    beside.playAlone(startNs + static_cast<int64_t>(now), startNs + static_cast<int64_t>(out.iterationNs), bothRate);
+    beside.playAlone(startNs + static_cast<int64_t>(now), startNs + static_cast<int64_t>(out.iterationNs), laneRates);
 }
 
 // Whether all that a step waits for has a known end: startNs becomes the latest of them, if it was earlier.
@@ -135,29 +141,29 @@ inline bool Simulator::timeLane(absl::Span<const uint64_t> durationsNs, Lane &la
   return moved;
 }
 
-// The next copy of a lane: looks when it starts, and ends it where all of it has been moved. True if it ended.
-inline bool Simulator::playCopy(absl::Span<const uint64_t> durationsNs, uint64_t now, Lane &lane, Copy &copy,
-                                Timeline &out) const {
+// The next step of a lane: looks when it starts, and ends it where all of it has been done. True if it ended.
+inline bool Simulator::playShared(absl::Span<const uint64_t> durationsNs, uint64_t now, Lane &lane, Shared &shared,
+                                  Timeline &out) const {
   if (lane.next == plan::kNone)
     return false;
-  if (!copy.known) {
-    copy.startNs = lane.freeNs;
-    copy.known = ready(out.steps.data(), lane.next, copy.startNs);
-    copy.left = Progress{durationsNs[lane.next]} * kFullRate;
+  if (!shared.known) {
+    shared.startNs = lane.freeNs;
+    shared.known = ready(out.steps.data(), lane.next, shared.startNs);
+    shared.left = Progress{durationsNs[lane.next]} * kFullRate;
   }
-  if (!copy.atWork(now) || copy.left != 0)
+  if (!shared.atWork(now) || shared.left != 0)
     return false;
-  out.steps[lane.next] = {copy.startNs, now};
+  out.steps[lane.next] = {shared.startNs, now};
   lane.freeNs = now;
   lane.next = nextInLane_[lane.next];
-  copy.known = false;
+  shared.known = false;
   return true;
 }
 
 void Simulator::account(Timeline &out) const {
   uint64_t busy[plan::kLanes] = {};
   out.iterationNs = 0;
-  out.stallNs = 0;
+  out.stallNs = out.cpuWaitNs = 0;
   uint64_t computeFree = 0;
   for (size_t i = 0, n = lane_.size(); i < n; ++i) {
     const StepTime &t = out.steps[i];
@@ -166,13 +172,17 @@ void Simulator::account(Timeline &out) const {
     if (lane_[i] != kCompute)
       continue;
     if (t.startNs > computeFree) {
-      // Idle: the part of it in which only copies were still missing is a stall.
-      uint64_t others = computeFree;
+      // Idle: the part of it in which only copies were still missing is a stall, and that before it in which only
+      // those and the cpu lane were is a wait for that.
+      uint64_t others = computeFree, cpu = computeFree;
       for (uint32_t e = edgeBegin_[i]; e != edgeBegin_[i + 1]; ++e) {
-        if (!movesBytes(static_cast<plan::Lane>(lane_[edgeFrom_[e]])))
-          others = std::max(others, out.steps[edgeFrom_[e]].endNs);
+        const uint8_t lane = lane_[edgeFrom_[e]];
+        if (!movesBytes(static_cast<plan::Lane>(lane)))
+          (lane == kCpu ? cpu : others) = std::max(lane == kCpu ? cpu : others, out.steps[edgeFrom_[e]].endNs);
       }
-      out.stallNs += t.startNs - others;
+      cpu = std::max(cpu, others);
+      out.cpuWaitNs += cpu - others;
+      out.stallNs += t.startNs - cpu;
     }
     computeFree = t.endNs;
   }
@@ -180,6 +190,7 @@ void Simulator::account(Timeline &out) const {
   out.computeBusyNs = busy[kCompute];
   out.h2dBusyNs = busy[kH2D];
   out.d2hBusyNs = busy[kD2H];
+  out.cpuBusyNs = busy[kCpu];
   out.publishNs = publish_ == plan::kNone ? out.iterationNs : out.steps[publish_].endNs;
 }
 

@@ -5,14 +5,15 @@
 //
 // Rules: the steps of a lane run one after another in their order; a step starts when its lane is free and every edge's
 // source has ended. Copies share their link: h2d and d2h running together are slowed so that their rates add up to at
-// most the duplex bandwidth. Links that share a bus: core/BusShare.h.
+// most the duplex bandwidth; both share host memory with the cpu lane (LaneRates.h). Links that share a bus:
+// core/BusShare.h.
 //
 //   lane      0    10    20    30    40   ns
 //   compute   [ L0 ][ L1 ].....[ L2 ]         L2 waits for its weights: 10 ns of stall
 //   h2d       [   L2's weights  ]
 //
 //   Simulator simulator(schedule);
-//   Timeline t = simulator.run(variant.durationsNs);
+//   Timeline t = simulator.run(variant.durationsNs, costs.sharing());
 #pragma once
 
 #include <array>
@@ -20,6 +21,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "runtime/cost/CostModel.h"
 #include "runtime/plan/value/Plan.h"
 #include "runtime/sim/BesideCopies.h"
 
@@ -37,7 +39,9 @@ struct Timeline {
   uint64_t publishNs = 0;      // when the tokens are visible; iterationNs without a Publish step
   uint64_t computeBusyNs = 0;
   uint64_t h2dBusyNs = 0, d2hBusyNs = 0; // of the lane's copies, slowed by each other where they share the link
+  uint64_t cpuBusyNs = 0;                // of the cpu lane, slowed by copies where they share host memory
   uint64_t stallNs = 0;                  // compute lane idle before its last step, waiting for a copy
+  uint64_t cpuWaitNs = 0;                // ... waiting for the cpu lane before that
 };
 
 // What of a schedule the simulator needs, prepared once. The schedule is one that holds Plan.h's rules: edges sorted by
@@ -49,17 +53,17 @@ public:
   explicit Simulator(const plan::Schedule &schedule, bool isCpu = false);
   Simulator(const plan::Plan &plan, const plan::Schedule &schedule)
       : Simulator(schedule, plan.hardware.kind == model::DeviceKind::Host) {}
-  // One device alone on its link. `duplexShare` is duplexBandwidth / max(h2d, d2h) bandwidth: 2 means that directions
-  // do not disturb each other, 1 that together they get what one gets alone; while both directions copy, each goes at
-  // duplexShare / 2 of its own rate (at most 1). All times are whole nanoseconds: exact wherever nothing is shared, a
-  // copy that was slowed ends at the first nanosecond at which all of it has been moved.
+  // One device alone on its link. A duplexShare of 2 means that directions do not disturb each other, 1 that together
+  // they get what one gets alone; while both directions copy, each goes at duplexShare / 2 of its own rate (at most 1).
+  // All times are whole nanoseconds: exact wherever nothing is shared, a copy that was slowed ends at the first
+  // nanosecond at which all of it has been moved, and so does a step of the cpu lane.
   // durationsNs has one entry a step.
-  Timeline run(absl::Span<const uint64_t> durationsNs, double duplexShare = 2.0) const;
+  Timeline run(absl::Span<const uint64_t> durationsNs, const cost::Sharing &sharing) const;
   // As run, writing into `out` without allocating once its vector has grown.
-  void run(absl::Span<const uint64_t> durationsNs, double duplexShare, Timeline &out) const;
+  void run(absl::Span<const uint64_t> durationsNs, const cost::Sharing &sharing, Timeline &out) const;
   // With copies beside it, all of which are ready as it starts, at startNs of their clock: they are played up to the
   // end of its last step.
-  void run(absl::Span<const uint64_t> durationsNs, double duplexShare, BesideCopies &beside, int64_t startNs,
+  void run(absl::Span<const uint64_t> durationsNs, const cost::Sharing &sharing, BesideCopies &beside, int64_t startNs,
            Timeline &out) const;
 
 private:
@@ -67,8 +71,8 @@ private:
     uint32_t next = plan::kNone; // step; kNone: all have been played
     uint64_t freeNs = 0;
   };
-  // The next of a lane whose copies may be slowed.
-  struct Copy {
+  // The next of a lane whose steps may be slowed: a copy, or one of the cpu lane.
+  struct Shared {
     bool known = false; // when it starts
     uint64_t startNs = 0;
     Progress left = 0;
@@ -76,7 +80,8 @@ private:
   };
   bool ready(const StepTime *times, uint32_t step, uint64_t &startNs) const;
   bool timeLane(absl::Span<const uint64_t> durationsNs, Lane &lane, Timeline &out) const;
-  bool playCopy(absl::Span<const uint64_t> durationsNs, uint64_t now, Lane &lane, Copy &copy, Timeline &out) const;
+  bool playShared(absl::Span<const uint64_t> durationsNs, uint64_t now, Lane &lane, Shared &shared,
+                  Timeline &out) const;
   void account(Timeline &out) const;
 
   std::vector<uint8_t> lane_;

@@ -15,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "runtime/core/InUse.h"
+#include "runtime/cost/CostModel.h"
 #include "runtime/plan/value/Plan.h"
 
 namespace headrace::sim {
@@ -30,6 +31,11 @@ constexpr bool movesBytes(plan::Lane lane) { return !plan::computes(lane); }
 // Where a device plays the steps of a lane: one that is the CPU has no cpu lane beside its compute lane.
 constexpr plan::Lane playedIn(plan::Lane lane, bool isCpu) {
   return isCpu && lane == plan::Lane::Cpu ? plan::Lane::Compute : lane;
+}
+
+// How a compute step is priced.
+constexpr cost::How howOf(const plan::Step &step) {
+  return step.lane == plan::Lane::Cpu ? cost::How::OnCpu : step.direct ? cost::How::Direct : cost::How::OnDevice;
 }
 
 // Bytes/s of the link alone, and the part of a copy's duration in which nothing flows.

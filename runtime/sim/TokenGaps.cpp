@@ -14,11 +14,11 @@ namespace headrace::sim {
 
 TokenGaps::TokenGaps(const plan::Plan &plan, double linkBandwidth) : plan_(plan), paths_(plan) {
   const model::Hardware &h = plan.hardware;
-  const double duplexShare = h.duplexShare();
+  const cost::Sharing sharing = cost::sharingOf(h, linkBandwidth);
   Timeline timeline;
   const auto play = [&](uint32_t index, const std::vector<uint64_t> &durationsNs) {
     const plan::Schedule &schedule = plan.schedules[index];
-    Simulator(plan, schedule).run(pacedDurations(schedule, durationsNs, h, linkBandwidth), duplexShare, timeline);
+    Simulator(plan, schedule).run(pacedDurations(schedule, durationsNs, h, linkBandwidth), sharing, timeline);
   };
   for (const plan::Variant &variant : plan.variants) {
     play(variant.schedule, variant.durationsNs);

@@ -172,7 +172,7 @@ TEST(PlanLoads, AloneTheLongestGapIsThatOfTheSimulator) {
     const plan::Variant &prompts = variantOf(p.placement, 8, 3, 16, false);
     const plan::Variant &decode = variantOf(p.placement, 3, 3, 16, true);
     const auto play = [&](const plan::Variant &v) {
-      return sim::Simulator(sharedPlan().schedules[v.schedule]).run(v.durationsNs, 2.0);
+      return sim::Simulator(sharedPlan().schedules[v.schedule]).run(v.durationsNs, cost::Sharing());
     };
     const plan::Schedule &from = sharedPlan().schedules[prompts.schedule],
                          &to = sharedPlan().schedules[decode.schedule];
@@ -236,7 +236,7 @@ TEST(PlanLoads, TailsCountByWhatIsInUse) {
         durations[copy.step] = copy.nsOf(copied);
         bytes -= copy.size.bytes - copied;
       }
-      return static_cast<double>(sim::Simulator(schedule).run(durations, 2.0).iterationNs);
+      return static_cast<double>(sim::Simulator(schedule).run(durations, cost::Sharing()).iterationNs);
     };
     uint64_t bytes = 0, bytesOfOneMore = 0;
     const double ns = play(31, bytes), nsOfOneMore = play(32, bytesOfOneMore);

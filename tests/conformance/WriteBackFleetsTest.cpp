@@ -36,7 +36,7 @@ void setTimes(plan::Plan &plan, Draw &draw) {
                                                                    static_cast<double>(step.linkBytes) / rate * 1e9))
                               : static_cast<uint64_t>(draw.pick(200, 4000)));
     }
-    return sim::Simulator(schedule).run(durations, share).iterationNs;
+    return sim::Simulator(schedule).run(durations, cost::Sharing(share)).iterationNs;
   };
   for (plan::Variant &variant : plan.variants) {
     const plan::Schedule &schedule = plan.schedules[variant.schedule];

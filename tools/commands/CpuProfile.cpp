@@ -229,14 +229,18 @@ std::string cpuText(const std::vector<CpuFigures> &figures) {
                     giga(f.prefill, "GFLOP"), share(f.prefill, figures[0].prefill), giga(f.attention, "GB"),
                     share(f.attention, f.read), absl::StrFormat("%.1f Gweights/s", f.unpack / 1e9)});
   }
-  const CpuFigures &one = figures.front();
+  const CpuFigures &one = figures.front(), &all = figures.back();
   return model::cat(
-      formatTable(rows), "\nAs keys of a hardware profile, of one thread but for the limit:\n",
+      formatTable(rows), "\nAs keys of a profile of kind host, of one thread but for the limit:\n",
       absl::StrFormat("flops_f32 = \"%.1fGFLOP/s\"\nflops_f16 = \"%.1fGFLOP/s\"\nmemory_bandwidth = \"%.1fGB/s\"\n"
                       "memory_bandwidth_limit = \"%.1fGB/s\"\nflops_efficiency = 1.0\nmemory_efficiency = %.2f\n"
                       "unpack_flops_efficiency = %.2f\n",
                       one.prefill / 1e9, one.prefill / 1e9, one.read / 1e9, fastest(figures).read / 1e9,
-                      std::min(1.0, one.decode / one.read), unpackEfficiency(one)));
+                      std::min(1.0, one.decode / one.read), unpackEfficiency(one)),
+      "\nAs keys of a profile of kind cuda, of the CPU beside the device:\n",
+      absl::StrFormat("cpu_cores = %d\ncpu_flops = \"%.1fGFLOP/s\"\ncpu_memory_bandwidth = \"%.1fGB/s\"\n"
+                      "cpu_core_bandwidth = \"%.1fGB/s\"\n",
+                      all.threads, all.prefill / 1e9, fastest(figures).read / 1e9, all.attention / all.threads / 1e9));
 }
 
 std::string cpuJson(const std::vector<CpuFigures> &figures) {

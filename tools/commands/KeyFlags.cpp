@@ -160,6 +160,11 @@ constexpr KeyFlag kKeyFlags[] = {
      "of norms, rotation, activations and the like"},
     {"hardware", "unpack_flops_efficiency", "--unpack-flops-efficiency", kPlain,
      "of codes of packed weights and caches made values, two flops each"},
+    {"hardware", "cpu_cores", "--cpu-cores", kPlain, "of the CPU beside a CUDA device, which may attend"},
+    {"hardware", "cpu_flops", "--cpu-flops", kAmount, "F32, of all its cores"},
+    {"hardware", "cpu_memory_bandwidth", "--cpu-memory-bandwidth", kAmount,
+     "of host memory, for its cores and the link's copies together"},
+    {"hardware", "cpu_core_bandwidth", "--cpu-core-bandwidth", kAmount, "of host memory, what one core reaches"},
     {"hardware", "threads", "--threads", kPlain, "host: threads that compute together, which plans are priced for"},
     {"hardware", "memory_bandwidth_limit", "--memory-bandwidth-limit", kAmount, "host: of all threads together"},
 };

@@ -115,6 +115,8 @@ absl::StatusOr<ClosedFormReport> reportClosedForm(const plan::Plan &plan) {
     return absl::InvalidArgumentError("--explain: the plan has no iteration of decode");
   const model::ModelSpec &spec = plan.model;
   const cost::OffloadModel model = cost::plannedModel(spec, plan.hardware);
+  const model::Encoding packed = model::Encoding::groups(4);
+  const std::optional<model::Encoding> packedKv = model::kvEncodingFor(packed, spec.headDim);
   ClosedFormReport report;
   cost::OffloadSetting &setting = report.setting;
   setting.block = decode->sequences * plan.miniBatches;
@@ -124,9 +126,12 @@ absl::StatusOr<ClosedFormReport> reportClosedForm(const plan::Plan &plan) {
     setting.kv = plan.kvEncoding;
   setting.percent = percentOf(plan);
   const auto machineOf = [&](const std::optional<model::Encoding> &weights) {
-    return cost::offloadMachine(plan.hardware, spec, weights, plan.deviceMemory);
+    return cost::offloadMachine(plan.hardware, spec, weights, setting.kv ? setting.kv : packedKv, plan.deviceMemory);
   };
   const cost::OffloadMachine machine = machineOf(setting.weights);
+  report.weighsCpu = machine.cpuAttention > 0;
+  if (plan.policy.attention == model::Attention::Cpu && report.weighsCpu)
+    setting.attention = cost::AttentionPlace::kCpu;
   const auto formOf = [&](int64_t prompt, int64_t output) {
     cost::OffloadSetting of = setting;
     of.prompt = prompt;
@@ -142,10 +147,7 @@ absl::StatusOr<ClosedFormReport> reportClosedForm(const plan::Plan &plan) {
   report.formSeconds = there.iteration;
   report.playedSeconds = static_cast<double>(decode->predictedNs) / 1e9;
 
-  const model::Encoding packed = model::Encoding::groups(4);
-  const std::optional<model::Encoding> packedKv = model::kvEncodingFor(packed, spec.headDim);
   std::vector<cost::OffloadSetting> settings;
-  report.weighsCpu = machine.cpuAttention > 0;
   for (const cost::AttentionPlace place : {cost::AttentionPlace::kDevice, cost::AttentionPlace::kCpu})
     for (const bool weights : {false, true})
       for (const bool kv : {false, true}) {

@@ -74,7 +74,7 @@ MappingPhase phaseOf(const plan::Plan &plan, const std::vector<uint64_t> &places
         buffer.kind == plan::BufferKind::Kv && buffer.index == 0)
       phase.entry[static_cast<size_t>(placeAt(places, content.address))] = buffer.layer;
   const sim::Timeline timeline =
-      sim::Simulator(plan, schedule).run(plan.variants[variant].durationsNs, plan.hardware.duplexShare());
+      sim::Simulator(plan, schedule).run(plan.variants[variant].durationsNs, cost::sharingOf(plan.hardware));
   for (size_t s = 0; s < schedule.steps.size(); ++s) {
     const plan::Step &step = schedule.steps[s];
     const auto [begin, end] = timeline.steps[s];

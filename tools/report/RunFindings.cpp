@@ -61,7 +61,8 @@ Predicted predict(const plan::Plan &plan, uint32_t variant, double linkBandwidth
   for (size_t i = 0; i < schedule.steps.size(); ++i)
     predicted.h2dBytes += plan::toDevice(schedule.steps[i].lane) ? launched.linkBytes[i] : 0;
   const model::Hardware &h = plan.hardware;
-  predicted.iterationNs = sim::Simulator(plan, schedule).run(launched.ns, h.duplexShare()).iterationNs;
+  predicted.iterationNs =
+      sim::Simulator(plan, schedule).run(launched.ns, cost::sharingOf(h, linkBandwidth)).iterationNs;
   return predicted;
 }
 

@@ -16,7 +16,7 @@ double ms(double ns) { return ns * 1e-6; }
 
 RunTimes::RunTimes(const plan::Plan &plan, double linkBandwidth, uint32_t placement)
     : plan_(plan), predicted_(plan, linkBandwidth), prices_(std::make_unique<sim::LaunchPrices>(plan, linkBandwidth)),
-      placement_(placement) {}
+      sharing_(cost::sharingOf(plan.hardware, linkBandwidth)), placement_(placement) {}
 
 void RunTimes::Sum::add(uint64_t predicted, int64_t measured) {
   ++iterations;
@@ -43,8 +43,8 @@ uint64_t RunTimes::objectiveNs(uint32_t variant) const {
 }
 
 sim::TokenGaps::Times RunTimes::play(uint32_t schedule, const sim::LaunchedSteps &launched) {
-  sim::Simulator &simulator = simulators_.try_emplace(schedule, plan_.schedules[schedule]).first->second;
-  const sim::Timeline timeline = simulator.run(launched.ns, plan_.hardware.duplexShare());
+  sim::Simulator &simulator = simulators_.try_emplace(schedule, plan_, plan_.schedules[schedule]).first->second;
+  const sim::Timeline timeline = simulator.run(launched.ns, sharing_);
   return {timeline.iterationNs, timeline.publishNs};
 }
 

@@ -65,6 +65,7 @@ private:
   const plan::Plan &plan_;
   sim::TokenGaps predicted_;
   std::unique_ptr<sim::LaunchPrices> prices_;
+  const cost::Sharing sharing_;
   std::map<uint32_t, sim::Simulator> simulators_; // by schedule, once one was played
   uint32_t placement_, last_ = plan::kNone;       // variant
   uint64_t lastTailNs_ = 0;                       // of `last_`, behind its tokens

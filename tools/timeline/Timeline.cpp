@@ -217,7 +217,6 @@ Chart makeChart(const plan::Plan &plan, uint32_t index, const Trace *measured, d
     chart.subtitle += ranText(variant, measured->rows) + copiedText(plan, schedule, placement.kvBlocks, inUse);
 
   const model::Hardware &hardware = plan.hardware;
-  const double duplexShare = hardware.duplexShare();
   std::vector<core::InUse> told = inUse; // of residual streams no more than a full bucket's rows
   for (core::InUse &one : told)
     one.rows = std::min(one.rows, variant.newTokens);
@@ -225,7 +224,8 @@ Chart makeChart(const plan::Plan &plan, uint32_t index, const Trace *measured, d
     chart.rows = measured->rows;
   const sim::LaunchedSteps launched =
       sim::LaunchPrices(plan, linkBandwidth).of(index, core::LaunchInUse(told), absl::MakeConstSpan(chart.rows));
-  const sim::Timeline timeline = sim::Simulator(plan, schedule).run(launched.ns, duplexShare);
+  const sim::Timeline timeline =
+      sim::Simulator(plan, schedule).run(launched.ns, cost::sharingOf(hardware, linkBandwidth));
   std::vector<std::pair<uint64_t, uint64_t>> times;
   for (const sim::StepTime &t : timeline.steps)
     times.emplace_back(t.startNs, t.endNs);

@@ -133,7 +133,8 @@ LayerTasks decodeTasks(const OffloadModel &model, const OffloadMachine &machine,
   const double onDevice = onCpu ? bytes.cg : 1;
   if (onCpu) {
     tasks.cpuAttention =
-        bytes.cc * bytes.token * context / (setting.kv ? machine.cpuPackedAttention : machine.cpuAttention);
+        bytes.cc * bytes.token * context / (setting.kv ? machine.cpuPackedAttention : machine.cpuAttention) +
+        real(setting.miniBatches) * machine.cpuOverhead;
     tasks.storeHidden += bytes.cc * bytes.attended / machine.d2hBandwidth;
     tasks.loadHidden += bytes.cc * bytes.attended / machine.h2dBandwidth;
   } else {

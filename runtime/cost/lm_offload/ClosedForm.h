@@ -60,6 +60,7 @@ struct OffloadMachine {
   double passOverhead = 0, unpackOverhead = 0;
   double cpuAttention = 0;          // bytes/s of K and V that attention on the CPU reads; 0: it cannot
   double cpuPackedAttention = 0;    // the same of packed ones, in bytes of elements; 0: it cannot
+  double cpuOverhead = 0;           // seconds of a mini-batch that go into posting it
   double load = 0, hostPacking = 0; // bytes/s of elements, from files and packed by the CPU; 0: not measured
   uint64_t deviceBytes = 0, hostBytes = 0;
 };

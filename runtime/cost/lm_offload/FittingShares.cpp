@@ -21,6 +21,8 @@ std::optional<model::Percent> sharesWithAway(const OffloadModel &model, const Of
       return std::nullopt;
     device(std::clamp(100 * (memory - none) / (all - none), 0.0, 100.0));
   }
+  if (setting.attention == AttentionPlace::kCpu)
+    device(0);
   if (offloadBytes(model, setting).host > machine.hostBytes)
     return std::nullopt;
   return percent;
@@ -45,6 +47,41 @@ std::optional<model::Percent> fastestShares(const OffloadModel &model, const Off
     }
   }
   return best;
+}
+
+std::optional<int64_t> attendsOnCpuFrom(const OffloadModel &model, const OffloadMachine &machine,
+                                        const FlexGenRuntime &runtime, OffloadSetting setting) {
+  // None where neither fits.
+  const auto onCpu = [&](int64_t prompt) -> std::optional<bool> {
+    setting.prompt = prompt;
+    std::optional<double> seconds[2];
+    for (const AttentionPlace place : {AttentionPlace::kDevice, AttentionPlace::kCpu}) {
+      setting.attention = place;
+      const std::optional<model::Percent> percent = fastestShares(model, machine, runtime, setting);
+      if (!percent)
+        continue;
+      setting.percent = *percent;
+      if (const auto form = closedForm(model, machine, runtime, setting); form.ok())
+        seconds[place == AttentionPlace::kCpu] = form->iteration;
+    }
+    if (!seconds[1])
+      return seconds[0] ? std::optional(false) : std::nullopt;
+    return !seconds[0] || *seconds[1] < *seconds[0];
+  };
+  int64_t last = model.longestContext - setting.output; // that memory holds
+  for (int64_t none = last + 1, held = 0; none - held > 1;) {
+    const int64_t middle = held + (none - held) / 2;
+    (onCpu(middle) ? held : none) = middle;
+    last = held;
+  }
+  if (last < 1 || !*onCpu(last))
+    return std::nullopt;
+  int64_t device = 0, cpu = last;
+  while (cpu - device > 1) {
+    const int64_t middle = device + (cpu - device) / 2;
+    (*onCpu(middle) ? cpu : device) = middle;
+  }
+  return cpu;
 }
 
 } // namespace headrace::cost

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/cost/lm_offload/MachineOf.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "kernels/CudaWorkspace.h"
+#include "runtime/cost/CostModel.h"
 
 namespace headrace::cost {
 namespace {
@@ -29,6 +31,23 @@ double unpackStarts(const model::ModelSpec &spec) {
 
 double orAll(double ofClass, double ofAll) { return ofClass > 0 ? ofClass : ofAll; }
 
+// Bytes of elements a second: of host memory, or of two flops an element and query that attends to it, and two more
+// where it is unpacked. Two steps of a mini-batch are posted.
+void attendOnCpu(const model::Hardware &hardware, const model::ModelSpec &spec,
+                 const std::optional<model::Encoding> &kv, OffloadMachine &machine) {
+  if (!hardware.cpu.known())
+    return;
+  const auto element = static_cast<double>(model::dtypeBytes(spec.dtype));
+  const double flops = 2 * static_cast<double>(spec.qRows()) / static_cast<double>(spec.kvRows());
+  machine.cpuAttention = std::min(hardware.cpu.bandwidth(), hardware.cpu.flops / flops * element);
+  machine.cpuOverhead = 2 * kHostNodeSeconds;
+  if (!kv || !kv->packed())
+    return;
+  const double share = static_cast<double>(kv->groupBytes()) / (static_cast<double>(kv->group) * element);
+  machine.cpuPackedAttention =
+      std::min(hardware.cpu.bandwidth() / share, hardware.cpu.flops / (flops + kUnpackFlops) * element);
+}
+
 } // namespace
 
 OffloadModel plannedModel(const model::ModelSpec &spec, const model::Hardware &hardware) {
@@ -40,7 +59,8 @@ OffloadModel plannedModel(const model::ModelSpec &spec, const model::Hardware &h
 }
 
 OffloadMachine offloadMachine(const model::Hardware &hardware, const model::ModelSpec &spec,
-                              const std::optional<model::Encoding> &weights, uint64_t deviceBytes) {
+                              const std::optional<model::Encoding> &weights, const std::optional<model::Encoding> &kv,
+                              uint64_t deviceBytes) {
   const bool host = hardware.kind == model::DeviceKind::Host;
   const auto element = static_cast<double>(model::dtypeBytes(spec.dtype));
   const model::OpClasses &classes = hardware.classes;
@@ -64,6 +84,7 @@ OffloadMachine offloadMachine(const model::Hardware &hardware, const model::Mode
     machine.devicePacking = machine.deviceBandwidth / (1 + share);
     if (weights && weights->packed())
       machine.unpackOverhead = unpackStarts(spec) * hardware.launchOverhead;
+    attendOnCpu(hardware, spec, kv, machine);
     machine.packedProductRows = spec.dtype == model::DType::F32 ? 0 : kernels::CudaWorkspace::kPackedProductRows;
   }
   machine.deviceBytes = deviceBytes;

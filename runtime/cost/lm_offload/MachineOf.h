@@ -23,7 +23,8 @@ namespace headrace::cost {
 OffloadModel plannedModel(const model::ModelSpec &spec, const model::Hardware &hardware);
 // `weights`: in what they are packed. `deviceBytes`: that plans may use.
 OffloadMachine offloadMachine(const model::Hardware &hardware, const model::ModelSpec &spec,
-                              const std::optional<model::Encoding> &weights, uint64_t deviceBytes);
+                              const std::optional<model::Encoding> &weights, const std::optional<model::Encoding> &kv,
+                              uint64_t deviceBytes);
 
 // What plans do: copies beside compute, and each mini-batch's products unpack for themselves.
 inline constexpr FlexGenRuntime kPlannedRuntime = {.serial = false, .unpackPerMiniBatch = true};

@@ -369,7 +369,7 @@ TEST(Compile, TransitionsBringWhatIsMissingAndNoMore) {
   std::map<std::pair<uint32_t, uint32_t>, uint64_t> bytes;
   for (const plan::Transition &t : plan->transitions) {
     const plan::Schedule &schedule = plan->schedules[t.schedule];
-    EXPECT_EQ(t.predictedNs, sim::Simulator(schedule).run(t.durationsNs).iterationNs);
+    EXPECT_EQ(t.predictedNs, sim::Simulator(schedule).run(t.durationsNs, cost::Sharing()).iterationNs);
     if (schedule.fromPlacement != plan::kNone)
       bytes[{schedule.fromPlacement, schedule.placement}] = plan::linkBytes(schedule).h2d;
   }

@@ -54,8 +54,8 @@ protected:
     const uint32_t placement = addPlacement(iteration, {}, writer);
     const EmittedSchedule emitted = addSchedule(iteration, "decode", placement, writer).value();
     const plan::Schedule &schedule = plan.schedules[emitted.schedule];
-    const sim::Timeline timeline = sim::Simulator(schedule).run(
-        prices_.durations(plan, schedule, emitted.sites, shapes_[0]), prices_.duplexShare());
+    const sim::Timeline timeline =
+        sim::Simulator(schedule).run(prices_.durations(plan, schedule, emitted.sites, shapes_[0]), prices_.sharing());
     EXPECT_EQ(timeline.iterationNs, planned)
         << algorithms::toText(residency) << ", cut " << cut.units << " units and " << cut.bytes << " bytes";
     EXPECT_EQ(schedule.entryState, schedule.exitState);

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <array>
 #include <gmock/gmock.h>
+#include <limits>
+
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -223,6 +226,44 @@ TEST(Roofline, DuplexShareIsOfTheFasterDirection) {
   h.d2hBandwidth = 8;
   h.duplexBandwidth = 15;
   EXPECT_DOUBLE_EQ(Roofline(smallLlama(), h, DType::F32, DType::F16).duplexShare(), 1.5);
+}
+
+// Four sequences of 25 tokens: 100 x 64 bytes of F16 and 2 x 4 x 32 x 4 of q and the result are 7,424; 4 x 32 x 100 =
+// 12,800 FLOP.
+TEST(Roofline, OnTheCpuItIsTheCpusBandwidthOrItsArithmetic) {
+  model::Hardware h = oneAPerSecond();
+  const OpSite attention{Op::Attention, UnitRole::Qkv};
+  const Bucket bucket{4, 4, 25};
+  const auto seconds = [&] {
+    const Roofline costs(smallLlama(), h, DType::F32, DType::F16);
+    EXPECT_NEAR(costs.seconds(attention, rowsOf(bucket), How::OnCpu) * 1e9 + kHostNodeSeconds * 1e9,
+                static_cast<double>(costs.cpuNs(attention, bucket)), 1);
+    return static_cast<double>(costs.cpuNs(attention, bucket)) * 1e-9 - kHostNodeSeconds;
+  };
+  h.cpu = {.cores = 4, .flops = 6400, .memoryBandwidth = 1000, .coreBandwidth = 232};
+  EXPECT_NEAR(seconds(), 8, 1e-6); // 7,424 / (4 x 232); 12,800 / 6,400 is 2
+  h.cpu.memoryBandwidth = 464;
+  EXPECT_NEAR(seconds(), 16, 1e-6);
+  h.cpu.flops = 640;
+  EXPECT_NEAR(seconds(), 20, 1e-6);
+  h.kind = model::DeviceKind::Host; // the CPU is the device
+  const Roofline host(smallLlama(), h, DType::F32, DType::F16);
+  EXPECT_EQ(host.cpuNs(attention, bucket), host.computeNs(attention, bucket, false));
+}
+
+TEST(Roofline, HostMemoryIsAskedForByTheLinkAndTheCpu) {
+  model::Hardware h = oneAPerSecond();
+  h.h2dBandwidth = 10;
+  h.d2hBandwidth = 8;
+  h.duplexBandwidth = 15;
+  h.linkEfficiency = 0.5;
+  EXPECT_EQ(sharingOf(h).hostMemory, std::numeric_limits<double>::infinity()); // nothing is known of it
+  h.cpu = {.cores = 4, .flops = 1, .memoryBandwidth = 30, .coreBandwidth = 6};
+  const Sharing sharing = Roofline(smallLlama(), h, DType::F32, DType::F16).sharing();
+  EXPECT_DOUBLE_EQ(sharing.duplexShare, 1.5);
+  EXPECT_DOUBLE_EQ(sharing.hostMemory, 30);
+  EXPECT_EQ(sharing.asked, (std::array<double, 3>{5, 4, 24}));
+  EXPECT_EQ(sharingOf(h, 7).asked, (std::array<double, 3>{7, 7, 24}));
 }
 
 TEST(Roofline, RoundsToTheNearestNanosecond) {

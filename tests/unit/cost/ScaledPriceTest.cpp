@@ -33,32 +33,32 @@ constexpr Rows kFour{.tokens = 4, .sampled = 4, .contexts = 64, .pairs = 64};
 
 TEST(ScaledPrice, TheRooflinesPriceBecomesTheRooflineOfWhatRuns) {
   const Roofline costs = roofline(100);
-  EXPECT_EQ(ScaledPrice(costs, kQkv, false, kEight, 32868 * kSecond).ns(kFour), 16484 * kSecond);
+  EXPECT_EQ(ScaledPrice(costs, kQkv, How::OnDevice, kEight, 32868 * kSecond).ns(kFour), 16484 * kSecond);
 }
 
 TEST(ScaledPrice, AMeasuredPriceKeepsTheLaunchAndScalesTheRest) {
   const Roofline costs = roofline(100);
-  EXPECT_EQ(ScaledPrice(costs, kQkv, false, kEight, 1100 * kSecond).ns(kFour), 600 * kSecond);
-  EXPECT_EQ(ScaledPrice(costs, kQkv, false, kEight, 100'100 * kSecond).ns(kFour), 50'100 * kSecond);
+  EXPECT_EQ(ScaledPrice(costs, kQkv, How::OnDevice, kEight, 1100 * kSecond).ns(kFour), 600 * kSecond);
+  EXPECT_EQ(ScaledPrice(costs, kQkv, How::OnDevice, kEight, 100'100 * kSecond).ns(kFour), 50'100 * kSecond);
 }
 
 TEST(ScaledPrice, APriceOfNoMoreThanTheLaunchStays) {
   const Roofline costs = roofline(100);
-  EXPECT_EQ(ScaledPrice(costs, kQkv, false, kEight, 100 * kSecond).ns(kFour), 100 * kSecond);
-  EXPECT_EQ(ScaledPrice(costs, kQkv, false, kEight, 7).ns(kFour), 7u);
+  EXPECT_EQ(ScaledPrice(costs, kQkv, How::OnDevice, kEight, 100 * kSecond).ns(kFour), 100 * kSecond);
+  EXPECT_EQ(ScaledPrice(costs, kQkv, How::OnDevice, kEight, 7).ns(kFour), 7u);
 }
 
 TEST(ScaledPrice, WhatNeverEndsOrHasNothingToDoStays) {
   model::Hardware none = oneAPerSecond();
   none.flopsF32 = 0;
   const Roofline noRate(smallLlama(), none, DType::F32, DType::F16);
-  EXPECT_EQ(ScaledPrice(noRate, kQkv, false, kEight, 40).ns(kFour), 40u);
-  EXPECT_EQ(ScaledPrice(roofline(0), kQkv, false, {0, 0, 0}, 40).ns(kFour), 40u);
+  EXPECT_EQ(ScaledPrice(noRate, kQkv, How::OnDevice, kEight, 40).ns(kFour), 40u);
+  EXPECT_EQ(ScaledPrice(roofline(0), kQkv, How::OnDevice, {0, 0, 0}, 40).ns(kFour), 40u);
 }
 
 TEST(ScaledPrice, WhereNothingRunsTheLaunchIsLeft) {
   const Roofline costs = roofline(100);
-  EXPECT_EQ(ScaledPrice(costs, kQkv, false, kEight, 1100 * kSecond).ns({}), 100 * kSecond);
+  EXPECT_EQ(ScaledPrice(costs, kQkv, How::OnDevice, kEight, 1100 * kSecond).ns({}), 100 * kSecond);
 }
 
 // A prompt of 8 rows: 4608 flops; half of what is above the overhead where 4 of them run that see half of the pairs.
@@ -69,9 +69,9 @@ TEST(ScaledPrice, AttentionKeepsItsOwnOverhead) {
   const Roofline costs(smallLlama(), h, DType::F32, DType::F16);
   const OpSite attention{Op::Attention, UnitRole::Qkv};
   const Rows half{.tokens = 4, .sampled = 1, .contexts = 8, .pairs = 18};
-  EXPECT_EQ(ScaledPrice(costs, attention, false, {8, 1, 8}, 4708 * kSecond).ns(half), 2404 * kSecond);
-  EXPECT_EQ(ScaledPrice(costs, attention, false, {8, 1, 8}, 1100 * kSecond).ns(half), 600 * kSecond);
-  EXPECT_EQ(ScaledPrice(costs, attention, false, {8, 1, 8}, 90 * kSecond).ns(half), 90 * kSecond);
+  EXPECT_EQ(ScaledPrice(costs, attention, How::OnDevice, {8, 1, 8}, 4708 * kSecond).ns(half), 2404 * kSecond);
+  EXPECT_EQ(ScaledPrice(costs, attention, How::OnDevice, {8, 1, 8}, 1100 * kSecond).ns(half), 600 * kSecond);
+  EXPECT_EQ(ScaledPrice(costs, attention, How::OnDevice, {8, 1, 8}, 90 * kSecond).ns(half), 90 * kSecond);
 }
 
 double between(double low, double high) { return low + (high - low) * (*rc::gen::inRange(0, 1001)) / 1000.0; }
@@ -100,13 +100,15 @@ RC_GTEST_PROP(ScaledPrice, IsTheRooflineOfWhatRunsOrTheFormula, ()) {
   const double launch =
       site.op == Op::Attention && h.classes.attentionOverhead > 0 ? h.classes.attentionOverhead : h.launchOverhead;
   const double launchNs = launch * 1e9, seconds = costs.seconds(site, runs, direct);
-  RC_ASSERT(ScaledPrice(costs, site, direct, bucket, rooflineNs).ns(runs) == wholeNs((seconds + launch) * 1e9));
+  RC_ASSERT(ScaledPrice(costs, site, direct ? How::Direct : How::OnDevice, bucket, rooflineNs).ns(runs) ==
+            wholeNs((seconds + launch) * 1e9));
   const uint64_t priced = rooflineNs * *rc::gen::inRange<uint64_t>(1, 40) / 10;
   const double share = seconds / costs.seconds(site, rowsOf(bucket), direct);
   const double expected =
       std::max(static_cast<double>(priced) - launchNs, 0.0) * share + std::min(static_cast<double>(priced), launchNs);
-  RC_ASSERT(std::abs(static_cast<double>(ScaledPrice(costs, site, direct, bucket, priced).ns(runs)) - expected) <=
-            1.01);
+  RC_ASSERT(std::abs(static_cast<double>(
+                         ScaledPrice(costs, site, direct ? How::Direct : How::OnDevice, bucket, priced).ns(runs)) -
+                     expected) <= 1.01);
 }
 
 } // namespace

@@ -158,6 +158,47 @@ TEST(Hardware, ValidatesAChangedProfile) {
                  "command line: h2d_bandwidth = nan: expected a positive finite bandwidth such as \"24GB/s\"");
 }
 
+constexpr char kCpu[] = "cpu_cores = 4\ncpu_flops = \"8GFLOP/s\"\ncpu_memory_bandwidth = \"20GB/s\"\n"
+                        "cpu_core_bandwidth = \"3GB/s\"\n";
+
+TEST(HardwareCpu, AllFourFiguresStandOrNone) {
+  EXPECT_FALSE(parseHardware(kRound, "f")->cpu.known());
+  const auto hardware = parseHardware(std::string(kRound) + kCpu, "f");
+  ASSERT_TRUE(hardware.ok()) << messageOf(hardware);
+  EXPECT_EQ(hardware->cpu, (Cpu{4, 8e9, 20e9, 3e9}));
+  EXPECT_DOUBLE_EQ(hardware->cpu.bandwidth(), 12e9);            // 4 cores at 3, of 20
+  EXPECT_DOUBLE_EQ((Cpu{8, 8e9, 20e9, 3e9}).bandwidth(), 20e9); // 8 at 3 are 24, of 20
+  // As it is written, and over itself.
+  EXPECT_EQ(parseHardware(toToml(hardwareEntries(*hardware)), "again")->cpu, hardware->cpu);
+  EXPECT_EQ(parseHardware("cpu_cores = 8\n", "flags", *hardware)->cpu, (Cpu{8, 8e9, 20e9, 3e9}));
+  for (const char *key : {"cpu_cores", "cpu_flops", "cpu_memory_bandwidth", "cpu_core_bandwidth"}) {
+    std::string rest = kCpu;
+    const size_t line = rest.find(std::string(key) + " ");
+    rest.erase(line, rest.find('\n', line) + 1 - line);
+    const auto read = parseHardware(kRound + rest, "f");
+    EXPECT_EQ(codeOf(read), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(messageOf(read), testing::AllOf(testing::HasSubstr(std::string(key) + " is missing: expected "),
+                                                testing::HasSubstr("as other keys of the CPU stand")));
+  }
+}
+
+TEST(HardwareCpu, RefusesBadFiguresByFileAndKey) {
+  const auto refused = [](const std::string &line, const std::string &with, const std::string &expected) {
+    const auto read = parseHardware(std::string(kRound) + replaced(kCpu, line, with), "f");
+    EXPECT_EQ(codeOf(read), absl::StatusCode::kInvalidArgument) << with;
+    EXPECT_THAT(messageOf(read), testing::HasSubstr(expected));
+  };
+  refused("cpu_cores", "cpu_cores = 0", "cpu_cores = 0: expected ");
+  refused("cpu_cores", "cpu_cores = 2000", "cpu_cores = 2000: expected ");
+  refused("cpu_flops", "cpu_flops = \"0FLOP/s\"", "cpu_flops = ");
+  refused("cpu_core_bandwidth", "cpu_core_bandwidth = \"21GB/s\"",
+          "cpu_core_bandwidth = 21GB/s: expected at most 20GB/s, cpu_memory_bandwidth: what all cores have");
+  EXPECT_REFUSED(
+      parseHardware(replaced(kRound, "kind", "kind = \"host\"") + kCpu, "f"), absl::StatusCode::kInvalidArgument,
+      "f: cpu_cores = 4: expected no such key: hardware of kind host computes on the CPU, as its other figures "
+      "have it");
+}
+
 constexpr char kOfClasses[] = "product_flops_efficiency = 0.1\nproduct_memory_efficiency = 0.2\n"
                               "prefill_attention_flops_efficiency = 0.3\nprefill_attention_ramp = \"4us\"\n"
                               "decode_attention_memory_efficiency = 0.5\nattention_overhead = \"6us\"\n"

@@ -374,7 +374,8 @@ TEST(JobFile, RefusesBadHardware) {
   EXPECT_REFUSED(parseJob("[hardware]\nfile = \"./gone.toml\"\n", "job.toml"), absl::StatusCode::kNotFound,
                  "job.toml:2: hardware.file: \"./gone.toml\": no such file or folder");
   expectRefused("[hardware]\nfile = \"a10\"\nspeed = 3\n",
-                "3: hardware.speed: unknown key: expected one of attention_overhead, copy_latency, d2h_bandwidth, "
+                "3: hardware.speed: unknown key: expected one of attention_overhead, copy_latency, cpu_core_bandwidth, "
+                "cpu_cores, cpu_flops, cpu_memory_bandwidth, d2h_bandwidth, "
                 "decode_attention_memory_efficiency, duplex_bandwidth, file, flops_efficiency, flops_f16, flops_f32, "
                 "gpus, h2d_bandwidth, host_memory, kind, launch_overhead, link_efficiency, memory, memory_bandwidth, "
                 "memory_bandwidth_limit, memory_efficiency, name, plain_attention_flops_efficiency, "

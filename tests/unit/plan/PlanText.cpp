@@ -55,6 +55,7 @@ std::string textOf(const Plan &p) {
        h.memoryEfficiency, h.linkEfficiency);
   for (const model::ClassKey &key : model::classKeys())
     line(out, "of a class", key.key, h.classes.*key.field);
+  line(out, "cpu", h.cpu.cores, h.cpu.flops, h.cpu.memoryBandwidth, h.cpu.coreBandwidth);
   // Of the goal what the plan does not have by itself.
   line(out, "goal", p.goal.batch, p.goal.context, p.goal.kvTokens);
   line(out, "policy", p.policy.name, p.policy.none, p.policy.interval, p.policy.offloadLayers, p.policy.startRule,

@@ -48,7 +48,7 @@ RC_GTEST_PROP(BusPlayerProperty, ADeviceAloneHasTheSimulatorsTimes, ()) {
     made.push_back(std::make_unique<HandMade>(randomSchedule(latencyNs, 100000)));
     timed.push_back(std::make_unique<TimedSchedule>(made.back()->schedule, made.back()->durations,
                                                     withLatency(latencyNs), duplexShare));
-    const Timeline alone = Simulator(made.back()->schedule).run(made.back()->durations, duplexShare);
+    const Timeline alone = Simulator(made.back()->schedule).run(made.back()->durations, cost::Sharing(duplexShare));
     const int64_t madeNs = player.nowNs();
     const int64_t startNs = std::max(madeNs, freeNs);
     player.launch(0, *timed.back(), &times[static_cast<size_t>(n)]);

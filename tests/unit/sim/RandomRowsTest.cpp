@@ -247,7 +247,8 @@ RC_GTEST_PROP(RandomRows, AnIterationTakesWhatItsStepsTakeOneByOne, ()) {
       for (size_t i = 0; i < durations.size(); ++i)
         durations[i] = reference.stepNs(variant, schedule, schedule.steps[i], durations[i], running);
     const Timeline expected = Simulator(schedule).run(
-        durations, plan.hardware.duplexBandwidth / std::max(plan.hardware.h2dBandwidth, plan.hardware.d2hBandwidth));
+        durations, cost::Sharing(plan.hardware.duplexBandwidth /
+                                 std::max(plan.hardware.h2dBandwidth, plan.hardware.d2hBandwidth)));
     RC_ASSERT(device->drain().ok());
     RC_ASSERT(device->tokensVisibleNs(iteration) == start + static_cast<int64_t>(expected.publishNs));
     RC_ASSERT(device->nowNs() == start + static_cast<int64_t>(expected.iterationNs));

@@ -31,6 +31,7 @@ struct HandMade {
   uint32_t compute(uint64_t ns, std::vector<uint32_t> after = {}) { return add(plan::Lane::Compute, ns, after); }
   uint32_t h2d(uint64_t ns, std::vector<uint32_t> after = {}) { return add(plan::Lane::H2D, ns, after); }
   uint32_t d2h(uint64_t ns, std::vector<uint32_t> after = {}) { return add(plan::Lane::D2H, ns, after); }
+  uint32_t cpu(uint64_t ns, std::vector<uint32_t> after = {}) { return add(plan::Lane::Cpu, ns, after); }
   uint32_t publish(uint64_t ns) {
     const uint32_t index = compute(ns);
     schedule.steps[index].kind = plan::StepKind::Publish;

@@ -9,7 +9,7 @@ namespace headrace::sim {
 namespace {
 
 Timeline play(const HandMade &made, double duplexShare = 2.0) {
-  return Simulator(made.schedule).run(made.durations, duplexShare);
+  return Simulator(made.schedule).run(made.durations, cost::Sharing(duplexShare));
 }
 
 TEST(Simulator, StepsOfALaneRunOneAfterAnother) {
@@ -89,8 +89,8 @@ TEST(Simulator, WritesIntoATimelineItHasUsedBefore) {
   HandMade small;
   small.compute(7);
   Timeline t;
-  Simulator(m.schedule).run(m.durations, 2.0, t);
-  Simulator(small.schedule).run(small.durations, 2.0, t);
+  Simulator(m.schedule).run(m.durations, cost::Sharing(), t);
+  Simulator(small.schedule).run(small.durations, cost::Sharing(), t);
   EXPECT_EQ(t.steps.size(), 1u);
   EXPECT_EQ(t.iterationNs, 7u);
   EXPECT_EQ(t.computeBusyNs, 7u);
