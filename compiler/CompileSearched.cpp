@@ -16,6 +16,7 @@
 #include "compiler/choice/Resolve.h"
 #include "compiler/search/Allowance.h"
 #include "compiler/search/Explain.h"
+#include "compiler/search/ExplainAttention.h"
 #include "compiler/search/ExplainObjective.h"
 #include "compiler/search/Minima.h"
 #include "compiler/search/Objective.h"
@@ -48,7 +49,7 @@ std::optional<LeastChoice> leastThatFits(Space &space, const std::optional<Least
 // What is compiled within memory, objectives aside; none: memory holds nothing, or of a deep model, of which packing
 // changes little, no search finds anything.
 std::optional<LeastChoice> foundIn(Space &space, const Generator &policy) {
-  if (const std::optional<Searched> searched = search(space, generatorsOf(policy))) {
+  if (const std::optional<Searched> searched = search(space, generatorsOf(policy, space))) {
     const Scored &best = searched->best;
     return LeastChoice{best.at, best.candidate, space.packed(best.at, best.candidate), best.hostBytes};
   }
@@ -153,9 +154,9 @@ private:
   // None: memory holds nothing. The same for the same goal, whatever was found before.
   std::optional<Searched> find(const model::Goal &goal) {
     space_.hold(goal);
-    std::optional<Searched> searched = searchHeld(space_, generatorsOf(policy_));
+    std::optional<Searched> searched = searchHeld(space_, generatorsOf(policy_, space_));
     if (searched && searched->best.late > 0 && policy_.seeds == nullptr) {
-      std::vector<const Generator *> more = generatorsOf(policy_);
+      std::vector<const Generator *> more = generatorsOf(policy_, space_);
       more.push_back(&kMostFreedGenerator);
       searched = searchHeld(space_, more);
     }
@@ -227,14 +228,23 @@ private:
       if (explains_)
         draft.reason =
             absl::StrCat(why(space_, searched, chosen.placements.front(), flagThatHelps(space_, searched, costs_)),
-                         explainEncodings(space_, searched.best));
+                         explainEncodings(space_, searched.best), explainAttention(space_, searched.best));
       if (explains_ && request_.advise)
-        if (const std::string line = allowanceWouldBring(space_, searched.best, costs_); !line.empty())
-          request_.advise(line);
+        advise(searched.best);
       draft.request.placements.clear();
       attempt.draft = std::move(draft);
       return attempt;
     }
+  }
+
+  // What else might be allowed.
+  void advise(const Scored &best) {
+    std::string line = allowanceWouldBring(space_, best, costs_);
+    if (policy_.weighsAttention)
+      if (const std::string attention = attentionWouldBring(space_, best, costs_); !attention.empty())
+        absl::StrAppend(&line, line.empty() ? "" : "; ", attention);
+    if (!line.empty())
+      request_.advise(line);
   }
 
   // The bucket that a draft misses by the most though the search took it to hold, and how long it takes; nothing where
@@ -420,7 +430,7 @@ private:
     const std::vector<Coordinates> origins = space.origins();
     if (std::none_of(origins.begin(), origins.end(), holds))
       return std::nullopt;
-    const std::optional<Searched> searched = searchHeld(space, generatorsOf(policy_));
+    const std::optional<Searched> searched = searchHeld(space, generatorsOf(policy_, space));
     if (!searched || searched->best.late > 0)
       return std::nullopt;
     const Scored &best = searched->best;

@@ -49,7 +49,7 @@ absl::StatusOr<Choice> commonOf(const std::vector<Candidate> &stated, Choice cho
 
 absl::StatusOr<Draft> compileStated(const CompileRequest &asked, const Choice &chosen) {
   ASSIGN_OR_RETURN(choice, commonOf(asked.placements, chosen));
-  CompileRequest request = encoded(asked, choice.encodings);
+  CompileRequest request = asChosen(asked, choice);
   for (Candidate &candidate : request.placements)
     candidate = alike(std::move(candidate), choice);
   ASSIGN_OR_RETURN(policy, policyFor(request.policy, request.goal));

@@ -40,7 +40,7 @@ double tokensPerSecond(const CompileRequest &request, const Generator &policy, s
                     : roofline.emplace(request.model, request.hardware, target->activation, target->kv);
   Space space(request, costs);
   space.hold(request.goal);
-  const std::optional<Searched> searched = search(space, generatorsOf(policy));
+  const std::optional<Searched> searched = search(space, generatorsOf(policy, space));
   played += space.evaluated();
   if (!searched || searched->best.late > 0)
     return 0;

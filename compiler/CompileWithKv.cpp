@@ -94,9 +94,14 @@ absl::StatusOr<plan::Plan> compileWithKvThatFits(const CompileRequest &asked, co
     request.goal.autoMiniBatches = false;
     request.goal.miniBatches = plan.ok() ? plan->miniBatches : 1;
   }
-  if (request.goal.allowQuantized != model::AllowQuantized::Nothing) // the same
-    if (const absl::StatusOr<plan::Plan> plan = compile(request); plan.ok())
-      request = encoded(request, {plan->model->encodings, plan->kvEncoding});
+  if (request.goal.allowQuantized != model::AllowQuantized::Nothing ||
+      request.policy.attention == model::Attention::Auto) // the same
+    if (const absl::StatusOr<plan::Plan> plan = compile(request); plan.ok()) {
+      Choice found;
+      found.encodings = {plan->model->encodings, plan->kvEncoding};
+      found.attendsOnCpu = plan->policy.attention == model::Attention::Cpu;
+      request = asChosen(request, found);
+    }
   ASSIGN_OR_RETURN(target, resolve(request));
   const int64_t all = target.kvTokens * target.choice.miniBatches;
   if (allMayFit(request, target)) {

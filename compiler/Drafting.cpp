@@ -17,7 +17,7 @@ namespace headrace::compiler {
 
 absl::StatusOr<std::unique_ptr<Drafting>> Drafting::of(const CompileRequest &asked, const Generator &policy,
                                                        const Choice &choice) {
-  CompileRequest request = encoded(asked, choice.encodings);
+  CompileRequest request = asChosen(asked, choice);
   RETURN_IF_ERROR(checkStated(request, choice, !policy.swapsLayers));
   ASSIGN_OR_RETURN(target, resolve(request, choice, policy.swapsLayers));
   return std::make_unique<Drafting>(std::move(request), policy, std::move(target));

@@ -43,8 +43,12 @@ std::vector<std::optional<model::Encoding>> allowedKv(const CompileRequest &requ
   return allowed;
 }
 
-CompileRequest encoded(const CompileRequest &request, const Encodings &encodings) {
+CompileRequest asChosen(const CompileRequest &request, const Choice &choice) {
   CompileRequest of = request;
+  of.policy.attention = choice.attendsOnCpu ? model::Attention::Cpu : model::Attention::Device;
+  if (choice.attendsOnCpu)
+    of.goal.kvDeviceMemory = 0;
+  const Encodings &encodings = choice.encodings;
   of.goal.allowQuantized = AllowQuantized::Nothing;
   if (encodings.kv)
     of.goal.kvEncoding = encodings.kv;

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Encodings that a request allows, and a request with those that were chosen.
+// Encodings that a request allows, and a request as it is once encodings and who attends are chosen.
 #pragma once
 
 #include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "compiler/choice/Choice.h"
 #include "compiler/choice/CompileRequest.h"
 #include "compiler/choice/Encodings.h"
 
@@ -16,8 +17,9 @@ namespace headrace::compiler {
 std::vector<model::WeightEncodings> allowedWeights(const CompileRequest &request);
 std::vector<std::optional<model::Encoding>> allowedKv(const CompileRequest &request);
 
-// With these as its model's and its goal's, and nothing left to be found: what is laid out, priced and planned.
-CompileRequest encoded(const CompileRequest &request, const Encodings &encodings);
+// With the choice's encodings as its model's and its goal's, caches wholly on the host where the CPU attends, and
+// nothing of either left to be found: what is laid out, priced and planned.
+CompileRequest asChosen(const CompileRequest &request, const Choice &choice);
 
 // InvalidArgument where what is allowed is stated as well, nothing can be packed, or prices are of one encoding.
 absl::Status checkAllowed(const CompileRequest &request);

@@ -171,7 +171,8 @@ Alike::AtLeast Alike::atLeast(const Candidate &candidate) const {
               static_cast<double>(ns - std::min(ns, latencyNs)) / static_cast<double>(tail);
   }
   const auto ns = [&](const AimPoint &point) {
-    const int64_t brought = std::max<int64_t>(0, player_->inUse(point.at).kvBlocks - resident);
+    const bool stay = attendsOnCpu(target_.choice, point.at.iterationClass); // the CPU reads them where they are
+    const int64_t brought = stay ? 0 : std::max<int64_t>(0, player_->inUse(point.at).kvBlocks - resident);
     return point.weight * (weightsNs + blockNs * static_cast<double>(brought));
   };
   AtLeast least;
@@ -248,7 +249,8 @@ uint64_t Alike::leastLinkNs(const PlayPoint &point, uint64_t deviceMemory) const
   uint64_t used = 0;
   for (size_t unit = request_.model->tiedEmbeddings ? 0 : 1; unit < layout_.units.size(); ++unit)
     used += layout_.units[unit].bytes;
-  used += caches * static_cast<uint64_t>(inUse.kvBlocks) * target_.kvBlockBytes;
+  if (!attendsOnCpu(target_.choice, point.iterationClass)) // which reads them where they are
+    used += caches * static_cast<uint64_t>(inUse.kvBlocks) * target_.kvBlockBytes;
   if (target_.actBlocks > 0)
     used +=
         caches * target_.actBytes / static_cast<uint64_t>(target_.actBlocks) * static_cast<uint64_t>(inUse.actBlocks);
@@ -256,24 +258,26 @@ uint64_t Alike::leastLinkNs(const PlayPoint &point, uint64_t deviceMemory) const
 }
 
 Alikes::Encoded::Encoded(const CompileRequest &asked, const cost::CostModel &costs)
-    : request(encoded(asked, {})), layout(model::layoutWeights(request.model)), prices(costs) {}
+    : request(asked), layout(model::layoutWeights(request.model)), prices(costs) {}
 
-Alikes::Encoded::Encoded(const CompileRequest &asked, const Target &target, const Choice &common)
-    : request(encoded(asked, common.encodings)), layout(model::layoutWeights(request.model)),
+Alikes::Encoded::Encoded(const CompileRequest &asked, const Target &target)
+    : request(asked), layout(model::layoutWeights(request.model)),
       prices(roofline.emplace(request.model, request.hardware, target.activation, target.kv)) {}
 
 Alikes::Alikes(const CompileRequest &request, const cost::CostModel &costs, std::vector<Limit> limits,
                const Generator *inOrder)
-    : costs_(costs), asIs_(request, costs), limits_(std::move(limits)), inOrder_(inOrder) {}
+    : costs_(costs), request_(request), limits_(std::move(limits)), inOrder_(inOrder) {}
 
 Alikes::Encoded &Alikes::encodedFor(const Target &target, const Choice &common) {
-  if (!common.encodings.any())
-    return asIs_;
-  for (const auto &[encodings, of] : encoded_)
-    if (encodings == common.encodings)
+  for (const auto &of : encoded_)
+    if (of->encodings == common.encodings && of->onCpu == common.attendsOnCpu)
       return *of;
-  encoded_.emplace_back(common.encodings, std::make_unique<Encoded>(asIs_.request, target, common));
-  return *encoded_.back().second;
+  const CompileRequest request = asChosen(request_, common);
+  encoded_.push_back(common.encodings.any() ? std::make_unique<Encoded>(request, target)
+                                            : std::make_unique<Encoded>(request, costs_));
+  encoded_.back()->encodings = common.encodings;
+  encoded_.back()->onCpu = common.attendsOnCpu;
+  return *encoded_.back();
 }
 
 std::shared_ptr<Alike> Alikes::of(const Target &target, const Choice &common) {

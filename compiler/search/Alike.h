@@ -96,10 +96,12 @@ public:
   const cost::CostModel &costs() const { return costs_; }
 
 private:
-  // What is laid out and priced with the same encodings.
+  // What is laid out and priced alike.
   struct Encoded {
-    Encoded(const CompileRequest &asked, const cost::CostModel &costs); // as they are
-    Encoded(const CompileRequest &asked, const Target &target, const Choice &common);
+    Encoded(const CompileRequest &asked, const cost::CostModel &costs);
+    Encoded(const CompileRequest &asked, const Target &target); // by the roofline
+    Encodings encodings;
+    bool onCpu = false;
     const CompileRequest request;
     const model::WeightLayout layout;
     std::optional<cost::Roofline> roofline;
@@ -108,8 +110,8 @@ private:
   Encoded &encodedFor(const Target &target, const Choice &common);
 
   const cost::CostModel &costs_;
-  Encoded asIs_;
-  std::vector<std::pair<Encodings, std::unique_ptr<Encoded>>> encoded_;
+  const CompileRequest request_;
+  std::vector<std::unique_ptr<Encoded>> encoded_;
   const std::vector<Limit> limits_; // beside those of the request's objectives
   const Generator *const inOrder_;
   std::map<std::string, std::shared_ptr<Alike>> alikes_; // by the choice's text and the caches' most blocks

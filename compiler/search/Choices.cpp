@@ -40,6 +40,7 @@ Choices::Choices(const CompileRequest &request, const model::WeightLayout &layou
   free_.actAway = policy.actHome == model::ActHome::Auto;
   free_.weightEncodings = static_cast<int64_t>(weightEncodings_.size());
   free_.kvEncodings = static_cast<int64_t>(kvEncodings_.size());
+  free_.attention = policy.attention == model::Attention::Auto;
   free_.chunk = hasPrompts(goal) && request.buckets.newTokens.empty();
   if (inOrder == nullptr)
     return;
@@ -60,6 +61,7 @@ Coordinates Choices::origin() const {
                  (request_.model->tiedEmbeddings && policy.offloadHead == model::AutoOnOff::On);
   at.head = policy.offloadHead == model::AutoOnOff::On && !request_.model->tiedEmbeddings;
   at.slots = policy.slots.value_or(2);
+  at.attendsOnCpu = policy.attention == model::Attention::Cpu;
   at.decodeDirty = at.mixedDirty = policy.kvWriteBack == model::KvWriteBack::Dirty;
   at.allBack = policy.kvWriteBack == model::KvWriteBack::All;
   if (policy.actHome == model::ActHome::Host)
@@ -74,6 +76,10 @@ std::vector<Coordinates> Choices::origins() const {
       origins.push_back(origin());
       origins.back().weightEncoding = weights;
       origins.back().kvEncoding = kv;
+      if (!free_.attention)
+        continue;
+      origins.push_back(origins.back());
+      origins.back().attendsOnCpu = true;
     }
   return origins;
 }
@@ -95,6 +101,7 @@ Choice Choices::common(const Coordinates &at) const {
   Choice choice = askedChoice(request_);
   choice.miniBatches = at.miniBatches;
   choice.largestChunk = at.chunk;
+  choice.attendsOnCpu = at.attendsOnCpu;
   choice.encodings.weights = weightEncodings_[static_cast<size_t>(at.weightEncoding)];
   choice.encodings.kv = kvEncodings_[static_cast<size_t>(at.kvEncoding)];
   if (free_.act)

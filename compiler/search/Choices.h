@@ -17,9 +17,9 @@ public:
   // Which coordinates a search may move along.
   struct Free {
     bool miniBatches = false, act = false, actAway = false, layers = true, embedding = true, head = true, slots = true,
-         kvSlots = true, writeBack = true, kv = true, chunk = false; // kv: caches may be split
-    int64_t actStep = 4;                                             // parts of a share
-    int64_t weightEncodings = 1, kvEncodings = 1;                    // how many are allowed, as it is among them
+         kvSlots = true, writeBack = true, kv = true, chunk = false, attention = false; // kv: caches may be split
+    int64_t actStep = 4;                                                                // parts of a share
+    int64_t weightEncodings = 1, kvEncodings = 1; // how many are allowed, as it is among them
     bool encodings() const { return weightEncodings > 1 || kvEncodings > 1; }
   };
 
@@ -28,7 +28,7 @@ public:
 
   const Free &free() const { return free_; }
   Coordinates origin() const;                 // nothing on the host but what is stated, and nothing packed
-  std::vector<Coordinates> origins() const;   // that and, of each other encoding that is allowed, the same
+  std::vector<Coordinates> origins() const;   // that, and the same of each other encoding and attention that may be
   Choice common(const Coordinates &at) const; // what of it all placements have alike
   // The next larger or smaller number of mini-batches that divides the batch; itself where there is none.
   int64_t nextMiniBatches(int64_t count, int64_t way) const;

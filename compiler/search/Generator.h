@@ -51,6 +51,7 @@ struct Generator {
   bool statesPlacement = false;  // takes what interval, offload_layers and start_rule state
   bool onePlacement = false;     // one setting serves all iterations
   bool allowsForSlowest = false; // holds objectives for the slowest iterations that the performance record has seen
+  bool weighsAttention = false;  // device or CPU, where that is left open (policy.attention = "auto")
   bool takesPercent = false;     // what is where may be stated by shares (policy.percent)
   bool countsGaps = false;       // holds a TPOT for the whole gap between tokens, foreign prompts included
 

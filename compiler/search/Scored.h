@@ -33,10 +33,11 @@ struct Coordinates {
   int64_t chunk = kLargestChunk; // Choice::largestChunk
   // How weights and caches are held: of those that are allowed (choice/Packing.h) the nth, 0 as it is.
   int64_t weightEncoding = 0, kvEncoding = 0;
+  bool attendsOnCpu = false; // Choice::attendsOnCpu
 
   auto key() const {
     return std::tie(listed, miniBatches, actParts, actAway, layers, embedding, head, slots, kvSlots, decodeDirty,
-                    mixedDirty, allBack, wraps, chunk, weightEncoding, kvEncoding);
+                    mixedDirty, allBack, wraps, chunk, weightEncoding, kvEncoding, attendsOnCpu);
   }
   bool operator==(const Coordinates &other) const { return key() == other.key(); }
   bool operator<(const Coordinates &other) const { return key() < other.key(); }

@@ -48,6 +48,8 @@ std::vector<Coordinates> stepsFrom(const Coordinates &at, int64_t step, const Sp
     along(&Coordinates::weightEncoding, 1, 0, free.weightEncodings - 1);
   if (free.kvEncodings > 1)
     along(&Coordinates::kvEncoding, 1, 0, free.kvEncodings - 1);
+  if (free.attention)
+    add([](Coordinates &c) { c.attendsOnCpu = !c.attendsOnCpu; });
   if (free.embedding)
     add([](Coordinates &c) { c.embedding = !c.embedding; });
   if (free.head)

@@ -40,13 +40,15 @@ Space::Space(const CompileRequest &request, const Space &other)
 }
 
 const Space::Known *Space::knownOf(const Coordinates &at) {
-  auto [it, fresh] =
-      known_.try_emplace({at.miniBatches, at.actParts, at.actAway, at.chunk, at.weightEncoding, at.kvEncoding});
+  auto [it, fresh] = known_.try_emplace(
+      {at.miniBatches, at.actParts, at.actAway, at.chunk, at.weightEncoding, at.kvEncoding, at.attendsOnCpu ? 1 : 0});
   if (!fresh)
     return it->second ? &*it->second : nullptr;
   const Choice common = commonOf(at);
+  if (common.attendsOnCpu && common.actRatio.any()) // whose keys and values the CPU has not
+    return nullptr;
   absl::StatusOr<Target> target =
-      resolve(encoded(request_, common.encodings), common, inOrder_ != nullptr && inOrder_->swapsLayers);
+      resolve(asChosen(request_, common), common, inOrder_ != nullptr && inOrder_->swapsLayers);
   if (!target.ok())
     return nullptr;
   if (at.chunk > kLargestChunk && // with half of it nothing would be cut

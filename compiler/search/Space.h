@@ -160,7 +160,7 @@ private:
   std::map<std::string_view, std::vector<Coordinates>> beginnings_; // by generator
   const std::shared_ptr<Alikes> first_;                             // with no limits but those of the objectives
   std::shared_ptr<Alikes> alikes_;
-  std::map<std::array<int64_t, 6>, std::optional<Known>> known_;
+  std::map<std::array<int64_t, 7>, std::optional<Known>> known_;
   std::map<Coordinates, std::optional<Scored>> scored_;
   std::map<Coordinates, std::optional<Scored>> settled_; // with as many blocks as memory holds; played where some leave
   size_t evaluated_ = 0;

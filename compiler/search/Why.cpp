@@ -84,6 +84,7 @@ Bound boundOf(Space &space, const Searched &searched) {
     Coordinates at = searched.best.at;
     at.weightEncoding = origin.weightEncoding;
     at.kvEncoding = origin.kvEncoding;
+    at.attendsOnCpu = origin.attendsOnCpu;
     if (space.exists(at))
       if (const Bound bound = boundAt(space, at); bound.aimNs < least.aimNs)
         least = bound;

@@ -160,9 +160,19 @@ std::optional<KvWriteBack> kvWriteBackFromName(std::string_view name) {
   return std::nullopt;
 }
 
-std::string_view attentionName(Attention attention) { return attention == Attention::Device ? "device" : "cpu"; }
+std::string_view attentionName(Attention attention) {
+  switch (attention) {
+  case Attention::Device:
+    return "device";
+  case Attention::Cpu:
+    return "cpu";
+  case Attention::Auto:
+    return "auto";
+  }
+  return "";
+}
 std::optional<Attention> attentionFromName(std::string_view name) {
-  for (Attention attention : {Attention::Device, Attention::Cpu})
+  for (Attention attention : {Attention::Device, Attention::Cpu, Attention::Auto})
     if (attentionName(attention) == name)
       return attention;
   return std::nullopt;

@@ -55,8 +55,9 @@ enum class KvWriteBack : uint8_t { Auto = 0, Mirror = 1, All = 2, Dirty = 3 };
 // Where the residual stream of each mini-batch is while the layer works on others. On the host it leaves the device
 // behind every layer, and comes back for the next.
 enum class Residuals : uint8_t { Device = 0, Host = 1 };
-// Who attends for rows that decode: the device, or the CPU, to caches that are wholly at home on the host.
-enum class Attention : uint8_t { Device = 0, Cpu = 1 };
+// Who attends for rows that decode: the device, or the CPU, to caches that are wholly at home on the host. Auto: which
+// is faster.
+enum class Attention : uint8_t { Device = 0, Cpu = 1, Auto = 2 };
 // Where activation blocks are between iterations. On the host each layer's are brought when it needs them, and new rows
 // are written there by the step that keeps them. Auto: as many layers' on the host as make it fastest.
 // None: nowhere. Nothing is kept of these tokens, and each iteration passes them from their ids through all layers:
@@ -72,7 +73,7 @@ std::string_view startRuleName(StartRule rule);              // "paper", "eager"
 std::string_view autoOnOffName(AutoOnOff choice);            // "auto", "on", "off"
 std::string_view kvWriteBackName(KvWriteBack choice);        // "auto", "mirror", "all", "dirty"
 std::string_view residualsName(Residuals residuals);         // "device", "host"
-std::string_view attentionName(Attention attention);         // "device", "cpu"
+std::string_view attentionName(Attention attention);         // "device", "cpu", "auto"
 std::string_view actHomeName(ActHome home);                  // "auto", "device", "host"
 std::string_view preferName(Prefer prefer);                  // "latency", "memory", "throughput"
 std::string_view instancesName(Instances instances);         // "together", "apart"

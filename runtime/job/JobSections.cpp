@@ -245,7 +245,7 @@ Written writeResiduals(const Policy &policy) {
 }
 
 void readAttention(TomlReader &table, std::string_view key, Policy &policy) {
-  lay(table.oneOf(key, attentionFromName, "device or cpu"), policy.attention);
+  lay(table.oneOf(key, attentionFromName, "device, cpu or auto"), policy.attention);
 }
 Written writeAttention(const Policy &policy) {
   return named(policy.attention == Attention::Device, attentionName(policy.attention));

@@ -75,22 +75,31 @@ TEST_F(AttentionCommand, WhatItDoesNotStandBesideIsRefused) {
     refused(arguments("compile", asked), 2, expected);
   };
   const std::string zero = "--kv-device-memory";
-  notBeside({"--attention", "gpu"}, "--attention = \"gpu\": expected device or cpu");
-  notBeside({"--attention", "cpu"}, "--attention = \"cpu\": expected goal.kv_device_memory = \"0B\" beside it: the CPU "
+  notBeside({"--attention", "gpu"}, "--attention = \"gpu\": expected device, cpu or auto");
+  notBeside({"--attention", "cpu"}, "--attention = \"cpu\": expected --kv-device-memory = \"0B\" beside it: the CPU "
                                     "attends to caches that are wholly at home on the host");
-  notBeside({"--attention", "cpu", zero, "345KiB"}, "--attention = \"cpu\": expected goal.kv_device_memory = \"0B\"");
+  notBeside({"--attention", "cpu", zero, "345KiB"}, "--attention = \"cpu\": expected --kv-device-memory = \"0B\"");
   notBeside({"--attention", "cpu", zero, "0B", "--residuals", "host"},
             "--attention = \"cpu\" beside --residuals = \"host\": expected one of them: residual streams stay");
   notBeside({"--attention", "cpu", zero, "0B", "--act-ratio", "1/2"},
             "--attention = \"cpu\" beside --act-ratio = 1/2: expected one of them: the CPU has no keys and values");
   notBeside({"--attention", "cpu", zero, "0B", "--expansion", "2"}, "--attention = \"cpu\" beside --expansion = 2");
   notBeside({"--attention", "cpu", zero, "0B", "--policy", "pie"}, "--attention = \"cpu\" beside --policy = \"pie\"");
-  refused({"compile", golden(kModel), "--hardware", "h200", "--attention", "cpu", zero, "0B", "--dry-run"}, 2,
-          "--attention = \"cpu\": expected device on h200: attention on the CPU is not on CUDA yet");
+  refused({"compile", golden(kModel), "--hardware", "a10", "--attention", "cpu", zero, "0B", "--dry-run"}, 2,
+          "--attention = \"cpu\": expected --cpu-cores, --cpu-flops, --cpu-memory-bandwidth and --cpu-core-bandwidth "
+          "beside it: a10 says nothing of its CPU (headrace profile --cpu measures it)");
+  refused({"compile", golden(kModel), "--hardware", "a10", "--cpu-cores", "8", "--dry-run"}, 2,
+          "--cpu-flops is missing: expected a positive finite rate such as \"125TFLOP/s\", as other keys of the CPU");
+  notBeside({"--attention", "auto", zero, "345KiB"}, "--attention = \"auto\": expected --kv-device-memory = \"0B\" or "
+                                                     "none beside it");
+  notBeside({"--attention", "auto", "--slo-factor", "2"}, "--attention = \"auto\": expected \"device\" or \"cpu\" "
+                                                          "beside --slo-factor");
+  notBeside({"--attention", "auto", "--policy", "interval"}, "policy \"interval\" does not weigh it");
+  notBeside({"--attention", "auto", "--residuals", "host"}, "--attention = \"auto\" beside --residuals = ");
   writeText(path("job.toml"), "[model]\npath = \"" + golden(kModel) +
                                   "\"\n[goal]\nbatch = 8\nkv_device_memory = \"0B\"\n[policy]\nattention = \"gpu\"\n");
   refused({"compile", path("job.toml"), "--dry-run"}, 2,
-          "job.toml:7: policy.attention = \"gpu\": expected device or cpu");
+          "job.toml:7: policy.attention = \"gpu\": expected device, cpu or auto");
   const Outcome small = headrace(onCpu("compile", {"--device-memory", "64KiB", "--dry-run"}));
   EXPECT_EQ(small.status, 1);
   EXPECT_THAT(small.err, HasSubstr("the minimum is "));

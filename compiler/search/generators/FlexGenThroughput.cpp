@@ -61,7 +61,7 @@ cost::OffloadSetting settingOf(const CompileRequest &request, const Target &targ
 
 cost::OffloadMachine machineOf(const CompileRequest &request, const Target &target,
                                const cost::OffloadSetting &setting) {
-  return cost::offloadMachine(request.hardware, request.model, setting.weights, target.deviceMemory);
+  return cost::offloadMachine(request.hardware, request.model, setting.weights, setting.kv, target.deviceMemory);
 }
 
 // With these shares. What is stated beside them has to be the same.

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "compiler/search/GeneratorInputs.h"
+#include "compiler/search/Space.h"
 #include "runtime/base/Nearest.h"
 #include "runtime/base/StatusMacros.h"
 
@@ -55,14 +56,17 @@ const std::vector<const Generator *> &allPolicies() {
   return policies;
 }
 
-const std::vector<const Generator *> &searchedGenerators() {
-  static const std::vector<const Generator *> generators = {&kCachesGenerator, &kIntervalGenerator, &kHeadraceGenerator,
-                                                            &kHybridServeGenerator};
+std::vector<const Generator *> searchedGenerators(const Space &space) {
+  std::vector<const Generator *> generators = {&kCachesGenerator, &kIntervalGenerator, &kHeadraceGenerator,
+                                               &kHybridServeGenerator};
+  // Of what it decides; where none of that is open, what is left of it is `interval`'s.
+  if (const Space::Free &free = space.free(); free.encodings() || free.attention || free.miniBatches)
+    generators.push_back(&kLmOffloadGenerator);
   return generators;
 }
 
-std::vector<const Generator *> generatorsOf(const Generator &policy) {
-  return policy.seeds != nullptr ? std::vector<const Generator *>{&policy} : searchedGenerators();
+std::vector<const Generator *> generatorsOf(const Generator &policy, const Space &space) {
+  return policy.seeds != nullptr ? std::vector<const Generator *>{&policy} : searchedGenerators(space);
 }
 
 const Generator *findPolicy(std::string_view name) {
@@ -109,6 +113,13 @@ absl::Status checkPolicy(const model::Policy &asked, const model::Goal &goal) {
   if (!policy->takesPercent && asked.percent)
     return refuse("policy.percent", quoted(std::string_view(model::percentText(*asked.percent))),
                   "policy.name \"flexgen-throughput\" beside it: policy ", own, " has no shares");
+  if (asked.attention == model::Attention::Auto && !policy->weighsAttention)
+    return refuse("policy.attention", "\"auto\"",
+                  "\"device\" or \"cpu\", or policy.name \"joint\" or \"lm-offload\" beside it: policy ", own,
+                  " does not weigh it");
+  if (asked.attention == model::Attention::Auto && goal.sloFactor)
+    return refuse("policy.attention", "\"auto\"",
+                  "\"device\" or \"cpu\" beside goal.slo_factor, which is of what the device takes, or goal.tpot");
   if (policy->onePlacement && asked.placements.value_or(1) > 1)
     return refuse("policy.placements", *asked.placements, "1: policy ", own, " has one setting for all iterations");
   if (policy->order != Order::LeastAim && asked.preferStated)

@@ -15,10 +15,11 @@ namespace headrace::compiler {
 
 // In the order in which they are listed for users.
 const std::vector<const Generator *> &allPolicies();
-// Of a search over all mechanisms: the policies that have a part in it, and `caches`, which is none by itself.
-const std::vector<const Generator *> &searchedGenerators();
+// Of a search over all mechanisms: the policies that have a part in it, and `caches`, which is none by itself; where
+// something that `lm-offload` decides is left open (what is packed, who attends, mini-batches), that.
+std::vector<const Generator *> searchedGenerators(const Space &space);
 // What a policy by its aim searches: itself, where it has seeds, else all of those.
-std::vector<const Generator *> generatorsOf(const Generator &policy);
+std::vector<const Generator *> generatorsOf(const Generator &policy, const Space &space);
 // Null where there is no such policy; "auto" is none.
 const Generator *findPolicy(std::string_view name);
 // "auto" stands for `interval` where a placement is stated, else for `joint`; of what that does not vary (several

@@ -138,7 +138,7 @@ int64_t HybridShare::partOf(int64_t parts) const {
 }
 
 absl::StatusOr<HybridShare> hybridShare(const CompileRequest &asked, const Choice &choice, const HybridRoom &room) {
-  const CompileRequest request = encoded(asked, choice.encodings);
+  const CompileRequest request = asChosen(asked, choice);
   Choice half = choice; // has steps of both kinds
   half.actRatio = model::actRatioOf(1, 1);
   half.residency.setActAway({});

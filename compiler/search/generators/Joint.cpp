@@ -13,6 +13,7 @@ const Generator kJointGenerator = {
     .order = Order::LeastAim,
     .onePlacement = true,
     .allowsForSlowest = true,
+    .weighsAttention = true,
     .splitsCaches = true,
     .colour = 6,
 };

@@ -2,13 +2,13 @@
 //
 // LM-Offload: what is packed, of weights and of KV caches, and how many layers' weights leave, KV going to the host
 // where it then has no room; within what allow_quantized allows, and with mini-batches where these are left open. Its
-// closed form (runtime/cost/lm_offload) says where to begin, the search goes on from there by what is played.
+// closed form (runtime/cost/lm_offload) says where to begin, the search goes on from there by what is played;
 //
 //   layers away    0   1   2 ... 48      for each encoding, and each number of mini-batches
 //   KV             what room they leave: a share of all
 //   closed form    1.9 1.4 1.5 ... 6.2 s the best of them, and both ends
 //
-// Attention is where it is stated to be.
+// and whether the CPU attends, where that is left open (--attention auto).
 #include <algorithm>
 #include <optional>
 
@@ -25,6 +25,9 @@ constexpr size_t kBest = 4;              // of an encoding and a number of mini-
 constexpr int64_t kMostMiniBatches = 16; // that it begins with
 constexpr double kNever = 1e300;         // memory does not hold it
 
+// On a host the CPU is the device: its closed form is the device's.
+bool machineAttends(Space &space) { return space.request().hardware.cpu.known(); }
+
 // The closed form of one encoding and number of mini-batches, by the layers whose weights are away.
 class ByLayers {
 public:
@@ -35,11 +38,14 @@ public:
     setting_.weights = spec_.encodings[model::UnitRole::Up];
     if (target_.kv.packed())
       setting_.kv = target_.kv;
+    if (at.attendsOnCpu && machineAttends(space))
+      setting_.attention = cost::AttentionPlace::kCpu;
     setting_.output = 2; // of the closed form each iteration alone
     setting_.percent.hg = 100;
     setting_.percent.hc = 0;
     model_ = cost::plannedModel(spec_, space.request().hardware);
-    machine_ = cost::offloadMachine(space.request().hardware, spec_, setting_.weights, target_.deviceMemory);
+    machine_ =
+        cost::offloadMachine(space.request().hardware, spec_, setting_.weights, setting_.kv, target_.deviceMemory);
   }
 
   // Of the aim, in seconds.
@@ -126,10 +132,11 @@ extern const Generator kLmOffloadGenerator;
 const Generator kLmOffloadGenerator = {
     .name = "lm-offload",
     .summary = "LM-Offload: what is packed (--allow-quantized), layers and KV on the host, begun by its closed form "
-               "(attention by --attention)",
+               "(and who attends: --attention auto)",
     .order = Order::LeastAim,
     .onePlacement = true,
     .allowsForSlowest = true,
+    .weighsAttention = true,
     .splitsCaches = true,
     .colour = 8,
     .requests = [](const CompileRequest &asked) -> absl::StatusOr<std::vector<CompileRequest>> {

@@ -41,7 +41,8 @@ std::vector<model::MechanismInUse> mechanismsInUse(const CompileRequest &request
     add(policy.keepsActivations && !asked.actRatio, Mechanism::ActBlocks, byPolicy);
   add(asked.actHome == model::ActHome::Host, Mechanism::ActsOnHost, is("policy.act_home", "host"));
   add(asked.residuals == model::Residuals::Host, Mechanism::ResidualsOnHost, is("policy.residuals", "host"));
-  add(asked.attention == model::Attention::Cpu, Mechanism::AttentionOnCpu, is("policy.attention", "cpu"));
+  add(asked.attention != model::Attention::Device, Mechanism::AttentionOnCpu,
+      is("policy.attention", model::attentionName(asked.attention)));
   add(goal.miniBatches > 1, Mechanism::MiniBatches, absl::StrCat("goal.mini_batches = ", goal.miniBatches));
   add(goal.elasticKv == model::AutoOnOff::On, Mechanism::ElasticKv, "goal.elastic_kv = true",
       "elastic_kv \"auto\" or off");

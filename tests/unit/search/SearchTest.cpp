@@ -39,7 +39,7 @@ TEST_F(Search, LongContextsMoveCachesAndNotWeights) {
   CompileRequest r = longContext();
   const cost::Roofline costs(r.model, r.hardware, r.model->dtype, r.model->dtype);
   Space space(r, costs);
-  const std::optional<Searched> searched = search(space, searchedGenerators());
+  const std::optional<Searched> searched = search(space, searchedGenerators(space));
   ASSERT_TRUE(searched.has_value());
   EXPECT_EQ(searched->best.at.layers, 0);
   EXPECT_GT(searched->best.candidate.residency.firstKvBlockAway().value_or(0), 3000);
@@ -173,7 +173,7 @@ TEST_F(Search, IsAsGoodAsEachEncodingThatIsAllowed) {
     const auto best = [](const CompileRequest &of) {
       const cost::Roofline costs(of.model, of.hardware, activationOf(of), kvEncodingOf(of));
       Space space(of, costs);
-      return search(space, searchedGenerators());
+      return search(space, searchedGenerators(space));
     };
     CompileRequest allowing = r;
     allowing.goal.allowQuantized = model::AllowQuantized::Both;
@@ -181,7 +181,9 @@ TEST_F(Search, IsAsGoodAsEachEncodingThatIsAllowed) {
     bool one = false;
     for (const model::WeightEncodings &weights : allowedWeights(allowing))
       for (const std::optional<model::Encoding> &kv : allowedKv(allowing)) {
-        const std::optional<Searched> stated = best(encoded(allowing, {weights, kv}));
+        Choice chosen;
+        chosen.encodings = {weights, kv};
+        const std::optional<Searched> stated = best(asChosen(allowing, chosen));
         if (!stated)
           continue;
         ASSERT_TRUE(found.has_value());
@@ -252,7 +254,7 @@ TEST_F(Search, IsAsGoodAsTryingAllChunks) {
     SCOPED_TRACE(absl::StrCat(r.model->name, ", output ", *r.goal.outputLen, ", ", *r.goal.deviceMemory, " of ", all,
                               " bytes, link ", r.hardware.h2dBandwidth));
     Space space(r, costs);
-    const std::optional<Searched> searched = search(space, searchedGenerators());
+    const std::optional<Searched> searched = search(space, searchedGenerators(space));
     const size_t evaluated = space.evaluated();
     const Scored *best = nullptr;
     Coordinates at = space.origin();
@@ -311,7 +313,7 @@ TEST_F(Search, IsAsGoodAsTryingAll) {
     ASSERT_TRUE(target.ok());
     const cost::Roofline costs(r.model, r.hardware, target->activation, target->kv);
     Space space(r, costs);
-    const std::optional<Searched> searched = search(space, searchedGenerators());
+    const std::optional<Searched> searched = search(space, searchedGenerators(space));
     const size_t evaluated = space.evaluated();
     const Scored *best = nullptr;
     Coordinates at = space.origin();

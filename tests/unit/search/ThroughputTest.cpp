@@ -32,7 +32,7 @@ double rateAt(CompileRequest r, int64_t batch) {
   r.policy.prefer = model::Prefer::Latency;
   const cost::Roofline costs(r.model, r.hardware, r.model->dtype, r.model->dtype);
   Space space(r, costs);
-  const std::optional<Searched> searched = search(space, searchedGenerators());
+  const std::optional<Searched> searched = search(space, searchedGenerators(space));
   if (!searched || searched->best.late > 0)
     return 0;
   return static_cast<double>(batch * (r.goal.outputLen ? *r.goal.outputLen : 1)) / searched->best.aimNs;

@@ -97,9 +97,10 @@ TEST(ClosedFormTimeline, IsCloseOnRandomCases) {
     setting.percent.cc = 100 - setting.percent.cg;
     setting.percent.hg = 100;
     setting.percent.hc = 0;
-    const auto form = cost::closedForm(cost::plannedModel(r.model, r.hardware),
-                                       cost::offloadMachine(r.hardware, r.model, setting.weights, *r.goal.deviceMemory),
-                                       cost::kPlannedRuntime, setting);
+    const auto form =
+        cost::closedForm(cost::plannedModel(r.model, r.hardware),
+                         cost::offloadMachine(r.hardware, r.model, setting.weights, setting.kv, *r.goal.deviceMemory),
+                         cost::kPlannedRuntime, setting);
     ASSERT_TRUE(form.ok()) << form.status();
     const double seconds = static_cast<double>(played->played.back().ns) / 1e9;
     errors.emplace_back(std::abs(form->iteration / seconds - 1),

@@ -96,31 +96,24 @@ TEST_F(LmOffload, IsAsGoodAsAllSettingsThatItContains) {
   EXPECT_GE(chosen.size(), 4U); // not always the same encodings
 }
 
-// What policy joint has of its own generators is no slower, as lm-offload's space is a part of theirs: but in one job
-// of a hundred, where they begin elsewhere, and with mini-batches left open, of which they begin with one.
+// Policy joint has its beginnings among its own.
 TEST_F(LmOffload, JointIsNoSlower) {
   const int wanted = longRun() ? 300 : 20;
-  int compared = 0, slower = 0;
-  double worst = 0;
+  int compared = 0;
   for (int draws = 0; compared < wanted; ++draws) {
     ASSERT_LT(draws, 10 * wanted);
-    CompileRequest r = draw();
-    r.goal.autoMiniBatches = false;
+    const CompileRequest r = draw();
     SCOPED_TRACE(traceOf(r));
     const cost::Roofline costs = costsOf(r);
     Space own(r, costs), all(r, costs);
     const std::optional<Searched> alone = search(own, {findPolicy("lm-offload")});
-    const std::optional<Searched> joint = search(all, searchedGenerators());
+    const std::optional<Searched> joint = search(all, searchedGenerators(all));
     if (!alone)
       continue;
     ASSERT_TRUE(joint.has_value());
     ++compared;
-    worst = std::max(worst, joint->best.comparedNs / alone->best.comparedNs);
-    slower += joint->best.comparedNs > 1.01 * alone->best.comparedNs;
-    EXPECT_LE(joint->best.comparedNs, 1.25 * alone->best.comparedNs) << toText(alone->best.candidate);
+    EXPECT_LE(joint->best.comparedNs, (1 + kTie) * alone->best.comparedNs) << toText(alone->best.candidate);
   }
-  EXPECT_LE(slower, wanted / 100);
-  RecordProperty("worst", absl::StrCat(worst));
 }
 
 // OPT-30B's block of 640 on one A100 of 40 GB: nothing may be packed, or all, and weights and KV then are.
