@@ -136,7 +136,7 @@ TEST_F(ActBlocks, WhatCannotBeIsRefused) {
                     "\": expected \"auto\", or a share from 0 to 1 of at most six decimals or in "
                     "millionths at the finest: 0.25, or 1/3");
   expectUsage({"--act-ratio", "1/2", "--act-home", "disk"}, "--act-home = \"disk\": expected auto, device or host");
-  expectUsage({"--act-home", "host"}, "--act-home = \"host\": expected policy.act_ratio beside it");
+  expectUsage({"--act-home", "host"}, "--act-home = \"host\": expected --act-ratio beside it");
   expectUsage(
       {"--policy", "hybridserve", "--start-rule", "paper"},
       "--policy = \"hybridserve\" beside --start-rule = \"paper\": expected start rule eager: what an iteration "

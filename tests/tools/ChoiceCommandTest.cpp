@@ -275,8 +275,7 @@ TEST_F(Choice, BadObjectivesAndPoliciesAreTwo) {
     bad({flag, "-5ms"}, std::string(flag) + " = \"-5ms\": expected a time");
     bad({flag, "nan"}, std::string(flag) + " = \"nan\": expected a time");
     bad({flag, "5 days"}, std::string(flag) + " = \"5 days\": expected a time");
-    bad({flag, "50ms", "--slo-factor", "1.5"},
-        std::string(flag) + " = 50 ms: expected either a time or goal.slo_factor");
+    bad({flag, "50ms", "--slo-factor", "1.5"}, std::string(flag) + " = 50 ms: expected either a time or --slo-factor");
   }
   bad({"--slo-factor", "0.9"}, "--slo-factor = 0.9: expected a factor");
   bad({"--slo-factor", "-1"}, "--slo-factor = -1: expected a factor");
@@ -285,7 +284,7 @@ TEST_F(Choice, BadObjectivesAndPoliciesAreTwo) {
   bad({"--bus-devices", "65"}, "--bus-devices = 65: expected an integer from 1 to 64");
   bad({"--placements", "0"}, "--placements = 0: expected an integer from 1 to 64");
   bad({"--policy", "vllm"}, "--policy = \"vllm\": expected \"auto\", \"interval\"");
-  bad({"--policy", "select-n"}, "--policy = \"select-n\": expected goal.ttft, goal.tpot or goal.slo_factor");
+  bad({"--policy", "select-n"}, "--policy = \"select-n\": expected --ttft, --tpot or --slo-factor");
   bad({"--policy", "deepspeed", "--interval", "2"}, "--policy = \"deepspeed\": expected \"interval\"");
   bad({"--record", path("none.toml")}, path("none.toml"));
   writeText(path("empty.toml"), "");

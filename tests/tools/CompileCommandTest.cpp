@@ -254,7 +254,7 @@ TEST_F(Compile, BadFlagsAreRefusedByName) {
   bad("--new-tokens", "8,4", "--new-tokens = 4: expected ascending");
   refused({"compile", golden(kModel), "--hardware", "host", "--tpot", "1s", "--start-rule", "paper", "-o",
            path("out.plan")},
-          2, "command line: --start-rule = \"paper\": expected policy.name \"interval\" beside it");
+          2, "command line: --start-rule = \"paper\": expected --policy \"interval\" beside it");
 }
 
 TEST_F(Compile, TheExamplesOfShippedThingsInTheHelpWork) {

@@ -244,7 +244,7 @@ TEST_F(InputErrors, KeysOfAJobAreNamedWithItsFile) {
             path("job.toml") + ": buckets.sequences = 4: expected a last size of 2, which is goal.batch");
   EXPECT_EQ(error({"compile", job(model + "[buckets]\nsequences = [1, 4]\n"), "--hardware", "host", "--batch", "2",
                    "--dry-run"}),
-            path("job.toml") + ": buckets.sequences = 4: expected a last size of 2, which is goal.batch");
+            path("job.toml") + ": buckets.sequences = 4: expected a last size of 2, which is --batch");
   EXPECT_EQ(
       error({"compile", job(model + "[goal]\nbatch = 2\n"), "--hardware", "host", "--sequences", "1,4", "--dry-run"}),
       "command line: --sequences = 4: expected a last size of 2, which is goal.batch");

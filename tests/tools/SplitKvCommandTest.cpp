@@ -204,7 +204,7 @@ TEST_F(SplitKv, DeviceMemoryForKvThatCannotBeIsRefused) {
   refused(arguments({"--kv-device-memory", "9GiB"}), 2,
           "command line: --kv-device-memory = 9663676416: expected at most the 8589934592 bytes that host has");
   refused(arguments({"--kv-device-memory", "2MiB", "--device-memory", "1MiB"}), 2,
-          "command line: --kv-device-memory = 2097152: expected at most goal.device_memory = 1048576");
+          "command line: --kv-device-memory = 2097152: expected at most --device-memory = 1048576");
   for (const auto &[text, bytes] : {std::pair("316415B", "316415"), {"1B", "1"}})
     refused(arguments({"--kv-device-memory", text}), 2,
             std::string("command line: --kv-device-memory = ") + bytes +
@@ -359,7 +359,7 @@ TEST_F(SplitKv, BenchSplitsForThePoliciesThatDo) {
               HasSubstr("--kv-device-memory = 205824: expected at least 1201152 bytes, "));
   // What an objective's factor is of has the whole cache on a device that is large enough: it is no reason to refuse.
   refused(with({"--policies", "deepspeed", "--slo-factor", "1.5", "--kv-device-memory", "345KiB"}), 2,
-          "command line: --kv-device-memory = 353280 beside policy.name = \"deepspeed\": expected policy interval, ");
+          "command line: --kv-device-memory = 353280 beside --policy = \"deepspeed\": expected policy interval, ");
 }
 
 } // namespace

@@ -60,7 +60,7 @@ TEST_F(Ttft, TheLengthIsTheGoalsOrTheLongestThatContextAndOutputLeave) {
   EXPECT_EQ(compile("select-n", "70ms", {"--output-len", "48"}).status, 0); // leaves 16
   EXPECT_THAT(compile("select-n", "70ms", {"--output-len", "47"}).err, HasSubstr("a prompt of 17 tokens takes 2 iter"));
   refused(four({"compile"}, {"--dry-run", "--input-len", "60", "--output-len", "5"}), 2,
-          "--input-len = 60: expected with 5 of output at most goal.context = 64");
+          "--input-len = 60: expected with 5 of output at most --context = 64");
   refused(four({"compile"}, {"--dry-run", "--output-len", "64"}), 2, "--output-len = 64: expected less than");
   // What was asked for stands in the plan, and leads to it again.
   const nlohmann::json plan = json(four({"compile"}, {"--dry-run", "--json", "--ttft", "1s", "--input-len", "20",

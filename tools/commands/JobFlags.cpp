@@ -47,20 +47,29 @@ absl::Status readSource(const JobInput &input, model::Job &job) {
   return absl::OkStatus();
 }
 
-// A message about two keys, "policy.act_ratio = 1/2 beside goal.expansion = 1.5: ...", with the second as its flag,
-// where it was given.
-std::string secondAsFlag(const JobInput &input, const std::string &message) {
-  constexpr std::string_view kBeside = " beside ";
-  const size_t beside = message.find(kBeside);
-  if (beside == std::string::npos)
-    return message;
-  const size_t from = beside + kBeside.size(), end = message.find_first_of(" :", from);
-  const std::string key = message.substr(from, end == std::string::npos ? end : end - from);
-  const size_t point = key.find('.');
-  const KeyFlag *flag = point == std::string::npos ? nullptr : flagOf(key.substr(0, point), key.substr(point + 1));
-  if (flag == nullptr || !input.flags.contains(std::string(flag->flag)))
-    return message;
-  return cat(message.substr(0, from), flag->flag, end == std::string::npos ? "" : message.substr(end));
+// A message about a key, "policy.attention = "cpu": expected goal.kv_device_memory = "0B" beside it", with all keys
+// behind the first as the flags that set them: where those were given, or no file is there that could set them.
+std::string keysAsFlags(const JobInput &input, const std::string &message) {
+  constexpr std::string_view kOfKeys = "abcdefghijklmnopqrstuvwxyz0123456789_";
+  std::string text;
+  for (size_t at = 0; at < message.size();) {
+    const size_t first = message.find_first_of(kOfKeys, at), end = message.find_first_not_of(kOfKeys, first);
+    if (first == std::string::npos)
+      return text + message.substr(at);
+    text += message.substr(at, first - at);
+    at = std::min(end, message.size());
+    const std::string section = message.substr(first, at - first);
+    const bool begins = first > 0 && message[first - 1] == ' ' && at < message.size() && message[at] == '.';
+    const size_t last = begins ? std::min(message.find_first_not_of(kOfKeys, at + 1), message.size()) : at;
+    const KeyFlag *flag = begins ? flagOf(section, message.substr(at + 1, last - at - 1)) : nullptr;
+    if (flag != nullptr && (!input.isJob || input.flags.contains(std::string(flag->flag)))) {
+      text += flag->flag;
+      at = last;
+    } else {
+      text += section;
+    }
+  }
+  return text;
 }
 
 // A message about a key, "goal.batch = 0: ..." or "hardware: memory = 0: ...": its flag, and the rest behind the key.
@@ -210,7 +219,7 @@ absl::Status applyBuckets(const JobInput &input, model::Buckets &buckets) {
 std::string deviceFor(model::DeviceKind kind) { return kind == model::DeviceKind::Cuda ? "cuda" : "host"; }
 
 absl::Status aboutInput(const JobInput &input, const absl::Status &status) {
-  const std::string message = secondAsFlag(input, std::string(status.message()));
+  const std::string message = keysAsFlags(input, std::string(status.message()));
   const std::optional<Refused> refused = refusedOf(message);
   if (!refused)
     return message == status.message() ? status : absl::Status(status.code(), message);
