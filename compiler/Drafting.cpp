@@ -12,6 +12,7 @@
 #include "compiler/search/ExplainObjective.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/model/ModelSpec.h"
+#include "runtime/plan/value/LimitedBy.h"
 
 namespace headrace::compiler {
 
@@ -88,7 +89,7 @@ void Drafting::explain(Draft &draft, size_t placement, const std::string &fixed,
     return; // no target is without a decode bucket
   draft.reason = explainChoice(request_.model, target_, fixed, draft.candidates[placement], draft.arenaBytes, before,
                                before != nullptr ? family_.need(*before).bytes : 0, *decisive);
-  draft.limitingResource = decisive->linkAloneNs > decisive->computeAloneNs ? "link h2d" : "compute";
+  draft.limitingResource = plan::limitedBy(draft, *decisive);
 }
 
 absl::Status Drafting::explainByBucket(Draft &draft) {

@@ -7,6 +7,7 @@
 
 #include "runtime/base/StatusMacros.h"
 #include "runtime/model/ModelSpec.h"
+#include "runtime/plan/value/LimitedBy.h"
 
 namespace headrace::compiler {
 
@@ -84,7 +85,7 @@ const plan::Variant &recordChoices(const std::vector<Objective> &buckets, const 
     const plan::Variant &x = plan.variants[a.variant], &y = plan.variants[b.variant];
     return std::tie(x.newTokens, x.sequences, x.context) < std::tie(y.newTokens, y.sequences, y.context);
   });
-  plan.limitingResource = decisive->linkAloneNs > decisive->computeAloneNs ? "link h2d" : "compute";
+  plan.limitingResource = plan::limitedBy(plan, *decisive);
   return *decisive;
 }
 

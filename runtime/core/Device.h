@@ -54,11 +54,24 @@ struct StepTime {
 struct DeviceCounters {
   uint64_t launches = 0;
   uint64_t h2dBytes = 0, d2hBytes = 0;
-  int64_t stallNs = 0;          // compute lane waiting for another lane, of its launch or of the one before
+  int64_t stallNs = 0;          // compute lane waiting for copies, of its launch or of the one before
+  int64_t cpuWaitNs = 0;        // ... for the cpu lane beside it; virtual time of one device alone knows it
   uint64_t peakDeviceBytes = 0; // of the arena: what open() took
   uint64_t hostBytes = 0;       // pinned slab
   uint64_t graphBytes = 0;      // device memory that graphs took beside the arena; 0 where they take none
   uint64_t sizesSet = 0;        // of copies in graphs, or their starts, that had changed; 0 where graphs hold none
+
+  // What was counted after `before`; of bytes held what there are now.
+  DeviceCounters since(const DeviceCounters &before) const {
+    DeviceCounters counters = *this;
+    counters.launches -= before.launches;
+    counters.h2dBytes -= before.h2dBytes;
+    counters.d2hBytes -= before.d2hBytes;
+    counters.stallNs -= before.stallNs;
+    counters.cpuWaitNs -= before.cpuWaitNs;
+    counters.sizesSet -= before.sizesSet;
+    return counters;
+  }
 };
 
 // The first number that is not finite of what a step wrote.

@@ -93,7 +93,7 @@ public:
     rows_.reset();
     if (options.pricing == core::Pricing::Rows)
       rows_.emplace(plan, options.linkBandwidth);
-    now_ = free_ = computeFree_ = stallNs_ = besideNs_ = 0;
+    now_ = free_ = computeFree_ = stallNs_ = cpuWaitNs_ = besideNs_ = 0;
     beside_.clear();
     laneRates_ = LaneRates(sharing());
     lastTimes_.clear();
@@ -111,6 +111,7 @@ public:
   core::DeviceCounters counters() const override {
     core::DeviceCounters counters = SimDeviceBase::counters();
     counters.stallNs = stallNs_;
+    counters.cpuWaitNs = cpuWaitNs_;
     return counters;
   }
   absl::Span<const core::StepTime> lastTimes() const override { return lastTimes_; }
@@ -146,6 +147,7 @@ private:
     if (launch.times != nullptr)
       *launch.times = {start + static_cast<int64_t>(timeline.publishNs), free_};
     stallNs_ += static_cast<int64_t>(timeline.stallNs);
+    cpuWaitNs_ += static_cast<int64_t>(timeline.cpuWaitNs);
     if (options().trace) {
       lastTimes_.resize(timeline.steps.size());
       for (size_t i = 0; i < lastTimes_.size(); ++i)
@@ -186,6 +188,7 @@ private:
   int64_t now_ = 0;                       // the caller's time
   int64_t free_ = 0;                      // when the last launch ends
   int64_t stallNs_ = 0, computeFree_ = 0; // the latter: the end of the last launch's compute
+  int64_t cpuWaitNs_ = 0;
   BesideCopies beside_;
   int64_t besideNs_ = 0; // they are played up to here
   LaneRates laneRates_{cost::Sharing()};

@@ -109,10 +109,11 @@ void printText(const CompileOptions &options, const model::Job &job, const plan:
     if (r.index == largestDecode(plan) || r.index == largestMixed(plan))
       line(r.index == largestDecode(plan) ? "decode" : "prefill, mixed",
            absl::StrFormat(
-               "%d tokens of %d sequences at context %d%s: %s predicted, compute %s, link %s (%s h2d%s)", r.newTokens,
+               "%d tokens of %d sequences at context %d%s: %s predicted, compute %s, %slink %s (%s h2d%s)", r.newTokens,
                r.sequences, r.context,
                plan.miniBatches == 1 ? "" : absl::StrFormat(" in each of %d mini-batches", plan.miniBatches),
-               formatNs(r.predictedNs), formatNs(r.computeAloneNs), formatNs(r.linkAloneNs),
+               formatNs(r.predictedNs), formatNs(r.computeAloneNs),
+               r.cpuAloneNs == 0 ? "" : "CPU " + formatNs(r.cpuAloneNs) + ", ", formatNs(r.linkAloneNs),
                formatBytes(r.linkBytes.h2d), r.linkBytes.d2h > 0 ? ", " + formatBytes(r.linkBytes.d2h) + " d2h" : ""));
   }
   line("one request", absl::StrJoin(requests, "; ", [](std::string *text, const RequestTime &time) {

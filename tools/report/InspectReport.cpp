@@ -13,6 +13,7 @@
 #include "runtime/plan/PlanFile.h"
 #include "runtime/plan/value/BlockRuns.h"
 #include "runtime/plan/value/CacheMap.h"
+#include "runtime/plan/value/LimitedBy.h"
 #include "runtime/plan/value/PlacementTable.h"
 #include "tools/commands/ModelHash.h"
 #include "tools/report/ChoiceReport.h"
@@ -66,9 +67,6 @@ uint64_t weightBytes(const plan::Plan &plan) {
   return bytes;
 }
 
-// Of rows that decode.
-bool attendsOnCpu(const plan::Plan &plan) { return plan.metaOnHost != plan::kNowhere; }
-
 // The placement in which a transition starts.
 uint32_t placementBefore(const plan::Schedule &schedule) {
   return schedule.fromPlacement == plan::kNone ? schedule.placement : schedule.fromPlacement;
@@ -108,9 +106,9 @@ std::string describePlacement(const plan::Plan &plan, const plan::Placement &pla
   if (placement.offloadsHead)
     parts.push_back("head");
   if (const int64_t resident = plan::CacheMap(plan, placement).resident(); resident < placement.kvBlocks)
-    parts.push_back(attendsOnCpu(plan) ? "all KV blocks, which the CPU attends to"
-                    : resident == 0    ? "all KV blocks"
-                                       : absl::StrFormat("KV blocks from %d on", resident));
+    parts.push_back(plan.attendsOnCpu() ? "all KV blocks, which the CPU attends to"
+                    : resident == 0     ? "all KV blocks"
+                                        : absl::StrFormat("KV blocks from %d on", resident));
   if (plan.residualsLeave())
     parts.push_back("residuals between layers");
   return parts.empty() ? "nothing" : absl::StrJoin(parts, ", ");
@@ -128,7 +126,7 @@ std::string kvHomesText(const plan::Plan &plan, uint32_t placement) {
       "%d of %d blocks%s on the device (%s), %d at home on the host (%s), brought %sthrough slots of "
       "%s",
       resident, p.kvBlocks, each, formatBytes(bytes.device), p.kvBlocks - resident, formatBytes(bytes.host),
-      attendsOnCpu(plan) ? "for prompts alone " : "", formatBytes(plan::kvSlotBytes(plan, placement)));
+      plan.attendsOnCpu() ? "for prompts alone " : "", formatBytes(plan::kvSlotBytes(plan, placement)));
 }
 
 std::string unknownHostMemory(const plan::Plan &plan) {
@@ -231,10 +229,11 @@ std::vector<VariantReport> reportVariants(const plan::Plan &plan) {
     r.predictedNs = variant.predictedNs;
     r.computeAloneNs = variant.computeAloneNs;
     r.linkAloneNs = variant.linkAloneNs;
+    r.cpuAloneNs = plan::cpuAloneNs(plan, variant);
     r.maxTokens = maxTokens(plan, r.deviceBytes.peak);
-    r.limitingResource = variant.linkAloneNs <= variant.computeAloneNs ? "compute"
-                         : r.linkBytes.d2h > r.linkBytes.h2d           ? "link d2h"
-                                                                       : "link h2d";
+    r.limitingResource = plan::limitedBy(plan, variant);
+    if (variant.linkAloneNs > std::max(variant.computeAloneNs, r.cpuAloneNs) && r.linkBytes.d2h > r.linkBytes.h2d)
+      r.limitingResource = "link d2h";
     reports.push_back(std::move(r));
   }
   return reports;
@@ -362,6 +361,7 @@ std::string inspectJson(const plan::Plan &plan, const std::string &path) {
                {"kv_dtype", model::encodingText(plan.kvEncoding)},
                {"block_tokens", plan.blockTokens},
                {"mini_batches", plan.miniBatches},
+               {"attention", plan.attendsOnCpu() ? "cpu" : "device"}, // of rows that decode
                {"kv_blocks", plan.kvBlocks},
                {"act_blocks", plan.actBlocks},
                {"act_ratio", model::actRatioText(plan.actRatio)},
@@ -416,6 +416,7 @@ std::string inspectJson(const plan::Plan &plan, const std::string &path) {
                         {"predicted_iteration_ms", ms(r.predictedNs)},
                         {"compute_alone_ms", ms(r.computeAloneNs)},
                         {"link_alone_ms", ms(r.linkAloneNs)},
+                        {"cpu_alone_ms", ms(r.cpuAloneNs)},
                         {"max_tokens", r.maxTokens},
                         {"limiting_resource", r.limitingResource}});
   }

@@ -22,9 +22,9 @@ struct VariantReport {
   plan::DeviceBytes deviceBytes;
   uint64_t hostBytes = 0; // of weights and KV blocks whose home is in host memory
   plan::LinkBytes linkBytes;
-  uint64_t predictedNs = 0, computeAloneNs = 0, linkAloneNs = 0;
+  uint64_t predictedNs = 0, computeAloneNs = 0, linkAloneNs = 0, cpuAloneNs = 0; // cpu: 0 without a cpu lane beside
   int64_t maxTokens = 0; // batch x (sequence + output): the KV cache's tokens, and what the unused budget would add
-  std::string limitingResource; // "compute" or "link h2d" (d2h), whichever is busy longer
+  std::string limitingResource; // "compute", "cpu" or "link h2d" (d2h), whichever is busy longest
 };
 std::vector<VariantReport> reportVariants(const plan::Plan &plan);
 

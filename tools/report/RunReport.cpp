@@ -118,7 +118,10 @@ std::string runText(const plan::Plan &plan, uint32_t placement, const RunReport 
          comparedText("decode", decode) + report.times.gapsText();
   line("device memory", formatBytes(r.counters.peakDeviceBytes) + " at most");
   line("moved", formatBytes(r.counters.h2dBytes) + " to the device, " + formatBytes(r.counters.d2hBytes) + " back");
-  line("stalls", absl::StrFormat("%.3f ms of compute waiting for copies", ms(r.counters.stallNs)));
+  line(
+      "stalls",
+      absl::StrFormat("%.3f ms of compute waiting for copies", ms(r.counters.stallNs)) +
+          (r.counters.cpuWaitNs > 0 ? absl::StrFormat(", %.3f ms waiting for the CPU", ms(r.counters.cpuWaitNs)) : ""));
   return out + findingsText(report.findings);
 }
 
@@ -164,6 +167,7 @@ std::string runJson(const plan::Plan &plan, uint32_t placement, const core::Mani
                {"h2d_bytes", r.counters.h2dBytes},
                {"d2h_bytes", r.counters.d2hBytes},
                {"stall_ms", ms(r.counters.stallNs)},
+               {"cpu_wait_ms", ms(r.counters.cpuWaitNs)},
                {"offloaded_layers", plan.placements[placement].offloadedLayers},
                {"placement", plan.placements[placement].name},
                {"iterations", r.iterations},

@@ -13,8 +13,8 @@ namespace {
 constexpr double kLeft = 62, kRight = 22, kPanel = 150, kPanelGap = 66, kTop = 108;
 // Of one column's plot, and of all columns together.
 constexpr double kOnly = 834, kSeveral = 440;
-constexpr std::array kColours = {"#7d8590", "#d64545", "#e08a2c", "#c4a03b", "#3b76c4",
-                                 "#2e9b6b", "#8b5cc4", "#1f9aa8", "#b85c8e"};
+constexpr std::array kColours = {"#7d8590", "#d64545", "#e08a2c", "#c4a03b", "#3b76c4", "#2e9b6b", "#8b5cc4", "#1f9aa8",
+                                 "#b85c8e", "#9c6b3f", "#5a7d2a", "#2b4f81", "#cc7a6f", "#6f6fd1", "#4a4a4a"};
 
 // Of a bar's label: the height of its letters, and about the width of one.
 constexpr double kLabel = 9, kLetter = 5.8;

@@ -28,7 +28,7 @@ struct BarChart {
   std::vector<std::string> categories, series;
   std::vector<BarPanel> panels;
   int columns = 1;             // of panels, filled column by column
-  std::vector<size_t> colours; // of the series, into nine; by their order where there are fewer than series
+  std::vector<size_t> colours; // of the series, into fifteen; by their order where there are fewer than series
 };
 
 // The same chart gives the same text. Every panel has one list a category with one value a series.

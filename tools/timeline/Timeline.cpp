@@ -11,6 +11,7 @@
 #include "runtime/model/WeightLayout.h"
 #include "runtime/sim/LaunchPrices.h"
 #include "runtime/sim/Simulator.h"
+#include "runtime/sim/TimedSchedule.h"
 #include "tools/report/Format.h"
 #include "tools/report/InspectReport.h"
 #include "tools/report/MovedBytes.h"
@@ -131,6 +132,9 @@ Track makeTrack(const plan::Plan &plan, const plan::Schedule &schedule, std::str
       track.tokensNs = bar.endNs;
     track.bars.push_back(std::move(bar));
   }
+  const auto playedIn = [&](plan::Lane lane) {
+    return sim::playedIn(lane, plan.hardware.kind == model::DeviceKind::Host);
+  };
   uint64_t laneFree[plan::kLanes] = {};
   // The compute lane idles before a step of its own for the source of one of the step's edges that is a copy.
   uint64_t computeFree = 0;
@@ -138,7 +142,7 @@ Track makeTrack(const plan::Plan &plan, const plan::Schedule &schedule, std::str
   for (size_t i = 0; i < schedule.steps.size(); ++i) {
     const Bar &bar = track.bars[i];
     const int lane = static_cast<int>(bar.lane);
-    uint64_t others = computeFree, copies = 0, otherLanes = 0;
+    uint64_t others = computeFree, cpu = 0, copies = 0, otherLanes = 0;
     const plan::Step *waitsFor = nullptr;
     for (; e < schedule.edges.size() && schedule.edges[e].to == i; ++e) {
       const plan::Step &from = schedule.steps[schedule.edges[e].from];
@@ -146,7 +150,8 @@ Track makeTrack(const plan::Plan &plan, const plan::Schedule &schedule, std::str
       if (from.lane != bar.lane)
         otherLanes = std::max(otherLanes, end);
       if (plan::computes(from.lane)) {
-        others = std::max(others, end);
+        (playedIn(from.lane) == plan::Lane::Cpu ? cpu : others) =
+            std::max(playedIn(from.lane) == plan::Lane::Cpu ? cpu : others, end);
       } else if (end >= copies) {
         copies = end;
         waitsFor = &from;
@@ -155,8 +160,12 @@ Track makeTrack(const plan::Plan &plan, const plan::Schedule &schedule, std::str
     if (const uint64_t until = std::min(otherLanes, bar.startNs); until > laneFree[lane])
       track.waitNs[lane] += until - laneFree[lane];
     laneFree[lane] = std::max(laneFree[lane], bar.endNs);
-    if (!plan::computes(bar.lane))
+    if (playedIn(bar.lane) != plan::Lane::Compute)
       continue;
+    if (const uint64_t until = std::min(cpu, bar.startNs); until > others) {
+      track.cpuWaitNs += until - others;
+      others = until;
+    }
     if (waitsFor != nullptr && copies > others && bar.startNs > others) {
       track.stalls.push_back({others, std::min(copies, bar.startNs), stepName(plan, schedule, *waitsFor)});
       track.stallNs += track.stalls.back().endNs - others;
@@ -266,7 +275,8 @@ std::string trackHeading(const Track &track) {
   text += (track.about.empty() ? ": iteration " : ": ") + formatNs(track.iterationNs);
   if (track.tokensNs != 0)
     text += ", tokens at " + formatNs(track.tokensNs);
-  return text + ", stalls " + formatNs(track.stallNs);
+  text += ", stalls " + formatNs(track.stallNs);
+  return track.cpuWaitNs == 0 ? text : text + ", waits for the CPU " + formatNs(track.cpuWaitNs);
 }
 
 namespace {

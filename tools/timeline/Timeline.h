@@ -46,6 +46,7 @@ struct Track {
   // Idle before a step whose lane is free, for a step of another lane that it comes behind.
   uint64_t waitNs[plan::kLanes] = {};
   uint64_t stallNs = 0;
+  uint64_t cpuWaitNs = 0; // the compute lane idle for the cpu lane
 };
 
 struct Chart {

@@ -44,6 +44,8 @@ int64_t residentOf(const Target &target, double cg) {
   return std::llround(cg / 100 * static_cast<double>(target.kvBlocks - 1));
 }
 
+bool onCpu(const CompileRequest &request) { return request.policy.attention == model::Attention::Cpu; }
+
 cost::OffloadSetting settingOf(const CompileRequest &request, const Target &target) {
   const model::Goal &goal = request.goal;
   cost::OffloadSetting setting;
@@ -56,6 +58,8 @@ cost::OffloadSetting settingOf(const CompileRequest &request, const Target &targ
   setting.weights = request.model->encodings[model::UnitRole::Up];
   if (target.kv.packed())
     setting.kv = target.kv;
+  if (onCpu(request) && request.hardware.cpu.known()) // of kind host the CPU is the device
+    setting.attention = cost::AttentionPlace::kCpu;
   return setting;
 }
 
@@ -67,6 +71,11 @@ cost::OffloadMachine machineOf(const CompileRequest &request, const Target &targ
 // With these shares. What is stated beside them has to be the same.
 absl::StatusOr<CompileRequest> withShares(const CompileRequest &asked, const Target &target,
                                           const model::Percent &percent) {
+  for (const auto &[share, is] : {std::pair("cg = 0", percent.cg == 0), {"hg = 100", percent.hg == 100}})
+    if (onCpu(asked) && !is)
+      return refuse("policy.percent", quoted(percent), share,
+                    " beside policy.attention = \"cpu\": caches are wholly on "
+                    "the host, and hidden states stay");
   CompileRequest request = asked;
   request.policy.percent = percent;
   const int64_t layers = asked.model->layers, resident = residentOf(target, percent.cg);
@@ -112,7 +121,9 @@ absl::StatusOr<std::vector<CompileRequest>> requests(const CompileRequest &asked
   absl::Status refused;
   for (int part = kParts; part > 0; --part) {
     machine.deviceBytes = target.deviceMemory / kParts * static_cast<uint64_t>(part);
-    const auto shares = cost::flexGenShares(cost::plannedModel(asked.model, asked.hardware), machine, setting);
+    const auto shares =
+        cost::flexGenShares(cost::plannedModel(asked.model, asked.hardware), machine, setting,
+                            onCpu(asked) ? cost::ShareLimits{.mostCg = 0, .leastHg = 100} : cost::ShareLimits());
     if (!shares.ok()) {
       if (refused.ok())
         refused = shares.status();
@@ -185,7 +196,7 @@ std::string why(const GeneratorInputs &in, const std::vector<Candidate> &placeme
                       absl::StrCat(percent.wg), cost::reachedWeights(spec, percent.wg),
                       100 * (1 - static_cast<double>(away) / static_cast<double>(all)), absl::StrCat(percent.cg),
                       100 * static_cast<double>(resident) / static_cast<double>(blocks), absl::StrCat(percent.hg),
-                      policy.attention == model::Attention::Cpu ? "CPU" : "device");
+                      onCpu(in.request) ? "CPU" : "device");
   cost::OffloadSetting setting = settingOf(in.request, in.target);
   setting.percent = percent;
   const auto form = cost::closedForm(cost::plannedModel(spec, in.request.hardware),
@@ -210,7 +221,7 @@ const Generator kFlexGenThroughputGenerator = {
     .onePlacement = true,
     .takesPercent = true,
     .splitsCaches = true,
-    .colour = 1,
+    .colour = 13,
     .requests = requests,
     .candidates = candidates,
     .why = why,

@@ -27,6 +27,7 @@ extern const Generator kLmOffloadGenerator;
 extern const Generator kNoneGenerator;
 extern const Generator kPieGenerator;
 extern const Generator kVllmPrefetchGenerator;
+extern const Generator kZeroInferenceGenerator;
 
 namespace {
 
@@ -48,11 +49,21 @@ const Generator *autoPolicy(const model::Policy &asked, const model::Goal &goal)
 } // namespace
 
 const std::vector<const Generator *> &allPolicies() {
-  static const std::vector<const Generator *> policies = {
-      &kIntervalGenerator,     &kNoneGenerator,        &kDeepSpeedGenerator,         &kAccelerateGenerator,
-      &kVllmPrefetchGenerator, &kFlexGenGenerator,     &kFlexGenNoBusGenerator,      &kSelectNGenerator,
-      &kPieGenerator,          &kHybridServeGenerator, &kFlexGenThroughputGenerator, &kLmOffloadGenerator,
-      &kHeadraceGenerator,     &kJointGenerator};
+  static const std::vector<const Generator *> policies = {&kIntervalGenerator,
+                                                          &kNoneGenerator,
+                                                          &kDeepSpeedGenerator,
+                                                          &kAccelerateGenerator,
+                                                          &kVllmPrefetchGenerator,
+                                                          &kFlexGenGenerator,
+                                                          &kFlexGenNoBusGenerator,
+                                                          &kSelectNGenerator,
+                                                          &kPieGenerator,
+                                                          &kHybridServeGenerator,
+                                                          &kFlexGenThroughputGenerator,
+                                                          &kLmOffloadGenerator,
+                                                          &kZeroInferenceGenerator,
+                                                          &kHeadraceGenerator,
+                                                          &kJointGenerator};
   return policies;
 }
 

@@ -62,7 +62,7 @@ const Generator kVllmPrefetchGenerator = {
     .summary = "the best setting of vLLM's prefetch offloader: group size, layers in a group, prefetch step",
     .order = Order::MostFreed,
     .onePlacement = true,
-    .colour = 7,
+    .colour = 10,
     .candidates = candidates,
 };
 

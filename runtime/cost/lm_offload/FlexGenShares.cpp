@@ -40,7 +40,7 @@ LinearConstraint atMost(const std::array<AtShares, 3> &at, const F &f, double bo
 }
 
 absl::StatusOr<FlexGenShares> sharesWith(const OffloadModel &model, const OffloadMachine &machine,
-                                         const OffloadSetting &setting, double hg) {
+                                         const OffloadSetting &setting, double mostCg, double hg) {
   const double hc = 100 - hg;
   std::array<AtShares, 3> at;
   const model::Percent places[] = {{0, 100, 0, 100, hg, hc}, {100, 0, 0, 100, hg, hc}, {0, 100, 100, 0, hg, hc}};
@@ -55,7 +55,7 @@ absl::StatusOr<FlexGenShares> sharesWith(const OffloadModel &model, const Offloa
     one[share] = -1;
     program.constraints.push_back({one, 0});
     one[share] = 1;
-    program.constraints.push_back({one, 1});
+    program.constraints.push_back({one, share == 0 ? 1 : mostCg / 100});
   }
   const auto add = [&](const auto &f, double bound, std::optional<size_t> time) {
     program.constraints.push_back(atMost(at, f, bound, time));
@@ -80,10 +80,12 @@ absl::StatusOr<FlexGenShares> sharesWith(const OffloadModel &model, const Offloa
 } // namespace
 
 absl::StatusOr<FlexGenShares> flexGenShares(const OffloadModel &model, const OffloadMachine &machine,
-                                            const OffloadSetting &setting) {
+                                            const OffloadSetting &setting, const ShareLimits &limits) {
   std::optional<FlexGenShares> best;
   for (const double hg : {100.0, 0.0}) {
-    const absl::StatusOr<FlexGenShares> shares = sharesWith(model, machine, setting, hg);
+    if (hg < limits.leastHg)
+      continue;
+    const absl::StatusOr<FlexGenShares> shares = sharesWith(model, machine, setting, limits.mostCg, hg);
     if (shares.ok()) {
       if (!best || shares->generate < best->generate)
         best = *shares;
@@ -95,6 +97,8 @@ absl::StatusOr<FlexGenShares> flexGenShares(const OffloadModel &model, const Off
     return *best;
   OffloadSetting host = setting;
   host.percent = model::Percent();
+  if (limits.leastHg > 0)
+    host.percent.hg = 100, host.percent.hc = 0;
   const OffloadBytes bytes = offloadBytes(model, host);
   return absl::ResourceExhaustedError(
       model::cat("no shares fit: with everything on the host ", bytes.host, " bytes of host and ", bytes.device,

@@ -23,9 +23,14 @@ struct FlexGenShares {
   double generate = 0;                      // layers T_pre + layers (n - 1) T_gen
 };
 
+// Shares that are left to it, in percent.
+struct ShareLimits {
+  double mostCg = 100, leastHg = 0;
+};
+
 // setting.percent is not looked at. As closedForm(), and kResourceExhausted where no shares fit, with the bytes that
 // everything on the host takes.
 absl::StatusOr<FlexGenShares> flexGenShares(const OffloadModel &model, const OffloadMachine &machine,
-                                            const OffloadSetting &setting);
+                                            const OffloadSetting &setting, const ShareLimits &limits = {});
 
 } // namespace headrace::cost

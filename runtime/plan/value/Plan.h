@@ -354,6 +354,7 @@ struct Plan {
   // Where in the slab an iteration that has steps in the cpu lane copies the iteration buffers to, for them: all
   // mini-batches' one behind the other, as on the device; else nowhere. Nothing is there when an iteration starts.
   uint64_t metaOnHost = kNowhere;
+  bool attendsOnCpu() const { return metaOnHost != kNowhere; }
 
   // In any order: each weight unit, each cache and each Io once; a residual of each mini-batch, or of none; activation
   // blocks of each layer and mini-batch, where there are any.

@@ -23,11 +23,7 @@ void setTimes(int64_t gapNs, int64_t gaps, const core::DeviceCounters &before, c
   }
   result.ttftMs = begun == 0 ? 0 : first / static_cast<double>(begun) * 1e-6;
   result.tpotMs = gaps == 0 ? 0 : static_cast<double>(gapNs) / static_cast<double>(gaps) * 1e-6;
-  result.counters = now;
-  result.counters.launches -= before.launches;
-  result.counters.h2dBytes -= before.h2dBytes;
-  result.counters.d2hBytes -= before.d2hBytes;
-  result.counters.stallNs -= before.stallNs;
+  result.counters = now.since(before);
 }
 
 // What a batch's result is made of, from what its engine tells.

@@ -72,6 +72,11 @@ absl::StatusOr<std::unique_ptr<Fleet>> Fleet::create(core::DeviceGroup &group, s
       return absl::InvalidArgumentError(
           cat("instance ", i, " (", instances[i].name, "): its plan has ", instances[i].runtime->plan().actBlocks,
               " activation blocks, expected none: ", model::whyNotBeside(Mechanism::ActBlocks, Mechanism::HandOver)));
+    if (const plan::Plan &plan = instances[i].runtime->plan();
+        group.size() > 1 && plan.attendsOnCpu() && plan.hardware.kind == model::DeviceKind::Cuda)
+      return absl::InvalidArgumentError(cat("instance ", i, " (", instances[i].name,
+                                            "): its plan attends on the CPU, expected attention = \"device\": devices "
+                                            "of a fleet share one CPU, and each plan counts on all of it"));
     if (&instances[i].runtime->device() != &group.device(i))
       return absl::FailedPreconditionError(
           cat("instance ", i, " (", instances[i].name, "): its runtime is not on device ", i, " of the group"));

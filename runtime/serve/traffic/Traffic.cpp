@@ -79,7 +79,7 @@ public:
     if (options_.sampleEveryNs > 0 && (out_.samples.empty() || device_.nowNs() - startNs_ > sampleNs_))
       keepSample();
     out_.engine = engine->counters();
-    out_.device = since(before, device_.counters());
+    out_.device = device_.counters().since(before);
     return std::move(out_);
   }
 
@@ -89,15 +89,6 @@ private:
     for (uint32_t i = 0; i < plan_.miniBatches; ++i)
       blocks += runtime_.kvBlocks(i).used();
     return blocks;
-  }
-
-  static core::DeviceCounters since(const core::DeviceCounters &before, core::DeviceCounters now) {
-    now.launches -= before.launches;
-    now.h2dBytes -= before.h2dBytes;
-    now.d2hBytes -= before.d2hBytes;
-    now.stallNs -= before.stallNs;
-    now.sizesSet -= before.sizesSet;
-    return now;
   }
 
   // Those that have come, as far as maxConcurrency lets them in.

@@ -29,8 +29,8 @@ struct Played {
 Played played(const plan::Schedule &schedule, std::vector<uint64_t> durations, const cost::Interference &interference) {
   const sim::Simulator simulator(schedule);
   Played p;
-  p.changed = interfere(schedule, interference, simulator.run(durations), durations);
-  p.iterationNs = simulator.run(durations).iterationNs;
+  p.changed = interfere(schedule, interference, simulator.run(durations, cost::Sharing()), durations);
+  p.iterationNs = simulator.run(durations, cost::Sharing()).iterationNs;
   p.durations = std::move(durations);
   return p;
 }

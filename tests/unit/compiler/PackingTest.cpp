@@ -54,14 +54,14 @@ TEST(Packing, OfATiedHeadNothingIsPacked) {
   CompileRequest r = packable();
   r.model->tiedEmbeddings = true;
   r.hashOf = [](const model::ModelSpec &spec) { return model::weightEncodingText(spec); };
-  Encodings encodings;
-  encodings.weights = model::packedIn(4, r.model);
-  EXPECT_EQ(encodings.weights[UnitRole::Head], Encoding::groups(4)); // of a model that has its own
-  const CompileRequest of = encoded(r, encodings);
+  Choice choice;
+  choice.encodings.weights = model::packedIn(4, r.model);
+  EXPECT_EQ(choice.encodings.weights[UnitRole::Head], Encoding::groups(4)); // of a model that has its own
+  const CompileRequest of = asChosen(r, choice);
   EXPECT_EQ(of.model->encodings[UnitRole::Head], std::nullopt);
   EXPECT_EQ(of.modelHash, "qkv=q4,out=q4,up=q4,down=q4:32");
   EXPECT_TRUE(model::validate(of.model, "").ok()) << model::validate(of.model, "");
-  EXPECT_EQ(encoded(r, {}).modelHash, r.modelHash);
+  EXPECT_EQ(asChosen(r, Choice()).modelHash, r.modelHash);
 }
 
 std::string refused(const std::function<void(CompileRequest &)> &change) {

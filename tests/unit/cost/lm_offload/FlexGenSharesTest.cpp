@@ -122,7 +122,7 @@ TEST(FlexGenShares, AreWhatBruteForceFinds) {
     return std::exp(std::uniform_real_distribution<double>(std::log(low), std::log(high))(random));
   };
   const auto whole = [&](double low, double high) { return static_cast<int64_t>(between(low, high)); };
-  int solved = 0, mixed = 0;
+  int solved = 0, mixed = 0, ofHost = 0;
   for (int i = 0; solved < 200; ++i) {
     ASSERT_LT(i, 1000);
     OffloadModel model = roundModel();
@@ -162,11 +162,21 @@ TEST(FlexGenShares, AreWhatBruteForceFinds) {
     mixed += shares->percent.wg > 1 && shares->percent.wg < 99 ? 1 : 0;
     EXPECT_NEAR(shares->generate, expected, 1e-9 * expected) << i << ": " << percentText(shares->percent);
     EXPECT_TRUE(model::checkPercent(shares->percent, "shares").ok());
+    // As plans attend on the CPU: of what is left the best, so no better than of all.
+    if (const auto limited = flexGenShares(model, machine, setting, {.mostCg = 0, .leastHg = 100}); limited.ok()) {
+      EXPECT_EQ(limited->percent.cg, 0);
+      EXPECT_EQ(limited->percent.hg, 100);
+      EXPECT_GE(limited->generate, expected * (1 - 1e-9));
+      EXPECT_NEAR(limited->generate, timeAt(model, machine, setting, limited->percent.wg / 100, 0, 100),
+                  1e-9 * limited->generate);
+      ++ofHost;
+    }
     EXPECT_NEAR(shares->generate,
                 timeAt(model, machine, setting, shares->percent.wg / 100, shares->percent.cg / 100, shares->percent.hg),
                 1e-9 * expected);
   }
   EXPECT_GT(mixed, 50);
+  EXPECT_GT(ofHost, 50);
 }
 
 } // namespace

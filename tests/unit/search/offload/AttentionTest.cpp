@@ -1,17 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Who attends, left open: against either stated.
+#include <algorithm>
 #include <array>
+#include <cmath>
+#include <limits>
 #include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "compiler/choice/Packing.h"
 #include "compiler/search/Search.h"
 #include "compiler/search/generators/Generators.h"
 #include "runtime/cost/CostModel.h"
 #include "runtime/model/ModelSpec.h"
+#include "runtime/plan/value/LimitedBy.h"
+#include "runtime/sim/Simulator.h"
 #include "tests/support/LongRun.h"
 #include "tests/unit/compiler/Requests.h"
 #include "gmock/gmock.h"
@@ -33,10 +39,10 @@ CompileRequest asked(const std::string &model, const std::string &hardware, int6
   return r;
 }
 
-std::optional<Searched> found(const CompileRequest &r) {
-  const cost::Roofline costs(r.model, r.hardware, r.model->dtype, r.model->dtype);
+std::optional<Searched> searchOf(const CompileRequest &r, const char *policy) {
+  const cost::Roofline costs(r.model, r.hardware, r.model->dtype, r.goal.kvEncoding.value_or(r.model->dtype));
   Space space(r, costs);
-  return search(space, searchedGenerators(space));
+  return search(space, generatorsOf(*findPolicy(policy), space));
 }
 
 struct Cell {
@@ -66,7 +72,7 @@ TEST(Attention, LeftOpenIsNeverSlowerThanStated) {
     const Cell &cell = all[i];
     SCOPED_TRACE(absl::StrCat(cell.model, " on ", cell.hardware, ", ", cell.batch, " x ", cell.context));
     const auto with = [&](model::Attention attention) {
-      return found(asked(cell.model, cell.hardware, cell.batch, cell.context, attention));
+      return searchOf(asked(cell.model, cell.hardware, cell.batch, cell.context, attention), "joint");
     };
     const std::optional<Searched> open = with(model::Attention::Auto), device = with(model::Attention::Device),
                                   cpu = with(model::Attention::Cpu);
@@ -82,6 +88,41 @@ TEST(Attention, LeftOpenIsNeverSlowerThanStated) {
   }
   EXPECT_GT(compared, 0);
   EXPECT_EQ(chosen.size(), 2U); // neither is always better
+}
+
+// Weights as they are or in q4, KV as it is or in q4, the device or the CPU: what lm-offload finds where all that is
+// open is none slower than the best of the eight, each stated and the rest of it searched.
+TEST(Attention, LmOffloadIsAsGoodAsTheBestOfItsEightSettings) {
+  const std::vector<Cell> all = cells();
+  std::set<std::string> chosen;
+  for (size_t i = 0; i < 30; i += longRun() ? 1 : 6) {
+    const Cell &cell = all[i];
+    SCOPED_TRACE(absl::StrCat(cell.model, " on ", cell.hardware, ", ", cell.batch, " x ", cell.context));
+    CompileRequest open = asked(cell.model, cell.hardware, cell.batch, cell.context, model::Attention::Auto);
+    open.policy.name = "lm-offload";
+    open.goal.allowQuantized = model::AllowQuantized::Both;
+    const std::optional<Searched> found = searchOf(open, "lm-offload");
+    double best = std::numeric_limits<double>::infinity();
+    for (const bool weights : {false, true})
+      for (const bool kv : {false, true})
+        for (const model::Attention attention : {model::Attention::Device, model::Attention::Cpu}) {
+          CompileRequest stated = asked(cell.model, cell.hardware, cell.batch, cell.context, attention);
+          Choice choice;
+          if (weights)
+            choice.encodings.weights = model::packedIn(4, stated.model);
+          if (kv)
+            choice.encodings.kv = model::Encoding::groups(4);
+          choice.attendsOnCpu = attention == model::Attention::Cpu;
+          if (const std::optional<Searched> one = searchOf(asChosen(stated, choice), "lm-offload"))
+            best = std::min(best, one->best.comparedNs);
+        }
+    ASSERT_EQ(found.has_value(), std::isfinite(best));
+    if (!found)
+      continue;
+    EXPECT_LE(found->best.comparedNs, (1 + kTie) * best) << toText(found->best.candidate);
+    chosen.insert(absl::StrCat(found->best.at.weightEncoding, found->best.at.kvEncoding, found->best.at.attendsOnCpu));
+  }
+  EXPECT_GE(chosen.size(), 2U);
 }
 
 // OPT-6.7B in 40 GB: of 16 x 256 tokens all KV fits beside the weights, of 64 x 2,048 it would cross the link.
@@ -101,6 +142,61 @@ TEST(Attention, MovesToTheCpuAboveABatchAndContext) {
   EXPECT_EQ(many->goal.kvDeviceMemory, stated->goal.kvDeviceMemory);
   EXPECT_EQ(many->arenaBytes, stated->arenaBytes);
   EXPECT_EQ(many->variants.back().durationsNs, stated->variants.back().durationsNs);
+}
+
+const plan::Variant &largestDecode(const plan::Plan &plan) {
+  const plan::Variant *largest = nullptr;
+  for (const plan::Variant &variant : plan.variants)
+    if (plan.schedules[variant.schedule].iterationClass == plan::IterationClass::Decode &&
+        (largest == nullptr || variant.newTokens * variant.context > largest->newTokens * largest->context))
+      largest = &variant;
+  return *largest;
+}
+
+// First halves two mini-batches ahead: while the CPU attends, the device computes and weights come.
+TEST(Attention, AnIterationOfManyMiniBatchesIsAsLongAsItsLongestLane) {
+  CompileRequest r = asked("opt-30b", "a100-40", 640, 192, model::Attention::Auto);
+  r.goal.miniBatches = 10;
+  r.goal.inputLen = 64;
+  r.goal.outputLen = 128;
+  const absl::StatusOr<plan::Plan> plan = compile(r);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->policy.attention, model::Attention::Cpu);
+  const plan::Variant &decode = largestDecode(*plan);
+  const uint64_t longest = std::max({decode.computeAloneNs, decode.linkAloneNs, plan::cpuAloneNs(*plan, decode)});
+  EXPECT_LE(static_cast<double>(decode.predictedNs), 1.03 * static_cast<double>(longest));
+  EXPECT_EQ(plan::limitedBy(*plan, decode), plan->limitingResource);
+}
+
+// 16 x 2,048 tokens of OPT-6.7B are 17 GB: over 0.25 GB/s 69 s, at 200 GB/s 0.09.
+TEST(Attention, OverASlowLinkIsFourTimesAsFastAsKvThatIsBrought) {
+  const auto seconds = [](model::Attention attention) {
+    CompileRequest r = asked("opt-6.7b", "a100-40", 16, 2048, attention);
+    r.goal.kvDeviceMemory = 0;
+    r.hardware.h2dBandwidth = r.hardware.d2hBandwidth = r.hardware.duplexBandwidth = 0.25e9;
+    const absl::StatusOr<plan::Plan> plan = compile(r);
+    EXPECT_TRUE(plan.ok()) << plan.status();
+    return plan.ok() ? static_cast<double>(largestDecode(*plan).predictedNs) * 1e-9 : 0;
+  };
+  const double brought = seconds(model::Attention::Device), attended = seconds(model::Attention::Cpu);
+  EXPECT_NEAR(brought, 69, 3);
+  EXPECT_GE(brought, 4 * attended);
+}
+
+// A CPU that is slower than all else is what limits, and what the device waits for.
+TEST(Attention, ASlowCpuLimits) {
+  CompileRequest r = asked("opt-6.7b", "a100-40", 16, 2048, model::Attention::Cpu);
+  r.hardware.cpu.coreBandwidth = 0.1e9; // of 56 cores 5.6 GB/s
+  const absl::StatusOr<plan::Plan> plan = compile(r);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->limitingResource, "cpu");
+  const plan::Variant &decode = largestDecode(*plan);
+  sim::Timeline timeline;
+  sim::Simulator(*plan, plan->schedules[decode.schedule])
+      .run(decode.durationsNs, cost::sharingOf(plan->hardware), timeline);
+  EXPECT_EQ(timeline.iterationNs, decode.predictedNs);
+  EXPECT_EQ(timeline.cpuBusyNs, plan::cpuAloneNs(*plan, decode));
+  EXPECT_GT(timeline.cpuWaitNs, decode.predictedNs / 2);
 }
 
 } // namespace
