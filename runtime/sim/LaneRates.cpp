@@ -16,10 +16,8 @@ LaneRates::LaneRates(const cost::Sharing &sharing) {
     rates_[who] = {ofLink, ofLink, kFullRate};
   }
   const double most = sharing.asked[kH2D] + sharing.asked[kD2H] + sharing.asked[kCpu];
-  if (!(most > sharing.hostMemory)) // no two of them reach its limit
-    return;
-  for (size_t who = 1; who < rates_.size(); ++who) {
-    std::array<double, 3> asked{}; // as the link lets them
+  for (size_t who = 1; who < rates_.size() && most > sharing.hostMemory; ++who) { // else nothing reaches its limit
+    std::array<double, 3> asked{};                                                // as the link lets them
     for (size_t lane = 0; lane < asked.size(); ++lane)
       if ((who >> lane & 1) != 0)
         asked[lane] = sharing.asked[lane] * static_cast<double>(rates_[who][lane]) / static_cast<double>(kFullRate);
@@ -36,6 +34,14 @@ LaneRates::LaneRates(const cost::Sharing &sharing) {
       cpuShares_ |= (who & 4) != 0;
     }
   }
+  seeWhoSlows();
+}
+
+void LaneRates::seeWhoSlows() {
+  for (size_t who = 0; who < rates_.size(); ++who)
+    for (size_t some = 1; some <= who; ++some)
+      for (size_t lane = 0; lane < rates_[some].size(); ++lane)
+        slows_[who] = slows_[who] || ((some & ~who) == 0 && (some >> lane & 1) != 0 && rates_[some][lane] < kFullRate);
 }
 
 } // namespace headrace::sim

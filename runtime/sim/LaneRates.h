@@ -24,14 +24,19 @@ public:
 
   explicit LaneRates(const cost::Sharing &sharing);
   // Of a lane, of kFullRate, with these at work beside it. At least 1.
-  uint64_t of(size_t lane, const AtWork &atWork) const {
-    return rates_[(atWork[kH2D] ? 1U : 0U) | (atWork[kD2H] ? 2U : 0U) | (atWork[kCpu] ? 4U : 0U)][lane];
-  }
-  bool directionsShare() const { return rates_[3][kH2D] < kFullRate; } // both at once are slower than one
-  bool cpuShares() const { return cpuShares_; }                        // the cpu lane slows a copy, or is slowed by one
+  uint64_t of(size_t lane, const AtWork &atWork) const { return rates_[numberOf(atWork)][lane]; }
+  // Whether one of these is ever slower than alone, some of the others beside it or none.
+  bool slows(const AtWork &lanes) const { return slows_[numberOf(lanes)]; }
+  bool cpuShares() const { return cpuShares_; } // the cpu lane slows a copy, or is slowed by one, or by host memory
 
 private:
+  static size_t numberOf(const AtWork &lanes) {
+    return (lanes[kH2D] ? 1U : 0U) | (lanes[kD2H] ? 2U : 0U) | (lanes[kCpu] ? 4U : 0U);
+  }
+  void seeWhoSlows();
+
   std::array<std::array<uint64_t, 3>, 8> rates_{}; // by who is at work
+  std::array<bool, 8> slows_{};
   bool cpuShares_ = false;
 };
 

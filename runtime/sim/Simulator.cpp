@@ -74,9 +74,10 @@ void Simulator::run(absl::Span<const uint64_t> durationsNs, const cost::Sharing 
     lanes[lane].next = firstInLane_[lane];
   const LaneRates laneRates(sharing);
   const auto has = [&](size_t lane) { return lanes[lane].next != plan::kNone; };
-  const bool cpuShares = laneRates.cpuShares() && has(kCpu) && (!beside.idle() || has(kH2D) || has(kD2H));
-  const bool shares = !beside.idle() || cpuShares || (laneRates.directionsShare() && has(kH2D) && has(kD2H));
-  const auto isEvent = [&](size_t lane) { return lane == kCpu ? cpuShares : shares && (lane == kH2D || lane == kD2H); };
+  const bool shares = !beside.idle() || laneRates.slows({has(kH2D), has(kD2H), has(kCpu)});
+  const auto isEvent = [&](size_t lane) {
+    return shares && (lane == kCpu ? laneRates.cpuShares() : lane == kH2D || lane == kD2H);
+  };
   std::array<Shared, 3> shared;
   uint64_t now = 0;
   for (;;) {

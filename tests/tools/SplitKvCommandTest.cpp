@@ -235,7 +235,8 @@ TEST_F(SplitKv, OtherPoliciesKeepCachesOnTheDeviceAndSaySo) {
        {"none", "deepspeed", "accelerate", "vllm-prefetch", "flexgen", "flexgen-nobus", "select-n"}) {
     refused(arguments({"--kv-device-memory", "345KiB", "--policy", policy, "--tpot", "1s"}), 2,
             std::string("command line: --kv-device-memory = 353280 beside --policy = \"") + policy +
-                "\": expected policy interval, pie, hybridserve, flexgen-throughput, lm-offload, headrace or joint: "
+                "\": expected policy interval, pie, hybridserve, flexgen-throughput, lm-offload, zero-inference, "
+                "headrace or joint: "
                 "the policy moves weights alone");
     const Outcome o = headrace(arguments({"--device-memory", "600KiB", "--policy", policy, "--tpot", "1s"}));
     EXPECT_EQ(o.status, 1) << policy << o.out;

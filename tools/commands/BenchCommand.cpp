@@ -338,7 +338,7 @@ absl::Status checkPolicies(const BenchOptions &options, const model::Job &job) {
                           ": expected --instances together beside it: ",
                           model::whyNotBeside(model::Mechanism::ActBlocks, model::Mechanism::InstancesApart)));
     // What a policy chooses by is for each instance to have: one without is named in the table.
-    if (!one.goal.hasSlo())
+    if (!one.goal.hasSlo() && compiler::policyNamed(one.policy.name).order == compiler::Order::MostFreed)
       one.goal.sloFactor = 1;
     for (const absl::Status &status : {model::validate(one, /*where=*/""), compiler::checkPolicy(one.policy, one.goal)})
       if (!status.ok())

@@ -59,7 +59,9 @@ std::string keysAsFlags(const JobInput &input, const std::string &message) {
     text += message.substr(at, first - at);
     at = std::min(end, message.size());
     const std::string section = message.substr(first, at - first);
-    const bool begins = first > 0 && message[first - 1] == ' ' && at < message.size() && message[at] == '.';
+    // Behind "FILE: " it is that file's.
+    const bool begins = first > 1 && message[first - 1] == ' ' && message[first - 2] != ':' && at < message.size() &&
+                        message[at] == '.';
     const size_t last = begins ? std::min(message.find_first_not_of(kOfKeys, at + 1), message.size()) : at;
     const KeyFlag *flag = begins ? flagOf(section, message.substr(at + 1, last - at - 1)) : nullptr;
     if (flag != nullptr && (!input.isJob || input.flags.contains(std::string(flag->flag)))) {

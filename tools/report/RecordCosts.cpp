@@ -63,7 +63,8 @@ absl::Status checkSameHardware(const cost::Record &record, const model::Hardware
     const bool decides = simulated(record)                          ? !kMemories.contains(key)
                          : expected.kind == model::DeviceKind::Host ? kLink.contains(key)
                                                                     : false;
-    if (const auto had = measured.find(key); decides && (had == measured.end() || had->second != value))
+    const bool ofCpu = key.starts_with("cpu_"); // beside a card: no record measures it
+    if (const auto had = measured.find(key); decides && !ofCpu && (had == measured.end() || had->second != value))
       return absl::InvalidArgumentError(
           model::cat(where, ": hardware.", key, " = ", had == measured.end() ? "none" : had->second,
                      ": this record was measured under another profile, expected ", value));
@@ -81,6 +82,7 @@ absl::StatusOr<std::unique_ptr<cost::RecordCostModel>> openRecordCosts(const std
   if (status.ok())
     status = cost::checkComplete(*record, path);
   if (status.ok()) {
+    record->hardware.cpu = job.hardware->cpu;
     absl::StatusOr<cost::RecordCostModel> costs =
         cost::RecordCostModel::create(*std::move(record), job.model->spec, path);
     if (costs.ok())

@@ -33,7 +33,8 @@ TEST(Policies, AnUnknownNameIsRefusedWithThoseThereAre) {
   EXPECT_EQ(policyFor(asked, {}).status().message(),
             "policy.name = \"pies\": expected \"auto\", \"interval\", \"none\", \"deepspeed\", \"accelerate\", "
             "\"vllm-prefetch\", \"flexgen\", \"flexgen-nobus\", \"select-n\", \"pie\", \"hybridserve\", "
-            "\"flexgen-throughput\", \"lm-offload\", \"headrace\" or \"joint\"; did you "
+            "\"flexgen-throughput\", \"lm-offload\", \"zero-inference\", \"headrace\" or "
+            "\"joint\"; did you "
             "mean pie?");
 }
 

@@ -249,7 +249,8 @@ TEST(SplitCaches, PoliciesThatKeepCachesOnTheDeviceSaySo) {
     EXPECT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument) << name;
     EXPECT_THAT(std::string(refused.status().message()),
                 HasSubstr(std::string(" beside policy.name = \"") + name +
-                          "\": expected policy interval, pie, hybridserve, flexgen-throughput, lm-offload, headrace or "
+                          "\": expected policy interval, pie, hybridserve, flexgen-throughput, lm-offload, "
+                          "zero-inference, headrace or "
                           "joint: the policy moves weights alone"));
   }
   r.policy.name = "interval";

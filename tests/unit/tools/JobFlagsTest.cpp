@@ -408,8 +408,7 @@ TEST_F(JobFlags, RefusalsNameTheFlagItsValueAndWhatWasExpected) {
   EXPECT_THAT(refusalOf("--contexts", "64,x"), HasSubstr("command line: --contexts = [64, \"x\"]"));
   EXPECT_THAT(refusalOf("--contexts", ""), HasSubstr("command line: --contexts"));
   EXPECT_THAT(refusalOf("--policy", "magic"), HasSubstr("command line: --policy = \"magic\": expected \"auto\""));
-  EXPECT_THAT(refusalOf("--policy", "select-n"),
-              HasSubstr("command line: --policy = \"select-n\": expected --ttft"));
+  EXPECT_THAT(refusalOf("--policy", "select-n"), HasSubstr("command line: --policy = \"select-n\": expected --ttft"));
   for (const char *flag : {"--ttft", "--tpot"})
     for (const char *value : {"0", "0ms", "-5ms", "nan", "inf", "fast", "50 parsecs"})
       EXPECT_THAT(refusalOf(flag, value), HasSubstr(std::string("command line: ") + flag + " = ")) << value;
