@@ -68,9 +68,6 @@ absl::Status checkStated(const CompileRequest &request, const Choice &choice, bo
     return refuse("policy.attention", quoted("cpu"),
                   "goal.kv_device_memory = \"0B\" beside it: the CPU attends to caches that are wholly at home on the "
                   "host");
-  if (policy.attention == model::Attention::Cpu && request.hardware.kind == model::DeviceKind::Cuda)
-    return refuse("policy.attention", quoted("cpu"),
-                  absl::StrCat("device on ", request.hardware.name, ": attention on the CPU is not on CUDA yet"));
   if (policy.slots && (*policy.slots < 1 || *policy.slots > model.layers + 1))
     return refuse("policy.slots", *policy.slots, absl::StrCat("1 to ", model.layers + 1));
   if (policy.kvPlaces)

@@ -62,7 +62,7 @@ bool BesideEngine::begin() {
     return false;
   now_ = s_.beside[static_cast<size_t>(direction_)].at(ended_);
   readyNs_ = std::max(readyNs_, now_.askedNs);
-  for (size_t lane = 0; lane < core::kGraphLanes; ++lane) {
+  for (size_t lane = 0; lane < kHostLanes; ++lane) {
     if (!reached({static_cast<Counter>(lane), now_.after[lane]}))
       return false;
     readyNs_ = std::max(readyNs_, s_.endedNs[lane].load(std::memory_order_relaxed));

@@ -40,6 +40,7 @@ enum class Counter : uint8_t {
   BesideD2HEnded, // and those of them that have ended
 };
 inline constexpr int kCounters = 9;
+inline constexpr int kHostLanes = 3; // compute, h2d and d2h: the first three of plan::Lane and of Counter
 enum class Thread : uint8_t { Compute, Transfer, Caller };
 inline constexpr int kThreads = 3;
 

@@ -85,8 +85,6 @@ TEST_F(AttentionCommand, WhatItDoesNotStandBesideIsRefused) {
             "--attention = \"cpu\" beside --act-ratio = 1/2: expected one of them: the CPU has no keys and values");
   notBeside({"--attention", "cpu", zero, "0B", "--expansion", "2"}, "--attention = \"cpu\" beside --expansion = 2");
   notBeside({"--attention", "cpu", zero, "0B", "--policy", "pie"}, "--attention = \"cpu\" beside --policy = \"pie\"");
-  refused({"compile", golden(kModel), "--hardware", "h200", "--attention", "cpu", zero, "0B", "--dry-run"}, 2,
-          "--attention = \"cpu\": expected device on h200: attention on the CPU is not on CUDA yet");
   writeText(path("job.toml"), "[model]\npath = \"" + golden(kModel) +
                                   "\"\n[goal]\nbatch = 8\nkv_device_memory = \"0B\"\n[policy]\nattention = \"gpu\"\n");
   refused({"compile", path("job.toml"), "--dry-run"}, 2,
