@@ -11,7 +11,7 @@
 #include <string_view>
 
 #include "runtime/host/HostDevice.h"
-#include "runtime/host/LowLatency.h"
+#include "runtime/threads/LowLatency.h"
 
 namespace headrace::bench {
 
@@ -33,13 +33,13 @@ inline void pinToFirstCores(host::HostOptions &options) {
 
 // Low latency for the lanes and the calling thread, also between two devices: until what it returns is gone. Where the
 // system does not grant it, it is said, and nothing changes.
-inline host::AwakeCores askLowLatency(const char *program, host::HostOptions &options) {
-  absl::StatusOr<host::AwakeCores> awake = host::AwakeCores::hold();
-  const absl::Status status = awake.ok() ? host::makeThreadUrgent() : awake.status();
+inline threads::AwakeCores askLowLatency(const char *program, host::HostOptions &options) {
+  absl::StatusOr<threads::AwakeCores> awake = threads::AwakeCores::hold();
+  const absl::Status status = awake.ok() ? threads::makeThreadUrgent() : awake.status();
   options.lowLatency = status.ok();
   if (!status.ok())
     std::fprintf(stderr, "%s: %s: goes on without\n", program, std::string(status.message()).c_str());
-  return status.ok() ? *std::move(awake) : host::AwakeCores();
+  return status.ok() ? *std::move(awake) : threads::AwakeCores();
 }
 
 // --compute-core N, --transfer-core N. False for another flag.

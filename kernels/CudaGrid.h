@@ -39,7 +39,7 @@ struct SampleShared {
 static_assert(sizeof(SampleShared) <= 48 * 1024); // what a block has without being asked
 
 // The vectors of a row (heads of q, then k, then v) that rope_append has work with: q's are left alone where they are
-// neither rotated nor normalised. Blocks along y share them evenly.
+// neither rotated nor normalised. rotate's are q's and k's. Blocks along y share them evenly.
 struct RopePlanes {
   int64_t first, count;
   HEADRACE_HD int64_t perBlock(int64_t blocks) const { return (count + blocks - 1) / blocks; }
@@ -48,5 +48,6 @@ HEADRACE_HD inline RopePlanes ropePlanes(const RopeAppendArgs &args) {
   const int64_t first = args.inverseFrequencies != nullptr || args.headNorms != nullptr ? 0 : args.heads;
   return {first, args.heads + 2 * args.kvHeads - first};
 }
+HEADRACE_HD inline RopePlanes ropePlanes(const RotateArgs &args) { return {0, args.heads + args.kvHeads}; }
 
 } // namespace headrace::kernels

@@ -71,7 +71,25 @@ CudaLaunch norm(const NormArgs &args, const CudaShape &shape, const char **why) 
 }
 
 constexpr int64_t kRopeThreads = 256; // at most
-constexpr const char *kHeadSizes = "rope_append takes head sizes from 1 to 12288, with norms to 12287";
+constexpr const char *kHeadSizes = "rope_append and rotate take head sizes from 1 to 12288, with norms to 12287";
+
+// Vectors of rows, to be normalised where `normed`, and staged as F32 where `staged`.
+CudaLaunch ropeRows(const char *kernel, int64_t headDim, const RopePlanes &planes, bool normed, bool staged,
+                    const CudaShape &shape, const char **why) {
+  if (headDim < 1)
+    return refuse(why, kHeadSizes);
+  // Sixteen elements a thread, or a pair of them; as few blocks a row as have a thread for each, evenly filled.
+  const int64_t half = headDim / 2, parts = half > 0 && half % 8 == 0 ? half / 8 : headDim - half;
+  const int64_t blocks =
+      atLeastOne(least(divideUp(planes.count * parts, kRopeThreads), least(planes.count, kMostGridYz)));
+  const int64_t mine = planes.perBlock(blocks), threads = least(divideUp(mine * parts, 32) * 32, kRopeThreads);
+  const int64_t factors = normed ? mine : 0; // one a vector of a block
+  const int64_t sharedBytes =
+      ((staged ? mine * headDim : 0) + half * 2 + factors) * static_cast<int64_t>(sizeof(float));
+  if (sharedBytes > 48 * 1024)
+    return refuse(why, kHeadSizes);
+  return launch(kernel, least(atLeastOne(shape.tokens), kMostRowBlocks), blocks, 1, threads, sharedBytes);
+}
 
 CudaLaunch ropeAppend(const RopeAppendArgs &args, const CudaShape &shape, const char **why) {
   static constexpr const char *kNames[3][4] = {
@@ -80,24 +98,18 @@ CudaLaunch ropeAppend(const RopeAppendArgs &args, const CudaShape &shape, const 
       {"rope_append_bf16_f32", "rope_append_bf16_f16", "rope_append_bf16_bf16", "rope_append_bf16_packed"}};
   if (!valid(args.activation) || !valid(args.kvElem))
     return refuse(why, kElems);
-  if (args.headDim < 1)
-    return refuse(why, kHeadSizes);
   const bool packed = args.kvPacking.codeBits != 0;
-  if (packed && !groupsDivide(args.kvPacking, args.headDim))
+  if (packed && args.headDim > 0 && !groupsDivide(args.kvPacking, args.headDim))
     return refuse(why, kKvGroups);
-  // Sixteen elements a thread, or a pair of them; as few blocks a row as have a thread for each, evenly filled.
-  const int64_t half = args.headDim / 2, parts = half > 0 && half % 8 == 0 ? half / 8 : args.headDim - half;
-  const RopePlanes planes = ropePlanes(args);
-  const int64_t blocks =
-      atLeastOne(least(divideUp(planes.count * parts, kRopeThreads), least(planes.count, kMostGridYz)));
-  const int64_t mine = planes.perBlock(blocks), threads = least(divideUp(mine * parts, 32) * 32, kRopeThreads);
-  const int64_t factors = args.headNorms != nullptr ? mine : 0; // one a vector of a block
-  const int64_t staged = packed ? mine * args.headDim : 0;      // what is packed
-  const int64_t sharedBytes = (staged + half * 2 + factors) * static_cast<int64_t>(sizeof(float));
-  if (sharedBytes > 48 * 1024)
-    return refuse(why, kHeadSizes);
-  return launch(kNames[static_cast<int>(args.activation)][cacheIndex(args.kvElem, args.kvPacking)],
-                least(atLeastOne(shape.tokens), kMostRowBlocks), blocks, 1, threads, sharedBytes);
+  return ropeRows(kNames[static_cast<int>(args.activation)][cacheIndex(args.kvElem, args.kvPacking)], args.headDim,
+                  ropePlanes(args), args.headNorms != nullptr, packed, shape, why);
+}
+
+CudaLaunch rotate(const RotateArgs &args, const CudaShape &shape, const char **why) {
+  if (!valid(args.activation))
+    return refuse(why, kElems);
+  return ropeRows(pick(args.activation, "rotate_f32", "rotate_f16", "rotate_bf16"), args.headDim, ropePlanes(args),
+                  args.headNorms != nullptr, /*staged=*/false, shape, why);
 }
 
 constexpr const char *kDecodeNames[2][4] = {
@@ -272,9 +284,15 @@ CudaLaunch cudaLaunch(Op op, const void *args, const CudaShape &shape, const cha
   case Op::RecomputeKv:
     return refuse(why, "recompute_kv is several launches");
   case Op::Rotate:
+    return rotate(*static_cast<const RotateArgs *>(args), shape, why);
   case Op::Append:
-  case Op::FetchRows:
-    return refuse(why, "attention on the CPU is not on CUDA yet");
+    return refuse(why, "append is the CPU's");
+  case Op::FetchRows: {
+    const auto &a = *static_cast<const FetchRowsArgs *>(args);
+    if (!valid(a.activation))
+      return refuse(why, kElems);
+    return elements("fetch_rows", shape.tokens * a.columns);
+  }
   }
   return refuse(why, "unknown op");
 }

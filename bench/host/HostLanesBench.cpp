@@ -66,7 +66,7 @@ void run(const plan::Plan &plan, core::Device &device, const core::DeviceOptions
 
 void emptyKernel(const void *) {}
 void busyKernel(const void *) {
-  for (const int64_t end = monotonicNs() + 100'000; monotonicNs() < end;) {
+  for (const int64_t end = threads::monotonicNs() + 100'000; threads::monotonicNs() < end;) {
   }
 }
 
@@ -187,11 +187,11 @@ void measureSizes(const Settings &settings) {
   std::atomic<uint64_t> found{0};
   const auto inUse = [&](int i) { return core::InUse{.kvBlocks = copies.firstBlock + i % copies.blocks}; };
   for (int i = 0; i < settings.iterations; ++i) {
-    const int64_t start = monotonicNs();
+    const int64_t start = threads::monotonicNs();
     uint64_t bytes = 0;
     for (const core::CopySides &copy : sides)
       bytes += copy.bytesIn(inUse(i));
-    finding.push_back(monotonicNs() - start);
+    finding.push_back(threads::monotonicNs() - start);
     found += bytes;
   }
   report("sizes", "40 sizes of a launch, found", finding, 1);
@@ -303,7 +303,7 @@ int main(int argc, char **argv) {
       return 2;
     }
   }
-  const headrace::host::AwakeCores awake = headrace::bench::askLowLatency("bench_host", settings.host);
+  const headrace::threads::AwakeCores awake = headrace::bench::askLowLatency("bench_host", settings.host);
   headrace::host::measureLanes(settings);
   headrace::host::measureSizes(settings);
   headrace::host::measureDirectWrites(settings);

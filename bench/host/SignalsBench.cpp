@@ -41,16 +41,16 @@ std::vector<int64_t> measureWakes(const Settings &settings, Wait wait, Wake wake
     const int64_t before = threadCpuNs();
     for (int i = 1; i <= rounds; ++i) {
       wait(i);
-      latency.push_back(monotonicNs() - rungNs.load(std::memory_order_relaxed));
+      latency.push_back(threads::monotonicNs() - rungNs.load(std::memory_order_relaxed));
     }
     waiterCpuNs = (threadCpuNs() - before) / rounds;
   });
   std::thread waker([&] {
     pinTo(settings.host.transferCore);
     for (int i = 1; i <= rounds; ++i) {
-      for (const int64_t until = monotonicNs() + 200'000; monotonicNs() < until;) {
+      for (const int64_t until = threads::monotonicNs() + 200'000; threads::monotonicNs() < until;) {
       }
-      rungNs.store(monotonicNs(), std::memory_order_relaxed);
+      rungNs.store(threads::monotonicNs(), std::memory_order_relaxed);
       wake(i);
     }
   });

@@ -311,7 +311,7 @@ int main(int argc, char **argv) {
   }
   if (settings.iterations < kTurn)
     return usage();
-  const host::AwakeCores awake = askLowLatency("bench_run", settings.device);
+  const threads::AwakeCores awake = askLowLatency("bench_run", settings.device);
   Bench(settings).run();
   return 0;
 }

@@ -31,7 +31,7 @@ struct Noted {
 } noted;
 
 void takeTime(const void *) {
-  const int64_t start = host::monotonicNs();
+  const int64_t start = threads::monotonicNs();
   if (noted.next == 0) {
     if (noted.lastEndNs > 0)
       noted.gaps.push_back(start - noted.lastEndNs);
@@ -39,7 +39,7 @@ void takeTime(const void *) {
   }
   int64_t now = start;
   while (now < start + kIterationNs / noted.steps)
-    now = host::monotonicNs();
+    now = threads::monotonicNs();
   if (++noted.next == noted.steps) {
     noted.next = 0;
     noted.lastEndNs = now;
@@ -85,7 +85,7 @@ void gap(benchmark::State &state) {
   noted.iterations.reserve(1 << 16);
   host::HostOptions hostOptions{.replaceKernels = kernels::wholeKernel<takeTime>()};
   bench::pinToFirstCores(hostOptions);
-  const host::AwakeCores awake = bench::askLowLatency("bench_serve", hostOptions);
+  const threads::AwakeCores awake = bench::askLowLatency("bench_serve", hostOptions);
   const auto device = host::makeHostDevice(hostOptions);
   const auto weights = model::syntheticWeights(1);
   const auto runtime = must(core::Runtime::load(plan, *device, {}, weights.get(), {}));

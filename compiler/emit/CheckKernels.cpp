@@ -24,6 +24,8 @@ absl::Status checkCudaStep(const plan::Plan &plan, const core::BindContext &bind
                            uint32_t index) {
   const plan::Schedule &schedule = plan.schedules[variant.schedule];
   const plan::Step &step = schedule.steps[index];
+  if (step.lane == plan::Lane::Cpu) // whose kernels are the host's
+    return absl::OkStatus();
   const absl::StatusOr<core::BoundStep> bound = binding.bind(schedule, index, variant, anywhere());
   if (!bound.ok())
     return bound.status();

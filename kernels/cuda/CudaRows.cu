@@ -31,6 +31,7 @@ const void *rowKernel(const char *name) {
       cudaEntryOf("unpack_f16", unpackKernel<Elem::F16>),
       cudaEntryOf("unpack_bf16", unpackKernel<Elem::BF16>),
       cudaEntryOf("gather_rows", gatherRowsKernel),
+      cudaEntryOf("fetch_rows", fetchRowsKernel),
       cudaEntryOf("act_append", actAppendKernel),
       cudaEntryOf("gather_act", gatherActKernel),
       cudaEntryOf("publish", publishKernel),

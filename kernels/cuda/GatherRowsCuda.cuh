@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What moves on CUDA without arithmetic: Op::GatherRows, rows to and from activation blocks, and the iteration's tokens
-// to the host.
+// What moves on CUDA without arithmetic: Op::GatherRows, Op::FetchRows, rows to and from activation blocks, and the
+// iteration's tokens to the host.
 #pragma once
 
 #include "kernels/cuda/CudaElems.cuh"
@@ -22,6 +22,18 @@ __global__ void gatherRowsKernel(const GatherRowsArgs args) {
       for (int64_t i = threadIdx.x; i < hidden; i += blockDim.x)
         y[i] = x[i];
   }
+}
+
+// Rows that lie one behind the other in host memory and are to on the device. A read takes a microsecond or two to come
+// over the link: 16 bytes a thread of as many blocks as there are such pieces, so that all are under way at once.
+__global__ void fetchRowsKernel(const FetchRowsArgs args) {
+  const int64_t size = args.activation == Elem::F32 ? 4 : 2, bytes = args.meta->numTokens * args.columns * size;
+  const int64_t wide = aligned16(args.x) && aligned16(args.y) ? bytes / 16 : 0; // pieces; the rest by twos
+  const int64_t first = int64_t{blockIdx.x} * blockDim.x + threadIdx.x, step = int64_t{gridDim.x} * blockDim.x;
+  for (int64_t i = first; i < wide; i += step)
+    storeGlobal(static_cast<uint4 *>(args.y) + i, loadGlobal(static_cast<const uint4 *>(args.x) + i));
+  for (int64_t i = wide * 8 + first; i < bytes / 2; i += step)
+    storeGlobal(static_cast<uint16_t *>(args.y) + i, loadGlobal(static_cast<const uint16_t *>(args.x) + i));
 }
 
 // A row of `hidden` elements as they are, by all threads of a block; places are in elements.

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Op::RopeAppend on CUDA, and the last part of Op::RecomputeKv: the same for k and v of other rows. A block takes its
-// share of a row's vectors (heads of q, k or v); the row's cosines and sines are made once a block, and a warp a vector
-// finds what its norm divides by, in an order of additions that depends on headDim only. Norm and rotation are
-// of F32 values. k and v go to the cache, and to its home, from their F32 values, so each element is rounded once. The
-// angle is position * inverse frequency in F32, as Hugging Face's reference has it. To a packed cache F32 values go by
-// way of shared memory, where eight of a group are a thread's.
+// Op::RopeAppend on CUDA; Op::Rotate, the same without a cache; and the last part of Op::RecomputeKv, the same for k
+// and v of other rows. A block takes its share of a row's vectors (heads of q, k or v); the row's cosines and sines are
+// made once a block, and a warp a vector finds what its norm divides by, in an order of additions that depends on
+// headDim only. Norm and rotation are of F32 values. k and v go to the cache, and to its home, from their F32 values,
+// so each element is rounded once. The angle is position * inverse frequency in F32, as Hugging Face's reference has
+// it. To a packed cache F32 values go by way of shared memory, where eight of a group are a thread's.
 #pragma once
 
 #include "kernels/CudaGrid.h"
@@ -46,6 +46,18 @@ struct TokenRows {
   HEADRACE_DEVICE float position(int64_t t) const { return static_cast<float>(positions[t]); }
 };
 
+// The same where no cache is written to.
+struct RotatedRows {
+  int64_t count, stride, lead = 0;
+  const int32_t *positions;
+
+  HEADRACE_DEVICE explicit RotatedRows(const RotateArgs &args)
+      : count(args.meta->numTokens), stride((args.heads + 2 * args.kvHeads) * args.headDim),
+        positions(args.meta->array<int32_t>(args.meta->positions)) {}
+  HEADRACE_DEVICE int32_t slot(int64_t) const { return 0; }
+  HEADRACE_DEVICE float position(int64_t t) const { return static_cast<float>(positions[t]); }
+};
+
 // Rows of listed activation blocks; slots are those of the blocks' own range.
 struct ActRows {
   int64_t count, stride, lead, first, blockTokens;
@@ -72,11 +84,15 @@ struct ActRows {
 // What a kernel's cache holds.
 template <Elem kOf> struct ElementCache {
   static constexpr Elem kElem = kOf;
-  static constexpr bool kPacked = false;
+  static constexpr bool kKept = true, kPacked = false;
 };
 struct PackedCache {
   static constexpr Elem kElem = Elem::F32; // until they are packed
-  static constexpr bool kPacked = true;
+  static constexpr bool kKept = true, kPacked = true;
+};
+struct NoCache {
+  static constexpr Elem kElem = Elem::F32;
+  static constexpr bool kKept = false, kPacked = false;
 };
 
 // Heads [first, first + planes) of k and v, F32 one behind the other, to the row `line` of a packed cache's block, and
@@ -100,19 +116,18 @@ HEADRACE_DEVICE void packPlanes(const RopeAppendArgs &args, const float *values,
 }
 
 template <Elem kElem, typename Cache, typename Rows>
-HEADRACE_DEVICE void ropeAppendRows(const RopeAppendArgs &args, const Rows &source) {
+HEADRACE_DEVICE void ropeAppendRows(const RopeAppendArgs &args, const Rows &source, const RopePlanes &all) {
   constexpr Elem kKvElem = Cache::kElem;
   const int64_t headDim = args.headDim, half = headDim / 2;
   const auto blockTokens = static_cast<int32_t>(args.blockTokens);
   // F32 of the block's vectors on the way to a packed cache.
   float *staged = reinterpret_cast<float *>(sharedMemory());
-  float *cosine = staged + (Cache::kPacked ? ropePlanes(args).perBlock(gridDim.y) * headDim : 0), *sine = cosine + half;
+  float *cosine = staged + (Cache::kPacked ? all.perBlock(gridDim.y) * headDim : 0), *sine = cosine + half;
   float *factors = sine + half; // one a vector, with norms
   const int64_t rows = source.count;
   const int64_t queriesAndKeys = args.heads + args.kvHeads;
   const int64_t rotated = args.inverseFrequencies != nullptr ? queriesAndKeys : 0;
   const int64_t normed = args.headNorms != nullptr ? queriesAndKeys : 0;
-  const RopePlanes all = ropePlanes(args);
   const int64_t most = all.perBlock(gridDim.y), before = blockIdx.y * most;
   if (before >= all.count)
     return;
@@ -180,7 +195,7 @@ HEADRACE_DEVICE void ropeAppendRows(const RopeAppendArgs &args, const Rows &sour
           HEADRACE_LOOP
           for (int e = 0; e < 8; ++e)
             staged[cache + e] = low[e], staged[cache + half + e] = high[e];
-        } else if (plane >= args.heads) {
+        } else if (Cache::kKept && plane >= args.heads) {
           storeEight<kKvElem>(args.kv, cache, low);
           storeEight<kKvElem>(args.kv, cache + half, high);
           if (mirrored) {
@@ -209,7 +224,7 @@ HEADRACE_DEVICE void ropeAppendRows(const RopeAppendArgs &args, const Rows &sour
       }
       if (Cache::kPacked) { // heads are whole groups: no element is without a pair
         staged[cache] = a, staged[cache + half] = b;
-      } else if (plane >= args.heads) {
+      } else if (Cache::kKept && plane >= args.heads) {
         storeOne<kKvElem>(args.kv, paired ? cache : cache + half, a);
         if (paired)
           storeOne<kKvElem>(args.kv, cache + half, b);
@@ -231,10 +246,17 @@ HEADRACE_DEVICE void ropeAppendRows(const RopeAppendArgs &args, const Rows &sour
 }
 
 template <Elem kElem, typename Cache> __global__ void ropeAppendKernel(const RopeAppendArgs args) {
-  ropeAppendRows<kElem, Cache>(args, TokenRows(args));
+  ropeAppendRows<kElem, Cache>(args, TokenRows(args), ropePlanes(args));
+}
+template <Elem kElem> __global__ void rotateKernel(const RotateArgs args) {
+  RopeAppendArgs rope{};
+  rope.meta = args.meta, rope.qkv = args.qkv, rope.inverseFrequencies = args.inverseFrequencies;
+  rope.headNorms = args.headNorms, rope.eps = args.eps;
+  rope.heads = args.heads, rope.kvHeads = args.kvHeads, rope.headDim = args.headDim, rope.blockTokens = 1;
+  ropeAppendRows<kElem, NoCache>(rope, RotatedRows(args), ropePlanes(args));
 }
 template <Elem kElem, typename Cache> __global__ void appendActKernel(const AppendActArgs args) {
-  ropeAppendRows<kElem, Cache>(args.rope, ActRows(args));
+  ropeAppendRows<kElem, Cache>(args.rope, ActRows(args), ropePlanes(args.rope));
 }
 
 } // namespace headrace::kernels

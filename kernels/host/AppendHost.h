@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Op::Rotate and Op::Append on the host: the halves of Op::RopeAppend.
+// Op::Rotate and Op::Append on the host: the halves of Op::RopeAppend. Append takes rows as CUDA devices have them,
+// too.
 #pragma once
 
 #include "kernels/host/HostEntry.h"
@@ -37,9 +38,12 @@ template <typename V> struct Append {
     const KvRows<V> kept = {2 * args.kvHeads, args.headDim, args.blockTokens, args.kvElem, args.kvPacking};
     const HostUnits::Run rows = HostUnits::run(work, unit, args.meta->numTokens);
     for (int64_t t = rows.first; t < rows.end; ++t) {
-      const float *row = static_cast<const float *>(args.qkv) + t * rowLength;
-      kept.append(row + args.heads * args.headDim, args.kv, args.segments.of(slots[t] / args.blockTokens),
-                  slots[t] % args.blockTokens);
+      const int64_t at = t * rowLength + args.heads * args.headDim, line = slots[t] % args.blockTokens;
+      const int64_t start = args.segments.of(slots[t] / args.blockTokens);
+      if (args.activation == Elem::F32)
+        kept.append(static_cast<const float *>(args.qkv) + at, args.kv, start, line);
+      else
+        kept.appendFrom(args.qkv, at, args.activation, args.kv, start, line);
     }
   }
 };

@@ -10,14 +10,15 @@
 //     weights  from the largest up to this chunk: p, their sum, the sum of p v         units: chunks
 //     sums     l and o, chunk after chunk                                              units: queries
 //
-// Of a query whose chunks go on in the next window, o waits in the result's row, l and the largest score in `carried`:
-// of one key head at most, and two of them take turns, since a window may end one and begin another.
+// Of a query whose chunks go on in the next window, o, l and the largest score wait in `carried`: of one key head at
+// most, and two of them take turns, since a window may end one and begin another.
 #pragma once
 
 #include "kernels/host/AttentionDirectHost.h"
 #include "kernels/host/ChunkSoftmax.h"
 #include "kernels/host/HostUnits.h"
 #include "kernels/host/PackKvHost.h"
+#include "kernels/host/Rows.h"
 
 namespace headrace::kernels {
 
@@ -29,9 +30,9 @@ struct AttentionChunksShape {
   // In floats, of whole cache lines: what a chunk leaves, and what one window carries to the next.
   static HEADRACE_INLINE int64_t lines(int64_t floats) { return (floats + 15) / 16 * 16; }
   static HEADRACE_INLINE int64_t kept(int64_t group, int64_t headDim) { return lines(group * (kChunk + headDim + 4)); }
-  static HEADRACE_INLINE int64_t carried(int64_t group) { return 2 * lines(2 * group); }
+  static HEADRACE_INLINE int64_t carried(int64_t group, int64_t headDim) { return lines(group * (headDim + 2)); }
   static HEADRACE_INLINE uint64_t bytes(int64_t chunks, int64_t group, int64_t headDim) {
-    return static_cast<uint64_t>(chunks * kept(group, headDim) + carried(group)) * sizeof(float);
+    return static_cast<uint64_t>(chunks * kept(group, headDim) + 2 * carried(group, headDim)) * sizeof(float);
   }
   // A window's, or as many chunks as kMostBytes hold.
   static HEADRACE_INLINE uint64_t sharedBytes(int64_t group, int64_t headDim) {
@@ -62,13 +63,15 @@ public:
     return ns * args.kvHeads;
   }
 
-  // False where chunks are not to be the units: rows of prompts, heads that are not whole vectors, too little memory,
-  // or no gain over sequences and key heads. Else cut[0]: chunks a unit; cut[1] 0; cut[2]: a window; cut[3]: all.
+  // False where chunks are not to be the units: rows of prompts, heads that are not whole vectors, too little memory
+  // (of the team, or for queries that are no F32), or no gain over sequences and key heads. Else cut[0]: chunks a unit;
+  // cut[1] 0; cut[2]: a window; cut[3]: all.
   static bool cut(const AttentionArgs &args, const HostTeam &team, HostWork &work) {
     const IterationMeta &meta = *args.meta;
     const int32_t *queryStart = meta.array<int32_t>(meta.queryStart);
     const int64_t items = meta.numSequences * args.kvHeads, group = args.heads / args.kvHeads;
-    if (items == 0 || items >= 4 * team.threads || args.headDim % V::kLanes != 0)
+    if (items == 0 || items >= 4 * team.threads || args.headDim % V::kLanes != 0 ||
+        (args.activation != Elem::F32 && group > kMostWidened))
       return false;
     int64_t chunks = 0, longest = 0;
     for (int64_t s = 0; s < meta.numSequences; ++s) {
@@ -78,7 +81,8 @@ public:
       chunks += its * args.kvHeads;
       longest = its > longest ? its : longest;
     }
-    const int64_t room = static_cast<int64_t>(team.sharedBytes / sizeof(float)) - Shape::carried(group);
+    const int64_t room =
+        static_cast<int64_t>(team.sharedBytes / sizeof(float)) - 2 * Shape::carried(group, args.headDim);
     const int64_t fit = room / Shape::kept(group, args.headDim);
     const int64_t window = fit < Shape::kWindow ? fit : Shape::kWindow;
     if (window < 4)
@@ -105,7 +109,7 @@ public:
     return (at(first + count - 1).item - at(first).item + 1) * group;
   }
 
-  // scratch: room for a chunk's rows.
+  // scratch: room for a chunk's rows, and behind these for kMostWidened queries.
   void run(int64_t phase, int64_t unit, float *scratch) {
     const int64_t first = phase / 3 * window, end = least(first + window, all);
     if (phase % 3 == 2)
@@ -132,8 +136,9 @@ private:
     float *largest, *now, *total, *correction; // `now`: the largest of all chunks up to this one
   };
   struct Carried {
-    float *largest, *total; // [group]
+    float *largest, *total, *products; // [group], [group], [group][headDim]
   };
+  static constexpr int64_t kMostWidened = 64; // queries that are no F32
 
   const AttentionArgs &args;
   const int64_t headDim, group, perUnit, window, all, kept;
@@ -167,8 +172,8 @@ private:
     return {scores, products, largest, largest + group, largest + 2 * group, largest + 3 * group};
   }
   Carried carriedTo(int64_t windowIndex) const {
-    float *largest = shared + window * kept + windowIndex % 2 * Shape::lines(2 * group);
-    return {largest, largest + group};
+    float *largest = shared + window * kept + windowIndex % 2 * Shape::carried(group, headDim);
+    return {largest, largest + group, largest + 2 * group};
   }
 
   int64_t tokensOf(const Place &place) const {
@@ -211,7 +216,7 @@ private:
       if (packed())
         PackedRows<V>(args).unpack(partOf(place, !scores), partOf(after, !scores), scratch, headDim);
       const int64_t *const asked = packed() ? nullptr : next;
-      scores ? scoreChunk<kElem>(kv, place, rows, asked, keptOf(slot - first))
+      scores ? scoreChunk<kElem>(kv, place, rows, asked, keptOf(slot - first), scratch + kChunk * headDim)
              : weighChunk<kElem>(kv, toValues, phase / 3, place, rows, asked, slot - first, slot > from);
       place = after;
       int64_t *const was = rows;
@@ -220,11 +225,16 @@ private:
   }
 
   template <Elem kElem>
-  void scoreChunk(const void *kv, const Place &place, const int64_t *rows, const int64_t *next, const Kept &out) const {
+  void scoreChunk(const void *kv, const Place &place, const int64_t *rows, const int64_t *next, const Kept &out,
+                  float *widened) const {
     using Direct = AttentionDirect<V, kElem>;
     const int64_t tokens = tokensOf(place), row = args.meta->array<int32_t>(args.meta->queryStart)[place.sequence];
-    const float *q =
-        static_cast<const float *>(args.qkv) + (row * (args.heads + 2 * args.kvHeads) + place.head * group) * headDim;
+    const int64_t first = (row * (args.heads + 2 * args.kvHeads) + place.head * group) * headDim;
+    const float *q = static_cast<const float *>(args.qkv) + first;
+    if (args.activation != Elem::F32) {
+      loadRow<V>(args.qkv, first, group * headDim, args.activation, widened);
+      q = widened;
+    }
     Direct::forTiles(group, [&](int64_t i, auto height) {
       Direct::template scores<decltype(height)::value>(kv, rows, {next, 0}, tokens, q + i * headDim, headDim, headDim,
                                                        out.scores + i * kChunk, kChunk);
@@ -279,25 +289,29 @@ private:
       total = total * chunk.correction[i] + chunk.total[i];
     }
     const int64_t row = args.meta->array<int32_t>(args.meta->queryStart)[sequence];
-    float *out = static_cast<float *>(args.out) + (row * args.heads + head * group + i) * headDim;
+    const Carried next = carriedTo(windowIndex + 1);
+    const float *before = begun ? carriedTo(windowIndex).products + i * headDim : nullptr;
+    float *const after = ends ? nullptr : next.products + i * headDim;
+    const int64_t out = (row * args.heads + head * group + i) * headDim;
     constexpr int64_t kTogether = 4 * V::kLanes;
     int64_t d = 0;
     for (; d + kTogether <= headDim; d += kTogether)
-      fold<4>(i, d, from, to, begun, ends, total, out);
+      fold<4>(i, d, from, to, before, after, total, out);
     for (; d < headDim; d += V::kLanes)
-      fold<1>(i, d, from, to, begun, ends, total, out);
+      fold<1>(i, d, from, to, before, after, total, out);
     if (!ends) {
-      const Carried next = carriedTo(windowIndex + 1);
       next.total[i] = total;
       next.largest[i] = keptOf(to - 1).now[i];
     }
   }
 
+  // Columns from d on: from `before`, null: nothing; to `after`, null: to the result's row, from element `out` on.
   template <int P>
-  void fold(int64_t i, int64_t d, int64_t from, int64_t to, bool begun, bool ends, float total, float *out) const {
+  void fold(int64_t i, int64_t d, int64_t from, int64_t to, const float *before, float *after, float total,
+            int64_t out) const {
     V o[P];
     for (int p = 0; p < P; ++p)
-      o[p] = begun ? V::load(out + d + p * V::kLanes) : V::zero();
+      o[p] = before != nullptr ? V::load(before + d + p * V::kLanes) : V::zero();
     for (int64_t slot = from; slot < to; ++slot) {
       const Kept chunk = keptOf(slot);
       const V correction = V::set(chunk.correction[i]);
@@ -307,7 +321,10 @@ private:
         o[p] = V::fma(o[p], correction, V::load(products + p * V::kLanes));
     }
     for (int p = 0; p < P; ++p)
-      (ends ? o[p] / V::set(total) : o[p]).store(out + d + p * V::kLanes);
+      if (const int64_t at = d + p * V::kLanes; after != nullptr)
+        o[p].store(after + at);
+      else
+        storeElems(o[p] / V::set(total), args.out, out + at, args.activation);
   }
 };
 

@@ -10,8 +10,9 @@
 //   o        o c + (sum of p v over the chunk's tokens in ascending order)
 // and the result is o / l (Milakov and Gimelshein 2018, Dao et al. 2022). What a query computes depends on its own q
 // and on tokens 0 .. position only: rows of other queries, the block table and the split into iterations leave its bits
-// alone. Tokens after `position` are never multiplied, so whatever unused rows of the cache hold cannot leak into a
-// result.
+// alone. Queries and results are F32, or the 16-bit type of a CUDA plan's rows: then q is widened first and o / l
+// rounded once. Tokens after `position` are never multiplied, so whatever unused rows of the cache hold cannot leak
+// into a result.
 //
 // Work is shared where queries share a cache: up to kQueries of them (rows of one sequence x heads of one group) go
 // through a chunk together, whose keys are transposed once into panels of 16 tokens. A few that reach the same tokens
@@ -29,6 +30,7 @@
 #include "kernels/host/KeyBlock.h"
 #include "kernels/host/MicroKernel.h"
 #include "kernels/host/PackKvHost.h"
+#include "kernels/host/Rows.h"
 
 namespace headrace::kernels {
 
@@ -146,8 +148,7 @@ private:
     int64_t end = 0;
     for (int64_t i = 0; i < count; ++i) {
       const int64_t row = firstRow + (first + i) / group, head = kvHead * group + (first + i) % group;
-      __builtin_memcpy(queries + i * dim, static_cast<const float *>(args.qkv) + row * rowLength + head * headDim,
-                       static_cast<size_t>(headDim) * sizeof(float));
+      loadRow<V>(args.qkv, row * rowLength + head * headDim, headDim, args.activation, queries + i * dim);
       __builtin_memset(outputs + i * dim, 0, static_cast<size_t>(dim) * sizeof(float));
       largest[i] = -__builtin_inff();
       total[i] = 0.0f;
@@ -160,10 +161,10 @@ private:
     direct ? attendDirect(blocks, kvHead, count, end) : attendPanels(blocks, kvHead, count, end);
     for (int64_t i = 0; i < count; ++i) {
       const int64_t row = firstRow + (first + i) / group, head = kvHead * group + (first + i) % group;
-      float *out = static_cast<float *>(args.out) + (row * args.heads + head) * headDim;
       const V divisor = V::set(total[i]);
-      for (int64_t d = 0; d < headDim; d += V::kLanes)
-        (V::load(outputs + i * dim + d) / divisor).storePartial(out + d, least(V::kLanes, headDim - d));
+      for (int64_t d = 0; d < dim; d += V::kLanes)
+        (V::load(outputs + i * dim + d) / divisor).store(outputs + i * dim + d);
+      storeRow<V>(outputs + i * dim, args.out, (row * args.heads + head) * headDim, headDim, args.activation);
     }
   }
 

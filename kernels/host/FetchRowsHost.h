@@ -4,7 +4,8 @@
 #pragma once
 
 #include "kernels/host/HostEntry.h"
-#include "kernels/host/RopeAppendHost.h"
+#include "kernels/host/HostUnits.h"
+#include "kernels/host/Rows.h"
 
 namespace headrace::kernels {
 

@@ -9,29 +9,10 @@
 #include "kernels/host/HostEntry.h"
 #include "kernels/host/NormHost.h"
 #include "kernels/host/PackKvHost.h"
+#include "kernels/host/Rows.h"
 #include "kernels/host/VecMath.h"
 
 namespace headrace::kernels {
-
-template <typename V> HEADRACE_INLINE void appendRow(const float *x, void *kv, int64_t index, int64_t n, Elem elem) {
-  if (elem == Elem::F32) {
-    std::memcpy(static_cast<float *>(kv) + index, x, static_cast<size_t>(n) * sizeof(float));
-    return;
-  }
-  uint16_t *out = static_cast<uint16_t *>(kv) + index;
-  int64_t i = 0;
-  for (; i + V::kLanes <= n; i += V::kLanes)
-    elem == Elem::F16 ? V::load(x + i).storeF16(out + i) : V::load(x + i).storeBf16(out + i);
-  for (; i < n; ++i)
-    out[i] = elem == Elem::F16 ? f16FromFloat(x[i]) : bf16FromFloat(x[i]);
-}
-
-// n elements as they are.
-inline void copyElems(void *to, int64_t toIndex, const void *from, int64_t fromIndex, int64_t n, Elem elem) {
-  const int64_t bytes = elem == Elem::F32 ? sizeof(float) : sizeof(uint16_t);
-  std::memcpy(static_cast<char *>(to) + toIndex * bytes, static_cast<const char *>(from) + fromIndex * bytes,
-              static_cast<size_t>(n * bytes));
-}
 
 // A token's k and v in blocks of a cache: 2 kvHeads planes of headDim, each in row `line` of its plane.
 template <typename V> struct KvRows {
@@ -41,15 +22,19 @@ template <typename V> struct KvRows {
 
   // From x on, to the block that begins at `start`.
   HEADRACE_INLINE void append(const float *x, void *kv, int64_t start, int64_t line) const {
-    for (int64_t plane = 0; plane < planes; ++plane, x += headDim) {
-      const int64_t row = plane * blockTokens + line;
-      if (packing.codeBits == 0) {
-        appendRow<V>(x, kv, start + row * headDim, headDim, elem);
-        continue;
+    for (int64_t plane = 0; plane < planes; ++plane, x += headDim)
+      appendPart(x, kv, start, plane * blockTokens + line, 0, headDim);
+  }
+  // The same from element `at` of rows of `of` on, a few of a head's at a time: whole groups.
+  HEADRACE_INLINE void appendFrom(const void *rows, int64_t at, Elem of, void *kv, int64_t start, int64_t line) const {
+    constexpr int64_t kPart = 4 * kMostKvGroup;
+    float x[kPart];
+    for (int64_t plane = 0; plane < planes; ++plane)
+      for (int64_t d = 0; d < headDim; d += kPart) {
+        const int64_t n = headDim - d < kPart ? headDim - d : kPart;
+        loadRow<V>(rows, at + plane * headDim + d, n, of, x);
+        appendPart(x, kv, start, plane * blockTokens + line, d, n);
       }
-      auto *block = static_cast<uint8_t *>(kv) + start;
-      PackKv<V>::pack(packing, x, headDim, block + packed().codes(row), block + packed().scales(row));
-    }
   }
   // From one block to another, as they are.
   void copy(void *to, int64_t toStart, const void *from, int64_t fromStart, int64_t line) const {
@@ -68,6 +53,14 @@ template <typename V> struct KvRows {
   }
 
 private:
+  // Dimensions [d, d + n) of a row.
+  HEADRACE_INLINE void appendPart(const float *x, void *kv, int64_t start, int64_t row, int64_t d, int64_t n) const {
+    if (packing.codeBits == 0)
+      return storeRow<V>(x, kv, start + row * headDim + d, n, elem);
+    auto *block = static_cast<uint8_t *>(kv) + start;
+    PackKv<V>::pack(packing, x, n, block + packed().codes(row) + d * packing.codeBits / 8,
+                    block + packed().scales(row) + d / packing.group * kPackedKvHeader);
+  }
   HEADRACE_INLINE PackedKvBlock packed() const { return {packing, planes / 2, blockTokens, headDim}; }
 };
 

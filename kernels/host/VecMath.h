@@ -43,6 +43,19 @@ template <typename V> HEADRACE_INLINE V loadElems(const void *base, int64_t i, E
   return V::loadBf16(static_cast<const uint16_t *>(base) + i);
 }
 
+// The same, rounded.
+template <typename V> HEADRACE_INLINE void storeElems(V value, void *base, int64_t i, Elem elem) {
+  switch (elem) {
+  case Elem::F32:
+    return value.store(static_cast<float *>(base) + i);
+  case Elem::F16:
+    return value.storeF16(static_cast<uint16_t *>(base) + i);
+  case Elem::BF16:
+    break;
+  }
+  value.storeBf16(static_cast<uint16_t *>(base) + i);
+}
+
 static inline float loadElem(const void *base, int64_t i, Elem elem) {
   switch (elem) {
   case Elem::F32:

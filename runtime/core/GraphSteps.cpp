@@ -18,12 +18,10 @@ using plan::Operand;
 using plan::Space;
 using plan::StepKind;
 
-absl::Status checkStep(const GraphSource &source, uint32_t index, std::string_view device, bool isCpu) {
+absl::Status checkStep(const GraphSource &source, uint32_t index) {
   const plan::Schedule &schedule = *source.schedule;
   const plan::Step &step = schedule.steps[index];
   const auto lane = [&] { return absl::StrCat("lane '", plan::laneName(step.lane), "'"); };
-  if (step.lane == Lane::Cpu && !isCpu)
-    return refuseStep(schedule, index, absl::StrCat(lane(), ": ", std::string(device), " has compute, h2d and d2h"));
   if (step.firstOperand > schedule.operands.size() || step.operandCount > schedule.operands.size() - step.firstOperand)
     return refuseStep(schedule, index, "its operands are outside the schedule's list");
   if (step.kind == StepKind::Copy)
@@ -102,11 +100,11 @@ absl::Status refuseStep(const plan::Schedule &schedule, uint32_t step, std::stri
       absl::StrCat("schedule '", schedule.name, "', step ", step, ": ", std::string(message)));
 }
 
-absl::Status checkSteps(const GraphSource &source, std::string_view device, bool isCpu) {
+absl::Status checkSteps(const GraphSource &source) {
   const plan::Schedule &schedule = *source.schedule;
   int publishes = 0;
   for (uint32_t i = 0; i < schedule.steps.size(); ++i) {
-    RETURN_IF_ERROR(checkStep(source, i, device, isCpu));
+    RETURN_IF_ERROR(checkStep(source, i));
     publishes += schedule.steps[i].kind == StepKind::Publish;
   }
   // An iteration without its tokens would be waited for without end, a transition has none.
@@ -124,7 +122,7 @@ absl::StatusOr<CopySides> copySides(const plan::Plan &plan, const plan::Schedule
   const Operand &source = schedule.operands[step.firstOperand];
   const Operand &destination = schedule.operands[step.firstOperand + 1];
   const bool toDevice = step.lane == Lane::H2D;
-  if (step.lane == Lane::Compute || source.space != (toDevice ? Space::Host : Space::Device) ||
+  if (plan::computes(step.lane) || source.space != (toDevice ? Space::Host : Space::Device) ||
       destination.space != (toDevice ? Space::Device : Space::Host))
     return refuseStep(
         schedule, index,
@@ -198,7 +196,11 @@ absl::StatusOr<SizedCopy> sizedCopy(const plan::Plan &plan, const plan::Schedule
                    .ofAct = ofAct};
 }
 
-absl::StatusOr<std::vector<LaneWaits>> stepWaits(const plan::Schedule &schedule) {
+absl::StatusOr<std::vector<LaneWaits>> stepWaits(const plan::Schedule &schedule, bool isCpu) {
+  const auto laneOf = [&](uint32_t step) {
+    const Lane lane = schedule.steps[step].lane;
+    return laneIndex(isCpu && lane == Lane::Cpu ? Lane::Compute : lane);
+  };
   LaneWaits none;
   none.fill(kNone);
   std::vector<LaneWaits> waits(schedule.steps.size(), none);
@@ -206,8 +208,8 @@ absl::StatusOr<std::vector<LaneWaits>> stepWaits(const plan::Schedule &schedule)
     if (edge.from >= edge.to || edge.to >= schedule.steps.size())
       return absl::InvalidArgumentError(
           absl::StrCat("schedule '", schedule.name, "': edge from step ", edge.from, " to ", edge.to));
-    const size_t lane = laneIndex(schedule.steps[edge.from].lane);
-    if (lane == laneIndex(schedule.steps[edge.to].lane))
+    const size_t lane = laneOf(edge.from);
+    if (lane == laneOf(edge.to))
       continue;
     uint32_t &last = waits[edge.to][lane];
     last = last == kNone ? edge.from : std::max(last, edge.from);
@@ -216,7 +218,7 @@ absl::StatusOr<std::vector<LaneWaits>> stepWaits(const plan::Schedule &schedule)
   waited.fill(none);
   for (uint32_t i = 0; i < waits.size(); ++i)
     for (size_t lane = 0; lane < kGraphLanes; ++lane) {
-      uint32_t &want = waits[i][lane], &last = waited[laneIndex(schedule.steps[i].lane)][lane];
+      uint32_t &want = waits[i][lane], &last = waited[laneOf(i)][lane];
       if (want == kNone)
         continue;
       if (last != kNone && want <= last)

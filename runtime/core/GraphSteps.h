@@ -22,10 +22,9 @@
 
 namespace headrace::core {
 
-// Lanes of a device that runs steps: compute, h2d, d2h, the first three of plan::Lane. A device that is the CPU runs
-// steps of the cpu lane in the compute lane, where they stand.
-inline constexpr size_t kGraphLanes = 3;
-constexpr size_t laneIndex(plan::Lane lane) { return lane == plan::Lane::Cpu ? 0 : static_cast<size_t>(lane); }
+// Lanes of a device that runs steps: those of plan::Lane.
+inline constexpr size_t kGraphLanes = plan::kLanes;
+constexpr size_t laneIndex(plan::Lane lane) { return static_cast<size_t>(lane); }
 
 // What a key asks to build; all of it is the plan's.
 struct GraphSource {
@@ -40,9 +39,9 @@ absl::StatusOr<GraphSource> graphSource(const plan::Plan &plan, const GraphKey &
 // InvalidArgument: "schedule 'S', step I: message".
 absl::Status refuseStep(const plan::Schedule &schedule, uint32_t step, std::string_view message);
 
-// The form of all steps: lanes that a graph has (`device` begins what is said to have them), compute and publish in the
-// compute lane, operands in the schedule's list, and exactly one publish; a transition has copies only.
-absl::Status checkSteps(const GraphSource &source, std::string_view device, bool isCpu);
+// The form of all steps: compute in the compute lane or the CPU's, publish in the compute lane, operands in the
+// schedule's list, and exactly one publish; a transition has copies only.
+absl::Status checkSteps(const GraphSource &source);
 
 // Memory that a copy may name, in this process or on this device.
 struct GraphSpaces {
@@ -82,8 +81,9 @@ absl::StatusOr<SizedCopy> sizedCopy(const plan::Plan &plan, const plan::Schedule
 
 // For each step and lane, the last step of that lane that must have ended before it; kNone where there is none, or
 // where an earlier step of its own lane has waited for as much: a lane runs in order, so that one says it all. Of steps
-// that checkSteps() accepts. Refuses edges that do not lead forwards.
+// that checkSteps() accepts. A device that is the CPU (`isCpu`) runs steps of the cpu lane in the compute lane, where
+// they stand. Refuses edges that do not lead forwards.
 using LaneWaits = std::array<uint32_t, kGraphLanes>;
-absl::StatusOr<std::vector<LaneWaits>> stepWaits(const plan::Schedule &schedule);
+absl::StatusOr<std::vector<LaneWaits>> stepWaits(const plan::Schedule &schedule, bool isCpu = false);
 
 } // namespace headrace::core

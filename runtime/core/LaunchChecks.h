@@ -45,6 +45,8 @@ void copyInUse(const Metas &metas, std::byte *to);
 // InvalidArgument where the counts of an iteration buffer do not fit the bucket, or do not follow each other, and where
 // a sequence is longer than the bucket's context.
 absl::Status checkFits(std::string_view device, const Bucket &bucket, const Metas &metas);
+// Of one mini-batch's by itself; `who` begins the message.
+absl::Status checkFits(std::string_view who, const Bucket &bucket, const kernels::IterationMeta &meta);
 
 // Tokens are held of the last two of `launched` iterations, which count from 1.
 constexpr bool tokensHeld(uint64_t iteration, uint64_t launched) {

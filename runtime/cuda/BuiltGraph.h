@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "runtime/cuda/CpuLane.h"
 #include "runtime/cuda/GraphBuilder.h"
 #include "runtime/cuda/GraphPlan.h"
 #include "runtime/cuda/MatMulLibrary.h"
@@ -69,6 +70,7 @@ struct BuildRequest {
   const GraphPlan &plan;
   MatMulLibrary &library;
   BuildStreams &streams;
+  const CpuSteps &cpuSteps;
   std::vector<cudaEvent_t> stamps; // by event number (Stamps); empty: the graph has none
 };
 

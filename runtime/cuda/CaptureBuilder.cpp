@@ -84,6 +84,10 @@ public:
       if (absl::Status status = request_.library.enqueue(planned.matmul, lane); !status.ok())
         return absl::Status(status.code(), absl::StrCat(what, ": ", std::string(status.message())));
       break;
+    case NodeKind::Host:
+      HEADRACE_CUDA(absl::StrCat(what, " (", kernels::opName(planned.host.bound.op), " of the CPU)"),
+                    cudaLaunchHostFunc(lane, CpuLane::callback, request_.cpuSteps[node].get()));
+      break;
     }
     if (planned.signals)
       HEADRACE_CUDA(what, cudaEventRecord(events_[node], lane));

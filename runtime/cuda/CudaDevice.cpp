@@ -35,6 +35,7 @@ public:
   std::string_view kind() const override { return "cuda"; }
   kernels::Order matrixOrder() const override { return kernels::Order::RowMajor; }
   bool holdsData() const override { return true; }
+  int threads() const override { return o_ != nullptr && o_->cpu.started() ? o_->cpu.threads() : 1; }
   absl::Status open(const plan::Plan &plan, const core::DeviceOptions &options) override;
   absl::Span<std::byte> hostSlab() override { return o_ == nullptr ? absl::Span<std::byte>() : o_->slab.bytes(); }
   absl::Status writeDevice(uint64_t address, absl::Span<const std::byte> bytes) override;
@@ -108,6 +109,7 @@ absl::Status CudaDevice::enter() const {
   if (o_ == nullptr)
     return absl::FailedPreconditionError("cuda device: not open");
   RETURN_IF_ERROR(o_->failed);
+  RETURN_IF_ERROR(o_->cpu.failed());
   return setDevice(info_);
 }
 
@@ -123,7 +125,7 @@ absl::Status CudaDevice::open(const plan::Plan &plan, const core::DeviceOptions 
         plan.hardware.name, "): compile it for hardware of kind cuda, or run it on the host device"));
   if (options.linkBandwidth != 0)
     return absl::InvalidArgumentError("cuda device: copies run at the link's speed: pacing is the host device's");
-  auto opened = std::make_unique<OpenedDevice>(plan, options);
+  auto opened = std::make_unique<OpenedDevice>(plan, options, cudaOptions_.cpu);
   RETURN_IF_ERROR(opened->take(slabOptions()));
   RETURN_IF_ERROR(opened->startTrace(cudaOptions_.traceBy, cudaOptions_.libraries));
   opened->loading.begin(NvtxName("load weights"));
@@ -168,6 +170,7 @@ absl::StatusOr<std::unique_ptr<core::Graph>> CudaDevice::build(const core::Graph
                                     .memory = o_->graphMemory(),
                                     .libraries = libraries_,
                                     .streams = o_->buildStreams,
+                                    .cpu = o_->cpu,
                                     .how = cudaOptions_.capture ? GraphBuild::Capture : GraphBuild::Explicit,
                                     .instrumented = o_->options.trace && o_->cupti == nullptr,
                                     .cupti = o_->cupti.get(),
@@ -295,14 +298,17 @@ absl::StatusOr<absl::Span<const int32_t>> CudaDevice::awaitTokens(uint64_t itera
       iteration, o_->launch, lateNs, [&] { cudaOptions_.notice(o_->lateness.say(iteration, lateNs)); });
   if (!tokens.ok())
     return keep(tokens.status());
+  if (absl::Status ofCpu = o_->cpu.failed(); !ofCpu.ok()) // which is known before tokens are made of what it left
+    return ofCpu;
   return tokens;
 }
 
 absl::Status CudaDevice::drain() {
-  if (o_ != nullptr && !o_->failed.ok() && setDevice(info_).ok())
+  if (o_ != nullptr && !(o_->failed.ok() && o_->cpu.failed().ok()) && setDevice(info_).ok())
     (void)finish(); // what runs all the same uses the graphs, which may be destroyed now
   RETURN_IF_ERROR(enter());
   RETURN_IF_ERROR(keep(finish()));
+  RETURN_IF_ERROR(o_->cpu.failed());
   if (!o_->options.trace || o_->last == nullptr)
     return absl::OkStatus();
   // Missing records are no failure of the device's: it can be used on.

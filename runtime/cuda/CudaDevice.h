@@ -2,7 +2,7 @@
 //
 // The CUDA device: a plan's variants as CUDA Graphs. docs/cuda.md has the picture.
 //
-//   launch stream   | meta copy | graph: compute, h2d and d2h branches | meta copy | graph | ...
+//   launch stream   | meta copy | graph: compute, h2d, d2h and cpu branches | meta copy | graph | ...
 //   caller             fills the other staging copy meanwhile, reads tokens from mapped memory
 //
 // Declared everywhere; where the program was built without CUDA, making one says so.
@@ -17,6 +17,7 @@
 
 #include "absl/status/statusor.h"
 #include "runtime/core/Device.h"
+#include "runtime/cuda/CpuLane.h"
 
 namespace headrace::cuda {
 
@@ -31,6 +32,7 @@ struct CudaOptions {
   bool compare = false; // read every graph back and compare it with its recording
   TraceBy traceBy = TraceBy::Auto;
   std::string libraries; // folders of CUDA's libraries, tried first
+  CpuLaneOptions cpu;    // threads of plans whose rows the CPU attends for; others have none
   // A file of matrix products' algorithms (ProductAlgorithms.h); none: those beside a record, else the library chooses.
   std::string algorithms;
   // What should be known and ends nothing, a sentence each; null: nobody is told. On the thread of the call that finds

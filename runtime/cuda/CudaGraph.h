@@ -17,6 +17,7 @@
 #include "runtime/core/OwnedGraph.h"
 #include "runtime/cuda/BuiltGraph.h"
 #include "runtime/cuda/CopySizes.h"
+#include "runtime/cuda/CpuLane.h"
 #include "runtime/cuda/NodeTimes.h"
 #include "runtime/cuda/Nvtx.h"
 
@@ -53,6 +54,7 @@ struct CudaGraph final : core::OwnedGraph {
   NvtxName range;           // `name`
   StepNodes nodes;          // where CUPTI measures
   StampEvents stamps;
+  CpuSteps cpuSteps; // what its host nodes are given
   cudaGraphExec_t exec = nullptr;
 };
 

@@ -50,6 +50,9 @@ public:
     case NodeKind::Library:
       RETURN_IF_ERROR(addLibrary(planned, own));
       break;
+    case NodeKind::Host:
+      RETURN_IF_ERROR(addHost(node, own));
+      break;
     }
     const cudaGraphNode_t made = planned.kind == NodeKind::Library ? nullptr : own[0];
     RETURN_IF_ERROR(newNodes_.find(during_, built_.graph, made, built_.nodes[node]));
@@ -114,6 +117,19 @@ private:
       HEADRACE_CUDA(what, cudaGraphAddMemcpyNode1D(&made, built_.graph, own.data(), own.size(), copy.destination,
                                                    copy.source, copy.bytes, copyKind(copy)));
     }
+    own.assign(1, made);
+    return absl::OkStatus();
+  }
+
+  absl::Status addHost(uint32_t node, std::vector<cudaGraphNode_t> &own) {
+    const GraphNode &planned = plan_.nodes[node];
+    cudaHostNodeParams params{};
+    params.fn = CpuLane::callback;
+    params.userData = request_.cpuSteps[node].get();
+    cudaGraphNode_t made = nullptr;
+    HEADRACE_CUDA(
+        absl::StrCat(during_, ", step ", planned.step, " (", kernels::opName(planned.host.bound.op), " of the CPU)"),
+        cudaGraphAddHostNode(&made, built_.graph, own.data(), own.size(), &params));
     own.assign(1, made);
     return absl::OkStatus();
   }

@@ -15,7 +15,7 @@ absl::Status walk(const GraphPlan &plan, bool stamps, GraphBuilder &builder) {
     used[laneIndex(node.lane)] = true;
   if (stamps)
     RETURN_IF_ERROR(builder.stamp(Lane::Compute, Stamps::origin()));
-  for (Lane lane : {Lane::H2D, Lane::D2H})
+  for (const Lane lane : kSideLanes)
     if (used[laneIndex(lane)])
       RETURN_IF_ERROR(builder.fork(lane));
   for (uint32_t n = 0; n < plan.nodes.size(); ++n) {
@@ -30,7 +30,7 @@ absl::Status walk(const GraphPlan &plan, bool stamps, GraphBuilder &builder) {
     if (stamps && last)
       RETURN_IF_ERROR(builder.stampAfter(n, Stamps::end(node.step)));
   }
-  for (Lane lane : {Lane::H2D, Lane::D2H})
+  for (const Lane lane : kSideLanes)
     if (used[laneIndex(lane)])
       RETURN_IF_ERROR(builder.join(lane));
   return absl::OkStatus();

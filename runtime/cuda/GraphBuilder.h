@@ -4,11 +4,11 @@
 //
 //   Recording   (RecordingBuilder.h)  values that are printed and checked; needs no CUDA
 //   Explicit    (ExplicitBuilder.h)   a node at a time, library calls captured into the graph
-//   Capture     (CaptureBuilder.h)    three streams recorded while they are used, joined by events
+//   Capture     (CaptureBuilder.h)    a stream a lane, recorded while they are used, joined by events
 //
 // The walk, for a schedule with copies:
 //
-//   origin = compute   fork h2d, d2h ---- waits, nodes in the plan's order ---- join h2d, d2h
+//   origin = compute   fork h2d, d2h, cpu ---- waits, nodes in the plan's order ---- join h2d, d2h, cpu
 //
 // A lane that has no node is neither forked nor joined. Forks at the start and joins at the end make no nodes: the
 // first node of a lane has no predecessor, a graph has ended when all its nodes have.

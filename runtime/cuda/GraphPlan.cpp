@@ -31,8 +31,9 @@ public:
   }
 
   absl::StatusOr<GraphPlan> make() {
-    RETURN_IF_ERROR(core::checkSteps(source_, "a CUDA graph", /*isCpu=*/false));
+    RETURN_IF_ERROR(core::checkSteps(source_));
     graph_.transition = variant_ == nullptr;
+    graph_.bucket = source_.bucket;
     graph_.steps = static_cast<uint32_t>(schedule_.steps.size());
     graph_.memory = request_.memory;
     for (uint32_t i = 0; i < schedule_.steps.size(); ++i) {
@@ -89,6 +90,8 @@ private:
   absl::Status addCompute(uint32_t index) {
     const plan::Step &step = schedule_.steps[index];
     ASSIGN_OR_RETURN(bound, request_.binding.bind(schedule_, index, *variant_, request_.memory.bases));
+    if (step.lane == plan::Lane::Cpu)
+      return addOnCpu(index, bound);
     if (const auto *linear = std::get_if<kernels::LinearArgs>(&bound.args)) {
       const kernels::CudaLaunch launch = kernels::cudaLaunch(*linear);
       if (launch.kernel == nullptr)
@@ -112,6 +115,16 @@ private:
                                         kernels::cudaRefusal(step.op, bound.argsPointer(), why)));
     GraphNode &node = append(index, NodeKind::Kernel);
     node.kernel = std::visit([&](const auto &args) { return kernelCall(launch, args); }, bound.args);
+    node.accesses = accesses(index);
+    return absl::OkStatus();
+  }
+
+  absl::Status addOnCpu(uint32_t index, const core::BoundStep &bound) {
+    if (bound.op != kernels::Op::Append && bound.op != kernels::Op::Attention)
+      return refuse(index,
+                    absl::StrCat(kernels::opName(bound.op), " in lane 'cpu': beside CUDA the CPU appends and attends"));
+    GraphNode &node = append(index, NodeKind::Host);
+    node.host = hostCall(bound);
     node.accesses = accesses(index);
     return absl::OkStatus();
   }
@@ -298,6 +311,10 @@ private:
 };
 
 } // namespace
+
+HostCall hostCall(const core::BoundStep &bound) {
+  return {bound, std::visit([](const auto &args) { return pointersOf(args); }, bound.args)};
+}
 
 std::string graphName(const plan::Plan &plan, const core::GraphKey &key) {
   if (key.transition) {

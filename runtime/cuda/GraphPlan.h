@@ -9,6 +9,7 @@
 //                          kernel node for a few rows, else a
 //                          kernel node and a call for each part of them; RecomputeKv -> gather, library call, append
 //                          for each chunk of its rows
+//   of the CPU's lane     -> one host node (CpuLane.h)
 //               Copy    -> one 1-D copy node; the plan has cut it into chunks already. Interleaved blocks: one 2-D node
 //               Publish -> one kernel node that writes mapped host memory
 #pragma once
@@ -31,6 +32,8 @@ namespace headrace::cuda {
 
 using core::kGraphLanes;
 using core::laneIndex;
+// Lanes that are forked from the compute lane and joined to it.
+inline constexpr plan::Lane kSideLanes[] = {plan::Lane::H2D, plan::Lane::D2H, plan::Lane::Cpu};
 
 // Memory that nodes may name: the arena and the pinned slab, and small ranges beside them.
 struct GraphMemory {
@@ -69,7 +72,14 @@ struct KernelCall {
   std::vector<NamedPointer> pointers; // of args
 };
 
-enum class NodeKind : uint8_t { Kernel = 0, Copy = 1, Library = 2 };
+// A step of the CPU's: its op, and the struct of arguments that the op's host kernel takes.
+struct HostCall {
+  core::BoundStep bound;
+  std::vector<NamedPointer> pointers; // of its arguments
+};
+HostCall hostCall(const core::BoundStep &bound);
+
+enum class NodeKind : uint8_t { Kernel = 0, Copy = 1, Library = 2, Host = 3 };
 struct GraphNode {
   uint32_t step = 0; // in the schedule
   plan::Lane lane = plan::Lane::Compute;
@@ -77,6 +87,7 @@ struct GraphNode {
   KernelCall kernel; // the one that `kind` says
   core::CopySides copy;
   MatMul matmul;
+  HostCall host;
   std::vector<NodeAccess> accesses; // by the plan's operands
   std::vector<uint32_t> waits;      // nodes of other lanes that must have ended before it, ascending
   bool signals = false;             // a node of another lane waits for it
@@ -85,6 +96,7 @@ struct GraphNode {
 struct GraphPlan {
   std::string name; // "variant 12 (interval 4, 8 tokens x 8 sequences x 512)": what errors begin with
   bool transition = false;
+  core::Bucket bucket; // a variant's
   uint32_t steps = 0;
   std::vector<GraphNode> nodes; // in the order of steps; a lane's follow each other in this order
   GraphMemory memory;
@@ -97,8 +109,8 @@ struct GraphPlanRequest {
   FusePolicy fuse = FusePolicy::Library;
 };
 
-// Refuses, by name, what a CUDA graph cannot do: other lanes, copies whose sides are not those of their direction,
-// types and shapes without a kernel, and what BindContext refuses.
+// Refuses, by name, what a CUDA graph cannot do: ops that the CPU has not beside CUDA, copies whose sides are not those
+// of their direction, types and shapes without a kernel, and what BindContext refuses.
 absl::StatusOr<GraphPlan> planGraph(const GraphPlanRequest &request, const core::GraphKey &key);
 
 // "variant 12 (interval 4, 8 tokens x 8 sequences x 512)", "transition 3 (state 0 to 2)"; for keys that the plan has.

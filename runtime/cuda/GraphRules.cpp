@@ -67,6 +67,7 @@ public:
     }
     checkConflicts();
     checkCopyOrder();
+    checkCpuOrder();
     checkSmallCopies();
     return std::move(faults_);
   }
@@ -82,7 +83,7 @@ private:
   std::string at(uint32_t node) const { return at(node, graph_.nodes[node]); }
 
   void checkLanes() {
-    for (Lane lane : {Lane::H2D, Lane::D2H}) {
+    for (const Lane lane : kSideLanes) {
       uint32_t last = 0; // 1 + the lane's last node
       for (uint32_t i = 0; i < graph_.nodes.size(); ++i)
         if (graph_.nodes[i].lane == lane)
@@ -109,6 +110,10 @@ private:
 
   void checkNode(uint32_t index) {
     const RecordedNode &node = graph_.nodes[index];
+    if ((node.kind == RecordedKind::Host) != (node.lane == Lane::Cpu) && node.kind != RecordedKind::Stamp &&
+        node.planNode != kNoPlanNode)
+      fault(GraphRule::CpuNode,
+            absl::StrCat(at(index), node.kind == RecordedKind::Host ? " is the CPU's" : " is not the CPU's"));
     switch (node.kind) {
     case RecordedKind::Memory:
     case RecordedKind::Other:
@@ -121,7 +126,19 @@ private:
       return checkPointers(index, node, node.kernel.pointers);
     case RecordedKind::Library:
       return checkPointers(index, node, pointersOf(node.matmul));
+    case RecordedKind::Host:
+      return checkHost(index, node);
     }
+  }
+
+  void checkHost(uint32_t index, const RecordedNode &node) {
+    for (const NodeAccess &access : node.accesses)
+      if (access.space != Space::Host)
+        fault(GraphRule::CpuNode, absl::StrCat(at(index), " is given bytes of the arena from ", access.begin, " on"));
+    for (const NamedPointer &pointer : node.host.pointers)
+      if (pointer.address != nullptr && !inside(pointer.address, 1, graph_.memory.bases.host, graph_.memory.slabBytes))
+        fault(GraphRule::CpuNode, absl::StrCat(at(index), ": ", pointer.field, " points outside the pinned slab"));
+    checkPointers(index, node, node.host.pointers);
   }
 
   static bool inside(const void *pointer, uint64_t bytes, const void *base, uint64_t limit) {
@@ -224,6 +241,17 @@ private:
     }
   }
 
+  void checkCpuOrder() {
+    uint32_t last = kNoPlanNode;
+    for (uint32_t i : byPlan()) {
+      if (graph_.nodes[i].kind != RecordedKind::Host)
+        continue;
+      if (last != kNoPlanNode && !order_.before(last, i))
+        fault(GraphRule::CpuNode, absl::StrCat("no path from ", at(last), " to ", at(i), ", the CPU's next"));
+      last = i;
+    }
+  }
+
   static bool overlap(const NodeAccess &a, const NodeAccess &b) {
     if (a.begin >= b.end || b.begin >= a.end)
       return false;
@@ -303,6 +331,8 @@ const char *graphRuleName(GraphRule rule) {
     return "ZeroLength";
   case GraphRule::StrayPointer:
     return "StrayPointer";
+  case GraphRule::CpuNode:
+    return "CpuNode";
   case GraphRule::CopyOrder:
     return "CopyOrder";
   case GraphRule::SmallCopy:

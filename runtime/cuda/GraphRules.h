@@ -30,6 +30,9 @@ enum class GraphRule : uint8_t {
   ZeroLength,
   // A pointer among a kernel's or library call's arguments into bytes that the plan does not give the step.
   StrayPointer,
+  // What the CPU does is in its lane, where nothing else is, and names bytes of the pinned slab alone; its nodes follow
+  // each other, as recorded: one team of threads runs them.
+  CpuNode,
   // Copies of one direction are ordered as they were recorded: the engine would run them in the order they are ready.
   CopyOrder,
   // A small host-to-device copy that the next compute node needs, in the queue behind a large one that it does not.

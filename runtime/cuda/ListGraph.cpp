@@ -132,6 +132,8 @@ private:
       return readKernel(node, planned, out);
     if (type == cudaGraphNodeTypeMemcpy)
       return readCopy(node, out);
+    if (type == cudaGraphNodeTypeHost && planned.kind == NodeKind::Host)
+      return readHost(node, out);
     out.kind = isMemory(type) ? RecordedKind::Memory : RecordedKind::Other;
     out.otherKind = kindName(type);
     return absl::OkStatus();
@@ -154,6 +156,21 @@ private:
       if (out.kernel.args == planned.kernel.args)
         out.kernel.pointers = planned.kernel.pointers;
     }
+    return absl::OkStatus();
+  }
+
+  absl::Status readHost(cudaGraphNode_t node, RecordedNode &out) const {
+    cudaHostNodeParams params{};
+    HEADRACE_CUDA(during_, cudaGraphHostNodeGetParams(node, &params));
+    out.kind = RecordedKind::Other; // another's
+    out.otherKind = kindName(cudaGraphNodeTypeHost);
+    if (params.fn != CpuLane::callback)
+      return absl::OkStatus();
+    const CpuStep &step = *static_cast<const CpuStep *>(params.userData);
+    if (step.node != out.planNode)
+      return absl::OkStatus();
+    out.kind = RecordedKind::Host;
+    out.host = hostCall(step.bound);
     return absl::OkStatus();
   }
 

@@ -134,6 +134,8 @@ absl::Status nameNodes(const CuptiTrace &cupti, const GraphPlan &plan, const Bui
     for (cudaGraphNode_t node : built.nodes[n]) {
       cudaGraphNodeType type = cudaGraphNodeTypeEmpty;
       HEADRACE_CUDA(during, cudaGraphNodeGetType(node, &type));
+      if (type == cudaGraphNodeTypeHost)
+        nodes.addUnrecorded(plan.nodes[n].step);
       if (type != cudaGraphNodeTypeKernel && type != cudaGraphNodeTypeMemcpy && type != cudaGraphNodeTypeMemset)
         continue; // nothing is recorded of others
       ASSIGN_OR_RETURN(id, cupti.nodeId(during, node));
@@ -163,11 +165,13 @@ absl::StatusOr<std::unique_ptr<CudaGraph>> makeGraph(const MakeGraphRequest &req
 
   auto graph = std::make_unique<CudaGraph>();
   describe(request, key, plan, *graph);
+  graph->cpuSteps = request.cpu.stepsOf(plan);
   if (request.instrumented)
     RETURN_IF_ERROR(graph->stamps.create(plan.name, Stamps::count(plan.steps)));
   ASSIGN_OR_RETURN(built, buildGraph(request.how, {.plan = plan,
                                                    .library = *planned.library,
                                                    .streams = request.streams,
+                                                   .cpuSteps = graph->cpuSteps,
                                                    .stamps = graph->stamps.events()}));
   RETURN_IF_ERROR(checkEdges(plan, built));
   if (request.compare)

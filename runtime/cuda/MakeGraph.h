@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "runtime/cuda/CpuLane.h"
 #include "runtime/cuda/CudaDevice.h"
 #include "runtime/cuda/CudaGraph.h"
 #include "runtime/cuda/CuptiTrace.h"
@@ -40,6 +41,7 @@ struct MakeGraphRequest {
   GraphMemory memory;
   MatMulLibraries &libraries;
   BuildStreams &streams;
+  CpuLane &cpu; // outlives the graph's launches
   GraphBuild how = GraphBuild::Explicit;
   bool instrumented = false;   // with time stamps
   CuptiTrace *cupti = nullptr; // what measures the graph, if not null

@@ -83,7 +83,7 @@ uint32_t joinSteps(const StepNodes &nodes, absl::Span<const NodeRecord> records,
   for (uint32_t step = 0; step < nodes.steps(); ++step)
     if (whole[step] && ofStep[step].end != 0)
       times[step] = {clocks.toHost(ofStep[step].start), clocks.toHost(ofStep[step].end)};
-    else
+    else if (!nodes.unrecorded(step))
       ++missing;
   return missing;
 }

@@ -42,6 +42,10 @@ public:
   // Clones of nodes that are not known are left out; clones may be cloned.
   void addClone(uint64_t original, uint64_t clone);
 
+  // A step that is the CPU's, of which nothing is recorded: the CPU has its times.
+  void addUnrecorded(uint32_t step) { unrecorded_.insert(step); }
+  bool unrecorded(uint32_t step) const { return unrecorded_.contains(step); }
+
   uint32_t steps() const { return steps_; }
   uint32_t nodes() const { return static_cast<uint32_t>(stepOf_.size()); }
   uint32_t step(uint32_t node) const { return stepOf_[node]; }
@@ -53,6 +57,7 @@ private:
   uint32_t steps_ = 0;
   std::vector<uint32_t> stepOf_;                  // by node
   std::unordered_map<uint64_t, uint32_t> nodeOf_; // by id
+  std::unordered_set<uint32_t> unrecorded_;
 };
 
 // The records of the newest launch of any watched graph, in a buffer of fixed size: adding allocates nothing.
@@ -83,8 +88,8 @@ struct ClockPair {
 };
 
 // Fills `times`, one a step: from the start of its first node to the end of its last. Returns the number of steps of
-// which a node has no record; their times are 0. Records that all end before `launchedAt` (the records' clock) are an
-// earlier launch's, and none is taken.
+// which a node has no record; their times are 0, as those of the CPU's are, which do not count. Records that all end
+// before `launchedAt` (the records' clock) are an earlier launch's, and none is taken.
 uint32_t joinSteps(const StepNodes &nodes, absl::Span<const NodeRecord> records, uint64_t launchedAt,
                    const ClockPair &clocks, std::vector<core::StepTime> &times);
 

@@ -56,6 +56,7 @@ absl::Status OpenedDevice::take(const SlabOptions &host) {
   RETURN_IF_ERROR(takeMemory(host));
   binding.emplace(plan, kernels::Order::RowMajor, reinterpret_cast<const float *>(frequencies.data()),
                   reinterpret_cast<uint32_t *>(arrivals.data()));
+  RETURN_IF_ERROR(cpu.start(plan));
   RETURN_IF_ERROR(createStreams());
   return buildStreams.create();
 }
@@ -140,7 +141,13 @@ GraphMemory OpenedDevice::graphMemory() const {
           .publishedIterations = mailbox.deviceIterations()};
 }
 
-absl::Status OpenedDevice::collectRecords() { return cupti->collect(last->name, last->nodes, lastLaunchCupti, times); }
+absl::Status OpenedDevice::collectRecords() {
+  RETURN_IF_ERROR(cupti->collect(last->name, last->nodes, lastLaunchCupti, times));
+  for (const std::unique_ptr<CpuStep> &step : last->cpuSteps)
+    if (step != nullptr)
+      times[step->step] = step->time;
+  return absl::OkStatus();
+}
 
 absl::Status OpenedDevice::readStamps() {
   // Event 0 is taken for the moment of the launch call: the host has no better one on its clock.

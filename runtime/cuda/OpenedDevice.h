@@ -27,7 +27,8 @@
 namespace headrace::cuda {
 
 struct OpenedDevice {
-  OpenedDevice(const plan::Plan &planIn, const core::DeviceOptions &optionsIn) : plan(planIn), options(optionsIn) {}
+  OpenedDevice(const plan::Plan &planIn, const core::DeviceOptions &optionsIn, const CpuLaneOptions &cpuOptions)
+      : plan(planIn), options(optionsIn), cpu(cpuOptions) {}
   OpenedDevice(const OpenedDevice &) = delete;
   OpenedDevice &operator=(const OpenedDevice &) = delete;
   ~OpenedDevice();
@@ -46,6 +47,7 @@ struct OpenedDevice {
   const core::DeviceOptions options;
   DeviceMemory arena, frequencies, arrivals;
   PinnedSlab slab;
+  CpuLane cpu;                         // goes before the slab, which it uses
   BesideCopies beside;                 // goes before the arena, which it uses
   std::array<MappedMemory, 2> staging; // of iteration data; iteration n's is n % 2
   uint64_t metaAddress = 0, metaBytes = 0;

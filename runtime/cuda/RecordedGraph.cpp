@@ -61,6 +61,8 @@ std::string nodeText(const RecordedGraph &graph, const RecordedNode &node) {
                         " ", addressText(memory, node.copy.source), " -> ", addressText(memory, node.copy.destination));
   case RecordedKind::Library:
     return absl::StrCat("library ", toText(node.matmul.shape), pointersText(memory, pointersOf(node.matmul)));
+  case RecordedKind::Host:
+    return absl::StrCat("host ", kernels::opName(node.host.bound.op), pointersText(memory, node.host.pointers));
   case RecordedKind::Stamp:
     return absl::StrCat("stamp ", node.event);
   case RecordedKind::Memory:

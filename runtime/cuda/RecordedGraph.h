@@ -15,7 +15,7 @@ namespace headrace::cuda {
 inline constexpr uint32_t kNoPlanNode = plan::kNone;
 
 // The kinds a graph can have, those included that a plan must not lead to.
-enum class RecordedKind : uint8_t { Kernel, Copy, Library, Stamp, Memory, Other };
+enum class RecordedKind : uint8_t { Kernel, Copy, Library, Host, Stamp, Memory, Other };
 
 struct RecordedNode {
   uint32_t planNode = kNoPlanNode; // in GraphPlan::nodes; none for stamps and for what a plan does not know
@@ -25,6 +25,7 @@ struct RecordedNode {
   KernelCall kernel; // the one that `kind` says
   core::CopySides copy;
   MatMul matmul;
+  HostCall host;
   uint32_t event = 0;
   std::string otherKind; // "memset", ...
   std::vector<NodeAccess> accesses;

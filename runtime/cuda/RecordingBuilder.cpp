@@ -57,6 +57,10 @@ absl::Status RecordingBuilder::add(uint32_t node) {
     out.kind = RecordedKind::Library;
     out.matmul = planned.matmul;
     break;
+  case NodeKind::Host:
+    out.kind = RecordedKind::Host;
+    out.host = planned.host;
+    break;
   }
   recorded_[node] = static_cast<uint32_t>(graph_.nodes.size());
   append(std::move(out));

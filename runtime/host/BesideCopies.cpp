@@ -62,7 +62,7 @@ bool BesideEngine::begin() {
     return false;
   now_ = s_.beside[static_cast<size_t>(direction_)].at(ended_);
   readyNs_ = std::max(readyNs_, now_.askedNs);
-  for (size_t lane = 0; lane < core::kGraphLanes; ++lane) {
+  for (size_t lane = 0; lane < kHostLanes; ++lane) {
     if (!reached({static_cast<Counter>(lane), now_.after[lane]}))
       return false;
     readyNs_ = std::max(readyNs_, s_.endedNs[lane].load(std::memory_order_relaxed));
@@ -79,7 +79,7 @@ bool BesideEngine::copyChunk() {
   if (copied_ == now_.copy.bytes)
     return false;
   if (bus_ != nullptr) {
-    const int64_t now = monotonicNs();
+    const int64_t now = threads::monotonicNs();
     bus_->advance(now);
     if (bus_->arrivalNs(link_, direction_, copied_, CopyRow::Beside) > now)
       return false;
@@ -100,7 +100,7 @@ bool BesideEngine::ended() {
     return false;
   if (bus_ == nullptr)
     return true;
-  bus_->advance(monotonicNs());
+  bus_->advance(threads::monotonicNs());
   return bus_->ended(link_, direction_, CopyRow::Beside);
 }
 

@@ -25,7 +25,7 @@ struct Shared;
 // A copy that was asked for.
 struct BesideCopy {
   core::BlockCopy copy;
-  std::array<uint64_t, core::kGraphLanes> after{}; // the lanes' counters once all launches before it have ended
+  std::array<uint64_t, kHostLanes> after{}; // the lanes' counters once all launches before it have ended
   int64_t askedNs = 0;
 };
 

@@ -29,7 +29,7 @@ bool CopyEngine::advance() {
       }
       if (bus_ != nullptr)
         bus_->takeEnd(link_, direction_); // and starts the next copy before time goes on, if it can
-      endStep(bus_ != nullptr ? bus_->arrivalNs(link_, direction_, size_) : monotonicNs());
+      endStep(bus_ != nullptr ? bus_->arrivalNs(link_, direction_, size_) : threads::monotonicNs());
     } else if (!begin()) {
       return acted;
     }
@@ -45,7 +45,7 @@ void CopyEngine::addWaits(std::array<uint64_t, kCounters> &wanted, int64_t &dead
     }
     int64_t ns = bus_->arrivalNs(link_, direction_, copied_);
     if (copied_ == size_)
-      ns -= !announced_ ? kAnnounceNs : ns - monotonicNs() > kLongSpinNs ? kLongSpinNs : 0;
+      ns -= !announced_ ? kAnnounceNs : ns - threads::monotonicNs() > kLongSpinNs ? kLongSpinNs : 0;
     deadlineNs = std::min(deadlineNs, ns);
     return;
   }
@@ -105,7 +105,7 @@ bool CopyEngine::copyChunk() {
   if (copied_ == size_)
     return false;
   if (bus_ != nullptr) {
-    const int64_t now = monotonicNs();
+    const int64_t now = threads::monotonicNs();
     bus_->advance(now);
     if (bus_->arrivalNs(link_, direction_, copied_) > now)
       return false;
@@ -121,12 +121,12 @@ bool CopyEngine::ended() {
     return false;
   if (bus_ == nullptr)
     return true;
-  bus_->advance(monotonicNs());
+  bus_->advance(threads::monotonicNs());
   return bus_->ended(link_, direction_);
 }
 
 void CopyEngine::announceEnd() {
-  if (announced_ || bus_->arrivalNs(link_, direction_, size_) - monotonicNs() > kAnnounceNs)
+  if (announced_ || bus_->arrivalNs(link_, direction_, size_) - threads::monotonicNs() > kAnnounceNs)
     return;
   announced_ = true;
   if (step().signals)
@@ -138,7 +138,7 @@ void CopyEngine::endStep(int64_t endNs) {
   readyNs_ = s.endedNs = endNs;
   bytes_.fetch_add(size_, std::memory_order_relaxed);
   if (s_.trace) { // seen a little after it happened, and so that copies do not overlap
-    const int64_t seenNs = monotonicNs();
+    const int64_t seenNs = threads::monotonicNs();
     launch().graph->times[s.step] = {std::max(startNs_, previousSeenNs_), seenNs};
     previousSeenNs_ = s.endedNs = seenNs;
   }

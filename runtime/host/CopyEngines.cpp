@@ -40,7 +40,7 @@ void CopyEngines::detach(size_t device) {
 
 void CopyEngines::setBusBandwidth(double bytesPerSecond) {
   const std::lock_guard lock(stepping_);
-  bus_.setH2d(bytesPerSecond, monotonicNs());
+  bus_.setH2d(bytesPerSecond, threads::monotonicNs());
 }
 
 double CopyEngines::sampleBusBandwidth() {
@@ -72,7 +72,7 @@ void CopyEngines::publish() {
 
 CopyEngines::Waits CopyEngines::waits(size_t device) const {
   Waits waits;
-  waits.wanted.fill(kNever);
+  waits.wanted.fill(threads::kNever);
   if (engines_[device].has_value()) {
     for (const CopyEngine &engine : engines_[device]->launches)
       engine.addWaits(waits.wanted, waits.deadlineNs);
@@ -86,12 +86,12 @@ bool CopyEngines::step(std::vector<Signals::WantOf> &wants, int64_t &deadlineNs)
   const std::lock_guard lock(stepping_);
   if (stepAll())
     return true;
-  deadlineNs = kNever;
+  deadlineNs = threads::kNever;
   for (size_t d = 0; d < engines_.size(); ++d) {
     const Waits waits = this->waits(d);
     deadlineNs = std::min(deadlineNs, waits.deadlineNs);
     for (size_t c = 0; c < kCounters; ++c)
-      if (waits.wanted[c] != kNever)
+      if (waits.wanted[c] != threads::kNever)
         wants.push_back({&devices_[d]->signals, {static_cast<Counter>(c), waits.wanted[c]}});
   }
   return false;
@@ -100,16 +100,16 @@ bool CopyEngines::step(std::vector<Signals::WantOf> &wants, int64_t &deadlineNs)
 // Had the transfer thread its core, it would have done by now what could be done when the wait began, and what has come
 // due since but for a wake-up.
 int64_t CopyEngines::takeOver(int64_t sinceNs) {
-  const int64_t now = monotonicNs();
+  const int64_t now = threads::monotonicNs();
   const std::unique_lock lock(stepping_, std::try_to_lock);
   if (!lock.owns_lock())
     return now + kLookNs; // the transfer thread, or another lane, is at it
-  int64_t dueNs = kNever - kLateNs;
+  int64_t dueNs = threads::kNever - kLateNs;
   for (size_t d = 0; d < engines_.size(); ++d) {
     const Waits waits = this->waits(d);
     dueNs = std::min(dueNs, waits.deadlineNs);
     for (size_t c = 0; c < kCounters; ++c)
-      if (waits.wanted[c] != kNever && devices_[d]->signals.value(static_cast<Counter>(c)) >= waits.wanted[c])
+      if (waits.wanted[c] != threads::kNever && devices_[d]->signals.value(static_cast<Counter>(c)) >= waits.wanted[c])
         dueNs = std::min(dueNs, sinceNs);
   }
   if (dueNs + kLateNs > now)

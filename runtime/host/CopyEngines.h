@@ -39,7 +39,7 @@ public:
 private:
   struct Waits {
     std::array<uint64_t, kCounters> wanted; // kNever: not
-    int64_t deadlineNs = kNever;
+    int64_t deadlineNs = threads::kNever;
   };
   struct Engines { // of a device, by direction
     std::array<CopyEngine, 2> launches;

@@ -11,7 +11,7 @@ namespace {
 struct OwnThreads {
   explicit OwnThreads(int threads) : pool(1, threads) {}
   TransferThread transfer{1, core::PathLimits{}};
-  ThreadPool pool;
+  threads::ThreadPool pool;
 };
 
 // With a transfer thread and helpers of its own, and no bus but its link.

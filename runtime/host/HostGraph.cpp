@@ -17,7 +17,7 @@ public:
       : request_(request), source_(source), schedule_(*source.schedule), graph_(std::make_unique<HostGraph>()) {}
 
   absl::StatusOr<std::unique_ptr<HostGraph>> build() {
-    RETURN_IF_ERROR(core::checkSteps(source_, "the host device", /*isCpu=*/true));
+    RETURN_IF_ERROR(core::checkSteps(source_));
     graph_->bound.reserve(schedule_.steps.size()); // so that args stay where they are
     for (uint32_t i = 0; i < schedule_.steps.size(); ++i)
       RETURN_IF_ERROR(add(i));
@@ -40,7 +40,7 @@ private:
       RETURN_IF_ERROR(addCompute(index, out));
     if (step.kind == StepKind::Copy)
       RETURN_IF_ERROR(addCopy(index, out));
-    std::vector<LaneStep> &lane = graph_->lanes[request_.serial ? 0 : core::laneIndex(step.lane)];
+    std::vector<LaneStep> &lane = graph_->lanes[request_.serial ? 0 : hostLane(step.lane)];
     laneIndex_.push_back(static_cast<uint32_t>(lane.size()));
     lane.push_back(out);
     return absl::OkStatus();
@@ -71,7 +71,7 @@ private:
 
   // Steps to wait for become numbers of steps of their lanes that have ended.
   absl::Status addWaits() {
-    ASSIGN_OR_RETURN(waits, core::stepWaits(schedule_));
+    ASSIGN_OR_RETURN(waits, core::stepWaits(schedule_, /*isCpu=*/true));
     for (std::vector<LaneStep> &steps : graph_->lanes)
       for (LaneStep &step : steps)
         for (size_t lane = 0; lane < kHostLanes; ++lane) {

@@ -24,7 +24,10 @@
 
 namespace headrace::host {
 
-inline constexpr int kHostLanes = core::kGraphLanes; // the first three of Counter, too
+// Steps of the cpu lane are the compute lane's.
+constexpr size_t hostLane(plan::Lane lane) {
+  return core::laneIndex(lane == plan::Lane::Cpu ? plan::Lane::Compute : lane);
+}
 
 struct LaneStep {
   uint32_t step = 0; // in the schedule

@@ -33,13 +33,13 @@ public:
       wants_.push_back(want);
     }
     for (;;) {
-      const int64_t now = monotonicNs();
+      const int64_t now = threads::monotonicNs();
       if (const size_t first = firstPublished(awaited); first != size() || now >= untilNs)
         return first;
       Signals::waitAny(Thread::Caller, bell_, wants_, untilNs, /*spins=*/false);
     }
   }
-  int64_t nowNs() const override { return monotonicNs(); }
+  int64_t nowNs() const override { return threads::monotonicNs(); }
 
   absl::Status setBusBandwidth(double bytesPerSecond) override {
     RETURN_IF_ERROR(core::checkBandwidth("host group", bytesPerSecond));
@@ -76,7 +76,7 @@ private:
 
   Bell bell_; // the caller's
   TransferThread transfer_;
-  ThreadPool pool_;
+  threads::ThreadPool pool_;
   std::vector<std::unique_ptr<LaneDevice>> devices_;
   std::vector<Signals::WantOf> wants_; // scratch of waitAny()
 };

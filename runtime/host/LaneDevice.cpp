@@ -12,9 +12,9 @@
 #include "runtime/base/StatusMacros.h"
 #include "runtime/core/DirtyStates.h"
 #include "runtime/core/LaunchChecks.h"
-#include "runtime/host/Threads.h"
 #include "runtime/host/WrongNumbers.h"
 #include "runtime/model/ModelSpec.h"
+#include "runtime/threads/Threads.h"
 
 namespace headrace::host {
 namespace {
@@ -94,9 +94,10 @@ absl::Status LaneDevice::open(const plan::Plan &plan, const core::DeviceOptions 
     ASSIGN_OR_RETURN(speed, linkSpeed(plan.hardware, options.linkBandwidth));
     speed_ = speed;
   }
-  ASSIGN_OR_RETURN(arena, GuardedMemory::take(plan.arenaBytes, model::kAlign, "device arena", true));
+  ASSIGN_OR_RETURN(arena, threads::GuardedMemory::take(plan.arenaBytes, model::kAlign, "device arena", true));
   // Blocks of a cache, which it may end with, are of any size.
-  ASSIGN_OR_RETURN(slab, GuardedMemory::take(model::alignUp(plan.hostBytes), model::kAlign, "host slab", false));
+  ASSIGN_OR_RETURN(slab,
+                   threads::GuardedMemory::take(model::alignUp(plan.hostBytes), model::kAlign, "host slab", false));
   plan_ = &plan;
   trace_ = options.trace;
   arena_ = std::move(arena);
@@ -146,19 +147,19 @@ absl::Status LaneDevice::startThreads() {
                                         .cores = options_.helperCores}));
   RETURN_IF_ERROR(transfer_.attach(index_, *shared_, speed_.has_value() ? &*speed_ : nullptr, options_.lowLatency));
   copies_ = true;
-  RETURN_IF_ERROR(startThread(compute_, "compute lane", [this] {
+  RETURN_IF_ERROR(threads::startThread(compute_, "compute lane", [this] {
     if (options_.lowLatency)
-      (void)makeThreadUrgent(); // as the caller was before
+      (void)threads::makeThreadUrgent(); // as the caller was before
     runComputeLane(*shared_);
   }));
-  RETURN_IF_ERROR(pinThread(compute_, options_.computeCore, "compute lane"));
+  RETURN_IF_ERROR(threads::pinThread(compute_, options_.computeCore, "compute lane"));
   return transfer_.pin(options_.transferCore);
 }
 
 absl::Status LaneDevice::lowerLatency() {
-  ASSIGN_OR_RETURN(awake, AwakeCores::hold());
+  ASSIGN_OR_RETURN(awake, threads::AwakeCores::hold());
   awake_ = std::move(awake);
-  return makeThreadUrgent();
+  return threads::makeThreadUrgent();
 }
 
 void LaneDevice::close() {
@@ -176,16 +177,16 @@ void LaneDevice::close() {
   shared_.reset();
   binding_.reset();
   speed_.reset();
-  arena_ = GuardedMemory();
-  slab_ = GuardedMemory();
-  swap_ = GuardedMemory();
+  arena_ = threads::GuardedMemory();
+  slab_ = threads::GuardedMemory();
+  swap_ = threads::GuardedMemory();
   swapBytes_ = 0;
   tickets_ = {};
   stagingLaunch_ = {};
   launches_ = iterations_ = 0;
   ended_ = {};
   last_ = nullptr;
-  awake_ = AwakeCores();
+  awake_ = threads::AwakeCores();
 }
 
 absl::Status LaneDevice::checkRange(const char *what, uint64_t address, uint64_t bytes) const {
@@ -277,7 +278,7 @@ absl::Status LaneDevice::launch(core::Graph &graph, const core::LaunchInUse &inU
     next.staging = staging;
     stagingLaunch_[iterations_ % 2] = launches_ + 1;
   }
-  next.launchedNs = monotonicNs();
+  next.launchedNs = threads::monotonicNs();
   shared_->ring[launches_ % kRing] = next;
   ended_ = next.end;
   last_ = &own;
@@ -314,12 +315,12 @@ absl::Status LaneDevice::reserveSwap(uint64_t bytes) {
   RETURN_IF_ERROR(drain());
   shared_->swap = nullptr;
   swapBytes_ = 0;
-  swap_ = GuardedMemory();
+  swap_ = threads::GuardedMemory();
   if (bytes == 0)
     return absl::OkStatus();
   const uint64_t most = std::numeric_limits<uint64_t>::max() / 2; // whatever is above is refused as well
-  ASSIGN_OR_RETURN(swap,
-                   GuardedMemory::take(model::alignUp(std::min(bytes, most)), model::kAlign, "swap memory", false));
+  ASSIGN_OR_RETURN(
+      swap, threads::GuardedMemory::take(model::alignUp(std::min(bytes, most)), model::kAlign, "swap memory", false));
   swap_ = std::move(swap);
   swapBytes_ = bytes;
   shared_->swap = swap_.bytes().data();
@@ -331,7 +332,7 @@ absl::StatusOr<uint64_t> LaneDevice::copyBeside(absl::Span<const core::BlockCopy
     return notOpen();
   RETURN_IF_ERROR(core::checkCopies("host device", copies, plan_->arenaBytes, swapBytes_));
   const uint64_t ticket = tickets_.add(copies, copiesEnded());
-  const int64_t askedNs = monotonicNs();
+  const int64_t askedNs = threads::monotonicNs();
   for (const core::BlockCopy &copy : copies)
     shared_->beside[copy.toDevice ? 0 : 1].add({copy, ended_, askedNs});
   for (const Direction direction : {Direction::HostToDevice, Direction::DeviceToHost})

@@ -11,19 +11,20 @@
 
 #include "runtime/core/LaunchChecks.h"
 #include "runtime/core/SleepUntil.h"
-#include "runtime/host/GuardedMemory.h"
 #include "runtime/host/HostDevice.h"
 #include "runtime/host/Lanes.h"
-#include "runtime/host/LowLatency.h"
-#include "runtime/host/ThreadPool.h"
 #include "runtime/host/TransferThread.h"
+#include "runtime/threads/GuardedMemory.h"
+#include "runtime/threads/LowLatency.h"
+#include "runtime/threads/ThreadPool.h"
 
 namespace headrace::host {
 
 class LaneDevice : public core::Device {
 public:
   // Number `index` of the devices of this transfer thread and pool. `callerBell`: of Shared. All outlive the device.
-  LaneDevice(const HostOptions &options, TransferThread &transfer, ThreadPool &pool, size_t index, Bell *callerBell)
+  LaneDevice(const HostOptions &options, TransferThread &transfer, threads::ThreadPool &pool, size_t index,
+             Bell *callerBell)
       : options_(options), transfer_(transfer), pool_(pool), index_(index), callerBell_(callerBell) {}
   ~LaneDevice() override;
 
@@ -53,7 +54,7 @@ public:
   absl::Status awaitCopied(uint64_t ticket) override;
   absl::StatusOr<std::optional<core::WrongNumber>> findWrongNumber(uint32_t variant,
                                                                    const core::LaunchInUse &inUse) override;
-  int64_t nowNs() const override { return monotonicNs(); }
+  int64_t nowNs() const override { return threads::monotonicNs(); }
   absl::Status waitUntil(int64_t ns) override {
     core::sleepUntil(ns);
     return absl::OkStatus();
@@ -83,13 +84,13 @@ private:
 
   const HostOptions options_;
   TransferThread &transfer_;
-  ThreadPool &pool_;
+  threads::ThreadPool &pool_;
   const size_t index_;
   Bell *const callerBell_;
   const plan::Plan *plan_ = nullptr;
   bool trace_ = false;
   std::optional<core::BindContext> binding_;
-  GuardedMemory arena_, slab_, swap_;
+  threads::GuardedMemory arena_, slab_, swap_;
   uint64_t swapBytes_ = 0; // of swap_, as asked for
   core::CopyTickets tickets_;
   std::optional<LinkSpeed> speed_;
@@ -102,7 +103,7 @@ private:
   HostGraph *last_ = nullptr;
   bool copies_ = false; // the transfer thread has this device
   std::thread compute_;
-  AwakeCores awake_;
+  threads::AwakeCores awake_;
 };
 
 } // namespace headrace::host

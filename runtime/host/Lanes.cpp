@@ -43,10 +43,10 @@ private:
         const Want &want = step.waits[w];
         waitFor({want.counter, launch.base[static_cast<size_t>(want.counter)] + want.threshold});
       }
-      const int64_t start = s_.trace ? monotonicNs() : 0;
+      const int64_t start = s_.trace ? threads::monotonicNs() : 0;
       execute(step, launch.inUse);
       if (s_.trace || step.signals)
-        step.endedNs = monotonicNs();
+        step.endedNs = threads::monotonicNs();
       if (s_.trace)
         graph.times[step.step] = {start, step.endedNs};
       ++ended;
@@ -57,7 +57,7 @@ private:
       for (uint32_t i = 0; i < step.poisonCount; ++i)
         poison(graph.poison[step.firstPoison + i]);
     }
-    s_.endedNs[0].store(monotonicNs(), std::memory_order_relaxed);
+    s_.endedNs[0].store(threads::monotonicNs(), std::memory_order_relaxed);
     s_.signals.advance(Counter::Compute, launch.end[0]);
     if (tokensLast)
       s_.signals.announce(Counter::Published, iteration);
@@ -90,7 +90,7 @@ private:
   // long. Not modelled: that copies under way share the link (the bus, Bus.h, knows nothing of it), and that what is
   // read over it takes time.
   void computeDirectly(const LaneStep &step) {
-    const int64_t startNs = monotonicNs();
+    const int64_t startNs = threads::monotonicNs();
     compute(step);
     s_.h2dBytes.fetch_add(step.direct.read(*s_.meta), std::memory_order_relaxed);
     const uint64_t written = step.direct.written(*s_.meta);
@@ -99,7 +99,7 @@ private:
   }
 
   void passTo(int64_t ns) {
-    const int64_t now = monotonicNs();
+    const int64_t now = threads::monotonicNs();
     if (ns - now > 2 * kLongSpinNs) // a sleep is some microseconds late
       s_.signals.waitAny(Thread::Compute, {}, ns - kLongSpinNs);
     if (ns > now)
@@ -111,7 +111,7 @@ private:
     slot.count = s_.metas.sampled();
     std::copy_n(s_.output, slot.count, slot.tokens.begin());
     slot.iteration = s_.meta->iteration;
-    slot.visibleNs = monotonicNs();
+    slot.visibleNs = threads::monotonicNs();
     s_.signals.store(Counter::Published, s_.meta->iteration); // who sleeps for it is rung for by runLaunch()
   }
 
@@ -119,11 +119,11 @@ private:
   void waitFor(const Want &want) {
     if (s_.signals.reached(want))
       return;
-    const int64_t startNs = monotonicNs();
-    s_.signals.waitAny(Thread::Compute, {&want, 1}, startNs + kSpinNs);
+    const int64_t startNs = threads::monotonicNs();
+    s_.signals.waitAny(Thread::Compute, {&want, 1}, startNs + threads::kSpinNs);
     while (!s_.signals.reached(want))
       s_.signals.waitAny(Thread::Compute, {&want, 1}, s_.copies->takeOver(startNs));
-    s_.stallNs.fetch_add(std::max<int64_t>(monotonicNs() - startNs, 1), std::memory_order_relaxed);
+    s_.stallNs.fetch_add(std::max<int64_t>(threads::monotonicNs() - startNs, 1), std::memory_order_relaxed);
   }
 
   void poison(const ByteRange &range) {

@@ -20,7 +20,7 @@
 #include "runtime/host/Bus.h"
 #include "runtime/host/HostGraph.h"
 #include "runtime/host/Signals.h"
-#include "runtime/host/ThreadPool.h"
+#include "runtime/threads/ThreadPool.h"
 
 namespace headrace::host {
 
@@ -72,7 +72,7 @@ struct Shared {
   double directWriteRate = 0; // bytes/ns that direct steps write to the host; 0: not paced
   // Set before the compute lane runs.
   LateCopies *copies = nullptr;
-  ThreadPool *pool = nullptr;
+  threads::ThreadPool *pool = nullptr;
   size_t poolLane = 0; // which of the pool's it is
 
   // Of a device with such a link; null: its copies are not paced, and neither is this.

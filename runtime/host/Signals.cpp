@@ -33,7 +33,7 @@ void Signals::ring(Counter counter, uint64_t value) {
     if (wanted <= value && wanted != kNotWaiting &&
         waiter.wanted[c].compare_exchange_strong(wanted, kNotWaiting, std::memory_order_seq_cst)) {
       waiter.bell->rings.fetch_add(1, std::memory_order_seq_cst);
-      futexWake(waiter.bell->rings);
+      threads::futexWake(waiter.bell->rings);
     }
   }
 }
@@ -48,9 +48,9 @@ bool Signals::anyReached(absl::Span<const WantOf> wants) {
 int64_t Signals::wait(Thread self, const Want &want) {
   if (reached(want))
     return 0;
-  const int64_t start = monotonicNs();
-  waitAny(self, {&want, 1}, kNever);
-  return std::max<int64_t>(monotonicNs() - start, 1);
+  const int64_t start = threads::monotonicNs();
+  waitAny(self, {&want, 1}, threads::kNever);
+  return std::max<int64_t>(threads::monotonicNs() - start, 1);
 }
 
 void Signals::waitAny(Thread self, absl::Span<const Want> wants, int64_t deadlineNs) {
@@ -65,20 +65,21 @@ void Signals::waitAny(Thread self, Bell &bell, absl::Span<const WantOf> wants, i
     sleep(self, bell, wants, deadlineNs, 0);
     return;
   }
-  const int64_t now = monotonicNs();
-  if (deadlineNs != kNever && deadlineNs - now <= kLongSpinNs)
+  const int64_t now = threads::monotonicNs();
+  if (deadlineNs != threads::kNever && deadlineNs - now <= kLongSpinNs)
     spin(wants, now, deadlineNs);
-  else if (deadlineNs != kNever || !spin(wants, now, now + kSpinNs)) // what has no deadline often comes soon
+  else if (deadlineNs != threads::kNever ||
+           !spin(wants, now, now + threads::kSpinNs)) // what has no deadline often comes soon
     sleep(self, bell, wants, deadlineNs, kLongSpinNs);
 }
 
 // True once one of `wants` is reached, false at endNs. The clock is read every 16 looks.
 bool Signals::spin(absl::Span<const WantOf> wants, int64_t nowNs, int64_t endNs) {
-  for (; nowNs < endNs; nowNs = monotonicNs())
+  for (; nowNs < endNs; nowNs = threads::monotonicNs())
     for (int i = 0; i < 16; ++i) {
       if (anyReached(wants))
         return true;
-      pauseSpinning();
+      threads::pauseSpinning();
     }
   return anyReached(wants);
 }
@@ -90,10 +91,10 @@ void Signals::sleep(Thread self, Bell &bell, absl::Span<const WantOf> wants, int
     for (const WantOf &w : wants)
       w.signals->want(self, w.want.counter, w.want.threshold);
     if (!anyReached(wants))
-      futexWait(bell.rings, rings, deadlineNs);
+      threads::futexWait(bell.rings, rings, deadlineNs);
     for (const WantOf &w : wants)
       w.signals->want(self, w.want.counter, kNotWaiting);
-    const int64_t now = monotonicNs();
+    const int64_t now = threads::monotonicNs();
     if (now >= deadlineNs || spin(wants, now, std::min(deadlineNs, now + spinNs)))
       return;
   }

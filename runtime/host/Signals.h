@@ -19,11 +19,10 @@
 #include <limits>
 
 #include "absl/types/span.h"
-#include "runtime/host/Futex.h"
+#include "runtime/threads/Futex.h"
 
 namespace headrace::host {
 
-inline constexpr int64_t kSpinNs = 10'000;     // before sleeping
 inline constexpr int64_t kLongSpinNs = 20'000; // the longest any thread spins: after an announcement, before a deadline
 
 // Deadlines of the calling thread's waits are met to the microsecond: the default slack of timers is 50.
@@ -41,6 +40,7 @@ enum class Counter : uint8_t {
   BesideD2HEnded, // and those of them that have ended
 };
 inline constexpr int kCounters = 9;
+inline constexpr int kHostLanes = 3; // compute, h2d and d2h: the first three of plan::Lane and of Counter
 enum class Thread : uint8_t { Compute, Transfer, Caller };
 inline constexpr int kThreads = 3;
 

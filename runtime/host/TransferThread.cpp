@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "runtime/host/LowLatency.h"
-#include "runtime/host/Threads.h"
+#include "runtime/threads/LowLatency.h"
+#include "runtime/threads/Threads.h"
 
 namespace headrace::host {
 
@@ -36,9 +36,9 @@ absl::Status TransferThread::attach(size_t device, Shared &shared, const LinkSpe
   attached_[device] = true;
   if (thread_.joinable())
     return absl::OkStatus();
-  absl::Status started = startThread(thread_, "transfer lane", [this, urgent] {
+  absl::Status started = threads::startThread(thread_, "transfer lane", [this, urgent] {
     if (urgent)
-      (void)makeThreadUrgent(); // as the caller was before
+      (void)threads::makeThreadUrgent(); // as the caller was before
     run();
   });
   if (!started.ok()) {
@@ -58,7 +58,7 @@ void TransferThread::detach(size_t device) {
   whilePaused([&] { engines_.detach(device); });
 }
 
-absl::Status TransferThread::pin(int core) { return pinThread(thread_, core, "transfer lane"); }
+absl::Status TransferThread::pin(int core) { return threads::pinThread(thread_, core, "transfer lane"); }
 
 void TransferThread::setBusBandwidth(double bytesPerSecond) {
   whilePaused([&] { engines_.setBusBandwidth(bytesPerSecond); });
@@ -76,7 +76,7 @@ void TransferThread::run() {
       continue;
     }
     wants_.clear();
-    int64_t deadlineNs = kNever;
+    int64_t deadlineNs = threads::kNever;
     if (engines_.step(wants_, deadlineNs))
       continue;
     wants_.push_back({&control_, {Counter::Launched, asked + 1}});

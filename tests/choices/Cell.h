@@ -38,7 +38,6 @@ struct Cell {
 std::string nameOf(const Cell &cell); // "kv_2_slots_llama_host"
 std::ostream &operator<<(std::ostream &out, const Cell &cell);
 std::vector<Model> modelsOf(const Row &row);
-bool runsOn(const Row &row, On on); // CUDA has no lane of the CPU
 
 // The placements of a row's choices, each with these encodings beside what it says. InvalidArgument for a text that is
 // no choice, and where they differ by more than placements of a plan do.
@@ -52,10 +51,10 @@ absl::StatusOr<plan::Plan> compile(const Cell &cell);
 // All that is wrong with a cell, in words; empty: nothing is. `change`, if set, is made to the plan before it runs.
 //
 //   the choice is refused, or the plan is not what it says
-//   tokens or logits are not those of the run with nothing away; what was poison was read, so that logits are no
-//   numbers a launch moved other bytes than its steps say; something crosses the link that the row does not name, or
-//   does not a step used what nobody had brought virtual time: two steps touched the same bytes at once, with the link
-//   as it is, much slower or much faster
+//   tokens or logits are not those of the run with nothing away (logits, where the CPU attends beside CUDA: with
+//   nothing else away); what was poison was read, so that logits are no numbers a launch moved other bytes than its
+//   steps say; something crosses the link that the row does not name, or does not a step used what nobody had brought
+//   virtual time: two steps touched the same bytes at once, with the link as it is, much slower or much faster
 std::vector<std::string> findingsIn(const Cell &cell, const std::function<void(plan::Plan &)> &change = nullptr);
 
 } // namespace headrace::choices

@@ -42,8 +42,6 @@ std::vector<size_t> coveringRows(bool byTwos) {
   for (const Row &row : rows()) {
     const std::set<std::string> parts = partsOf(row);
     of.emplace_back();
-    if (!runsOn(row, On::EmulatedCuda))
-      continue;
     for (const std::string &a : parts)
       for (const std::string &b : parts)
         if (byTwos ? a <= b : a == b)
@@ -86,8 +84,7 @@ std::vector<Cell> cells() {
     const std::vector<Model> models = modelsOf(rows()[r]);
     for (size_t m = 0; m < models.size(); ++m)
       for (const On on : kDevices)
-        if (runsOn(rows()[r], on))
-          (longRun() || drawn(r, m, models.size(), on) ? out : others).push_back({&rows()[r], models[m], on});
+        (longRun() || drawn(r, m, models.size(), on) ? out : others).push_back({&rows()[r], models[m], on});
   }
   if (const std::optional<uint64_t> seed = seedOfRun(); seed && !longRun()) {
     std::shuffle(others.begin(), others.end(), std::mt19937_64(*seed));
@@ -102,8 +99,6 @@ TEST(Share, HasOnEmulatedCudaAllThatMeets) {
   std::set<std::string> parts, packed;
   const std::vector<Cell> share = cells();
   for (const Row &row : rows()) {
-    if (!runsOn(row, On::EmulatedCuda))
-      continue;
     const std::set<std::string> own = partsOf(row);
     const auto runs = [&](On on) {
       return std::any_of(share.begin(), share.end(),

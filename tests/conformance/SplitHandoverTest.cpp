@@ -276,7 +276,6 @@ TEST_P(SplitHandover, BothGoOnMeanwhile) {
 }
 
 // What a device has prefilled is decoded where the CPU attends, beside another request.
-#ifndef HEADRACE_EMULATED_TESTS // CUDA has no lane of the CPU
 TEST_P(SplitHandover, ToCachesThatTheCpuAttendsTo) {
   compiler::CompileRequest onCpu = ask(1e10);
   onCpu.buckets = {.newTokens = {1, 4, 7}, .sequences = {1, 4}, .contexts = {40}};
@@ -311,7 +310,6 @@ TEST_P(SplitHandover, ToCachesThatTheCpuAttendsTo) {
     EXPECT_EQ(decode.tokens[other], expectedOwn->tokens.front());
   }
 }
-#endif
 
 // Given up on its way: what was under way has ended, and another one may follow.
 TEST_P(SplitHandover, MayBeGivenUp) {

@@ -15,16 +15,16 @@
 #include "kernels/Kernels.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
-#include "runtime/host/GuardedMemory.h"
-#include "runtime/host/ThreadPool.h"
 #include "runtime/model/WeightLayout.h"
+#include "runtime/threads/GuardedMemory.h"
+#include "runtime/threads/ThreadPool.h"
 #include "tools/report/Format.h"
 
 namespace headrace::tools {
 namespace {
 
-using host::monotonicNs;
-using host::ThreadPool;
+using threads::monotonicNs;
+using threads::ThreadPool;
 
 constexpr uint64_t kMostBytes = uint64_t{1} << 30, kLeastBytes = uint64_t{1} << 26;
 constexpr int kRounds = 5;
@@ -60,15 +60,15 @@ double median(std::vector<double> values) {
 class Workload {
 public:
   static absl::StatusOr<std::unique_ptr<Workload>> make(double seconds) {
-    const uint64_t available = host::availableMemory();
+    const uint64_t available = threads::availableMemory();
     const uint64_t useful = static_cast<uint64_t>(std::min(seconds, 2.0) / 2 * static_cast<double>(kMostBytes));
     const uint64_t most = available == 0 ? useful : std::min(useful, available / 4);
     const uint64_t bytes = std::max(most / kLeastBytes * kLeastBytes, kLeastBytes);
-    ASSIGN_OR_RETURN(memory, host::GuardedMemory::take(bytes, 4096, "memory to read", true));
+    ASSIGN_OR_RETURN(memory, threads::GuardedMemory::take(bytes, 4096, "memory to read", true));
     std::memset(memory.bytes().data(), 0x3c, bytes);
     return std::make_unique<Workload>(std::move(memory));
   }
-  explicit Workload(host::GuardedMemory memory) : memory_(std::move(memory)) {
+  explicit Workload(threads::GuardedMemory memory) : memory_(std::move(memory)) {
     const kernels::MetaLayout layout{.maxTokens = 1, .maxSequences = 1, .maxBlocksPerSequence = kBlocks};
     meta_.resize(kernels::metaBytes(layout) / sizeof(uint64_t));
     kernels::IterationMeta &meta = *this->meta();
@@ -154,7 +154,7 @@ private:
     return monotonicNs() - start;
   }
 
-  const host::GuardedMemory memory_;
+  const threads::GuardedMemory memory_;
   std::vector<uint64_t> meta_;
   std::vector<float> qkv_, out_, x_, y_, workspace_;
   uint64_t kept_ = 0;

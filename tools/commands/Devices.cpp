@@ -35,44 +35,60 @@ struct DeviceFactory {
 using MadeDevice = absl::StatusOr<std::unique_ptr<core::Device>>;
 using MadeGroup = absl::StatusOr<std::unique_ptr<core::DeviceGroup>>;
 
-MadeDevice makeCuda(const std::string &name, const DeviceFlags &flags) {
-  const absl::StatusOr<int> index = cuda::deviceIndex(name);
-  if (!index.ok())
-    return index.status();
-  return cuda::makeCudaDevice({.index = *index,
-                               .capture = flags.captureGraphs,
-                               .traceBy = flags.traceBy,
-                               .libraries = flags.cudaLibraries,
-                               .algorithms = flags.cudaAlgorithms,
-                               .notice = warnOnce,
-                               .pinning = [step = std::shared_ptr<Progress>()](uint64_t done, uint64_t total) mutable {
-                                 if (step == nullptr)
-                                   step = std::make_shared<Progress>("pinning host memory", Amount::Bytes);
-                                 step->update(done, total);
-                                 if (done == total)
-                                   step.reset();
-                               }});
-}
-
-void pinLanes(host::HostOptions &options) {
-  const std::vector<int> cores = host::usableCores();
-  if (const size_t threads = static_cast<size_t>(options.threads) + 1; threads > cores.size())
+// A core for each of so many threads, `of` them in words, as far as there are: the last one again beyond.
+std::vector<int> coresOf(int threads, const std::string &of) {
+  std::vector<int> cores = host::usableCores();
+  const auto count = static_cast<size_t>(threads);
+  if (count > cores.size())
     warnOnce(model::cat("--pin: this process may use ", cores.size(), cores.size() == 1 ? " core" : " cores", ": ",
-                        threads - cores.size() + 1, " of ", threads, " threads (", options.threads,
-                        " of compute, 1 of copies) share core ", cores.back()));
-  const auto core = [&](int thread) { return cores[std::min(static_cast<size_t>(thread), cores.size() - 1)]; };
-  options.computeCore = core(0);
-  for (int helper = 1; helper < options.threads; ++helper)
-    options.helperCores.push_back(core(helper));
-  options.transferCore = core(options.threads);
+                        count - cores.size() + 1, " of ", threads, " threads (", of, ") share core ", cores.back()));
+  cores.resize(count, cores.back());
+  return cores;
 }
 
 absl::StatusOr<host::HostOptions> hostOptions(const DeviceFlags &flags) {
   ASSIGN_OR_RETURN(threads, threadsOf(flags));
   host::HostOptions made{.threads = threads, .lowLatency = flags.lowLatency};
-  if (flags.pin)
-    pinLanes(made);
+  if (flags.pin) {
+    const std::vector<int> cores = coresOf(threads + 1, model::cat(threads, " of compute, 1 of copies"));
+    made.computeCore = cores.front();
+    made.helperCores.assign(cores.begin() + 1, cores.end() - 1);
+    made.transferCore = cores.back();
+  }
   return made;
+}
+
+absl::StatusOr<cuda::CpuLaneOptions> cpuLaneOptions(const DeviceFlags &flags) {
+  ASSIGN_OR_RETURN(threads, threadsOf(flags));
+  cuda::CpuLaneOptions made;
+  made.threads = threads;
+  if (flags.pin) {
+    const std::vector<int> cores = coresOf(threads, "all of them of the CPU's lane");
+    made.core = cores.front();
+    made.helperCores.assign(cores.begin() + 1, cores.end());
+  }
+  return made;
+}
+
+MadeDevice makeCuda(const std::string &name, const DeviceFlags &flags) {
+  ASSIGN_OR_RETURN(index, cuda::deviceIndex(name));
+  ASSIGN_OR_RETURN(cpu, cpuLaneOptions(flags));
+  cuda::CudaOptions options;
+  options.index = index;
+  options.capture = flags.captureGraphs;
+  options.traceBy = flags.traceBy;
+  options.libraries = flags.cudaLibraries;
+  options.cpu = std::move(cpu);
+  options.algorithms = flags.cudaAlgorithms;
+  options.notice = warnOnce;
+  options.pinning = [step = std::shared_ptr<Progress>()](uint64_t done, uint64_t total) mutable {
+    if (step == nullptr)
+      step = std::make_shared<Progress>("pinning host memory", Amount::Bytes);
+    step->update(done, total);
+    if (done == total)
+      step.reset();
+  };
+  return cuda::makeCudaDevice(options);
 }
 
 MadeDevice makeHost(const std::string &, const DeviceFlags &flags) {
@@ -122,11 +138,8 @@ absl::StatusOr<std::unique_ptr<core::Device>> makeDevice(const std::string &name
   if (flags.lowLatency && factory->kind != "host")
     return badUsage(
         model::cat("--low-latency: expected the host device, whose lanes are threads; this is ", factory->kind));
-  if (flags.pin && factory->kind != "host")
-    warnOnce(model::cat("--pin: is for the host device, whose lanes are threads; this is ", factory->kind,
-                        ", and nothing is pinned"));
-  if (!flags.threads.empty() && factory->kind == "cuda")
-    return badUsage("--threads: expected the host device, or its hardware simulated; this is cuda");
+  if (flags.pin && factory->kind == "sim")
+    warnOnce("--pin: is for devices that have threads; this is sim, and nothing is pinned");
   return factory->make(name, flags);
 }
 

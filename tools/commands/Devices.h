@@ -18,8 +18,8 @@ namespace headrace::tools {
 std::string deviceNames(bool groups = false);
 
 // kInvalidArgument, naming the flag, for what none answers to, and for a flag that asks of a device what it has not.
-// --pin: of the host device, a core of those this process may use for each thread that computes, physical ones first,
-// and the one after them for the transfer thread, as far as there are; the last one again where there are no more.
+// --pin: a core of those this process may use for each thread that computes, physical ones first, and of the host
+// device the one after them for the transfer thread, as far as there are; the last one again where there are no more.
 absl::StatusOr<std::unique_ptr<core::Device>> makeDevice(const std::string &name, const DeviceFlags &flags);
 // --threads, or HEADRACE_THREADS, or all cores that this process may use. Warns once of more than these.
 absl::StatusOr<int> threadsOf(const DeviceFlags &flags);

@@ -19,8 +19,9 @@ constexpr const char *kLowLatencyHelp =
     "host: lanes that take their cores at once, and cores that do not halt; refused where the system does not grant it";
 
 constexpr const char *kThreadsHelp =
-    "host: threads that compute together, which plans made here are priced for (default: HEADRACE_THREADS, else all "
-    "cores that this process may use; priced for 1)";
+    "host: threads that compute together, which plans made here are priced for; cuda: those of --attention cpu, beside "
+    "a "
+    "plan (default: HEADRACE_THREADS, else all cores that this process may use; priced for 1)";
 
 // What there is to choose from is asked of who knows it.
 std::string helpOf(const KeyFlag &flag) {

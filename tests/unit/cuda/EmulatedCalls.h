@@ -32,6 +32,8 @@ inline EmulatedCall callOf(std::string_view kernel) {
   constexpr EmulatedCall kCalls[] = {emulatedCall<kernels::EmbedArgs>("embed"),
                                      emulatedCall<kernels::NormArgs>("norm"),
                                      emulatedCall<kernels::RopeAppendArgs>("rope_append"),
+                                     emulatedCall<kernels::RotateArgs>("rotate"),
+                                     emulatedCall<kernels::FetchRowsArgs>("fetch_rows"),
                                      emulatedCall<kernels::AttentionArgs>("attention"),
                                      emulatedCall<kernels::ActivateArgs>("activate"),
                                      emulatedCall<kernels::GatherRowsArgs>("gather_rows"),

@@ -76,6 +76,7 @@ struct EmulatedGraph final : core::Graph {
   RecordedGraph recorded;
   CopySizes sizes;
   std::vector<core::DirectBytes> direct;
+  CpuSteps cpuSteps; // by the plan's nodes
   bool transition = false;
 };
 
@@ -104,7 +105,8 @@ public:
     }
     arrivals_.assign(kernels::CudaWorkspace::kArrivals, 0);
     binding_.emplace(plan, matrixOrder(), frequencies_.data(), arrivals_.data());
-    return absl::OkStatus();
+    cpu_ = std::make_unique<CpuLane>(options_.cpu);
+    return cpu_->start(plan);
   }
   absl::Span<std::byte> hostSlab() override { return {slab_.get(), plan_->hostBytes}; }
   absl::Status writeDevice(uint64_t address, absl::Span<const std::byte> bytes) override {
@@ -140,6 +142,7 @@ public:
     auto graph = std::make_unique<EmulatedGraph>();
     graph->recorded = *std::move(recorded);
     graph->sizes = CopySizes(*planned);
+    graph->cpuSteps = cpu_->stepsOf(*planned);
     graph->transition = key.transition;
     if (!key.transition)
       graph->direct = core::directBytes(*plan_, plan_->schedules[plan_->variants[key.index].schedule]);
@@ -173,7 +176,7 @@ public:
     ++counters_.launches;
     counters_.h2dBytes += own.sizes.bytes().h2d;
     counters_.d2hBytes += own.sizes.bytes().d2h;
-    return run(own.recorded);
+    return run(own);
   }
   absl::StatusOr<absl::Span<const int32_t>> awaitTokens(uint64_t iteration) override {
     const size_t slot = iteration % kernels::kPublishSlots;
@@ -266,7 +269,8 @@ private:
     });
   }
 
-  absl::Status run(const RecordedGraph &graph) {
+  absl::Status run(const EmulatedGraph &own) {
+    const RecordedGraph &graph = own.recorded;
     std::vector<size_t> missing(graph.nodes.size());
     std::vector<std::vector<uint32_t>> next(graph.nodes.size());
     std::vector<uint32_t> ready;
@@ -281,7 +285,7 @@ private:
       const size_t drawn = random_() % ready.size();
       const uint32_t node = ready[drawn];
       ready.erase(ready.begin() + static_cast<std::ptrdiff_t>(drawn));
-      if (absl::Status status = runNode(graph.nodes[node]); !status.ok())
+      if (absl::Status status = runNode(own, graph.nodes[node]); !status.ok())
         return status;
       for (uint32_t follower : next[node])
         if (--missing[follower] == 0)
@@ -290,8 +294,11 @@ private:
     return absl::OkStatus();
   }
 
-  absl::Status runNode(const RecordedNode &node) {
+  absl::Status runNode(const EmulatedGraph &graph, const RecordedNode &node) {
     switch (node.kind) {
+    case RecordedKind::Host:
+      CpuLane::callback(graph.cpuSteps[node.planNode].get());
+      return cpu_->failed();
     case RecordedKind::Copy:
       core::copyPart(node.copy, 0, node.copy.bytes);
       return absl::OkStatus();
@@ -325,6 +332,7 @@ private:
   std::vector<int32_t> tokens_;
   std::vector<uint64_t> published_;
   std::optional<core::BindContext> binding_;
+  std::unique_ptr<CpuLane> cpu_; // goes before the slab
   core::DeviceCounters counters_;
   std::vector<std::byte> swap_;
   std::deque<std::vector<core::BlockCopy>> pending_; // of tickets from done_ + 1 on

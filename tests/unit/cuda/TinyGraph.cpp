@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <utility>
+
 #include "runtime/cuda/RecordingBuilder.h"
 
 namespace headrace::cuda {
@@ -16,6 +18,8 @@ TinyGraph::TinyGraph(const core::TinyPlanOptions &options, FusePolicy fusePolicy
     : plan(core::tinyPlan(forCuda(options))), fuse(fusePolicy) {
   plan.kvEncoding = plan.activationDtype = options.spec.dtype;
 }
+
+TinyGraph::TinyGraph(plan::Plan of) : plan(std::move(of)), fuse(FusePolicy::Library) {}
 
 GraphMemory TinyGraph::memory() const {
   const auto at = [](int bit) { return reinterpret_cast<std::byte *>(uintptr_t{1} << bit); };

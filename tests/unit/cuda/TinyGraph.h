@@ -18,6 +18,7 @@ core::TinyPlanOptions forCuda(core::TinyPlanOptions options);
 class TinyGraph {
 public:
   explicit TinyGraph(const core::TinyPlanOptions &options, FusePolicy fuse = FusePolicy::Library);
+  explicit TinyGraph(plan::Plan plan); // as it is
 
   plan::Plan plan; // may be changed before graphs are made
   FusePolicy fuse;

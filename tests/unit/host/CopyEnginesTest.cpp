@@ -66,7 +66,7 @@ void launch(Shared &shared, HostGraph &graph, uint64_t launches) {
   std::array<uint64_t, kHostLanes> ended{};
   for (uint64_t n = 0; n < launches; ++n) {
     Launch &next = shared.ring[n];
-    next = {.graph = &graph, .base = ended, .end = ended, .launchedNs = monotonicNs()};
+    next = {.graph = &graph, .base = ended, .end = ended, .launchedNs = threads::monotonicNs()};
     for (size_t lane = 0; lane < kHostLanes; ++lane)
       next.end[lane] += graph.lanes[lane].size() + 1;
     ended = next.end;
@@ -80,7 +80,7 @@ void playWithoutTransferThread(const LinkSpeed *speed) {
   Shared shared;
   CopyEngines engines(1, {});
   engines.attach(0, shared, speed);
-  ThreadPool pool(1, 1);
+  threads::ThreadPool pool(1, 1);
   shared.copies = &engines;
   shared.pool = &pool;
   launch(shared, doubling.graph, 2);
@@ -103,7 +103,7 @@ TEST(CopyEngines, AWaitingLaneDoesTheCopiesAtMemcpysSpeed) { playWithoutTransfer
 
 bool takesOver(CopyEngines &engines) { // for a wait since ever
   const int64_t nextNs = engines.takeOver(0);
-  return nextNs <= monotonicNs();
+  return nextNs <= threads::monotonicNs();
 }
 
 // Nothing is late: the transfer thread's turn, and the lane looks again later.
@@ -118,7 +118,7 @@ TEST(CopyEngines, WhatIsNotLateIsLeftToTheTransferThread) {
   int64_t deadlineNs = 0;
   while (engines.step(wants, deadlineNs)) { // the first chunk is copied as it begins to cross
   }
-  const int64_t now = monotonicNs();
+  const int64_t now = threads::monotonicNs();
   EXPECT_GT(deadlineNs, now + 10'000'000'000);
   EXPECT_GT(engines.takeOver(0), deadlineNs);
   EXPECT_EQ(shared.h2dBytes, 0u);
@@ -131,7 +131,7 @@ TEST(CopyEngines, ALaneGivesTheTransferThreadTimeToWake) {
   CopyEngines engines(1, {});
   engines.attach(0, shared, nullptr);
   launch(shared, doubling.graph, 1); // not seen by the engines yet
-  EXPECT_GT(engines.takeOver(kNever / 2), monotonicNs());
+  EXPECT_GT(engines.takeOver(threads::kNever / 2), threads::monotonicNs());
   EXPECT_FALSE(shared.signals.reached({Counter::H2D, 1}));
   for (int chunks = 0; chunks < 3; ++chunks)
     EXPECT_TRUE(takesOver(engines));
@@ -174,7 +174,7 @@ TEST(CopyEngines, ACopySeenLateHasBegunWhenTheLastThingItWaitsForHadHappened) {
       engines.step(wants, deadlineNs);
     return graph.lanes[1][0].endedNs;
   };
-  const int64_t now = monotonicNs() - 1'000'000'000;
+  const int64_t now = threads::monotonicNs() - 1'000'000'000;
   const auto expectEnd = [](int64_t ns, int64_t beganNs) {
     EXPECT_NEAR(static_cast<double>(ns - beganNs), 976'562.5, 1);
   };

@@ -19,7 +19,7 @@
 #include "runtime/core/MetaWriter.h"
 #include "runtime/core/Runtime.h"
 #include "runtime/host/Lanes.h"
-#include "runtime/host/LowLatency.h"
+#include "runtime/threads/LowLatency.h"
 #include "tests/support/KvCopies.h"
 #include "tests/support/TinyPlan.h"
 #include "tests/support/WrongWeights.h"
@@ -83,8 +83,8 @@ TEST(HostDevice, LowLatencyIsGrantedOrRefusedByName) {
   std::thread([&] { // the thread that opens the device stays urgent
     const absl::Status status = device->open(plan, {});
     if (status.ok()) {
-      EXPECT_TRUE(AwakeCores::hold().ok());     // so does the next one that asks
-      EXPECT_TRUE(device->open(plan, {}).ok()); // and this one again
+      EXPECT_TRUE(threads::AwakeCores::hold().ok()); // so does the next one that asks
+      EXPECT_TRUE(device->open(plan, {}).ok());      // and this one again
     } else {
       EXPECT_EQ(status.code() == absl::StatusCode::kPermissionDenied || status.code() == absl::StatusCode::kNotFound,
                 true)

@@ -13,7 +13,7 @@ namespace {
 constexpr uint64_t kUnreached = 1000;
 
 // Long enough for a waiter to have gone to sleep.
-void letSleep() { std::this_thread::sleep_for(std::chrono::nanoseconds(20 * kSpinNs)); }
+void letSleep() { std::this_thread::sleep_for(std::chrono::nanoseconds(20 * threads::kSpinNs)); }
 
 TEST(Signals, AReachedThresholdIsNotWaitedFor) {
   Signals signals;
@@ -43,7 +43,7 @@ TEST(Signals, AnyOfSeveralCountersWakes) {
     Signals signals;
     std::thread waiter([&] {
       const Want wants[] = {{Counter::Compute, 5}, {Counter::Launched, 1}};
-      signals.waitAny(Thread::Transfer, wants, kNever);
+      signals.waitAny(Thread::Transfer, wants, threads::kNever);
     });
     letSleep();
     signals.advance(Counter::Compute, 4); // not enough
@@ -56,12 +56,12 @@ TEST(Signals, AnyOfSeveralCountersWakes) {
 TEST(Signals, ADeadlineEndsTheWait) {
   Signals signals;
   const Want never{Counter::Compute, 1};
-  for (int64_t ns : {int64_t{0}, kSpinNs / 2, 20 * kSpinNs}) {
-    const int64_t deadline = monotonicNs() + ns;
+  for (int64_t ns : {int64_t{0}, threads::kSpinNs / 2, 20 * threads::kSpinNs}) {
+    const int64_t deadline = threads::monotonicNs() + ns;
     signals.waitAny(Thread::Transfer, {&never, 1}, deadline);
-    EXPECT_GE(monotonicNs(), deadline);
+    EXPECT_GE(threads::monotonicNs(), deadline);
   }
-  signals.waitAny(Thread::Transfer, {}, monotonicNs() + 20 * kSpinNs); // nothing but the deadline
+  signals.waitAny(Thread::Transfer, {}, threads::monotonicNs() + 20 * threads::kSpinNs); // nothing but the deadline
 }
 
 TEST(Signals, AnAnnouncementWakesButIsNotTheThing) {
@@ -91,7 +91,7 @@ TEST(Signals, OneBellWakesForTheCountersOfSeveral) {
       std::thread waiter([&] {
         const Signals::WantOf wants[] = {{&first, {Counter::Published, advanced == &first ? next : kUnreached}},
                                          {&second, {Counter::Published, advanced == &second ? next : kUnreached}}};
-        Signals::waitAny(Thread::Caller, bell, wants, kNever, spins);
+        Signals::waitAny(Thread::Caller, bell, wants, threads::kNever, spins);
         EXPECT_EQ(advanced->value(Counter::Published), next);
       });
       letSleep();
@@ -99,9 +99,9 @@ TEST(Signals, OneBellWakesForTheCountersOfSeveral) {
       waiter.join();
     }
   const Signals::WantOf never{&first, {Counter::Published, kUnreached}};
-  const int64_t deadline = monotonicNs() + 20 * kSpinNs;
+  const int64_t deadline = threads::monotonicNs() + 20 * threads::kSpinNs;
   Signals::waitAny(Thread::Caller, bell, {&never, 1}, deadline, false);
-  EXPECT_GE(monotonicNs(), deadline);
+  EXPECT_GE(threads::monotonicNs(), deadline);
 }
 
 TEST(Signals, NoWakeUpIsLost) {
@@ -114,8 +114,8 @@ TEST(Signals, NoWakeUpIsLost) {
     for (uint64_t i = 1; i <= kRounds; ++i) {
       signals.wait(self, {theirs, i - lead});
       random = random * 6364136223846793005u + 1442695040888963407u;
-      const uint64_t delay = (random >> 33) % 8 == 0 ? (random >> 40) % (3 * kSpinNs) : 0;
-      for (const int64_t end = monotonicNs() + static_cast<int64_t>(delay); monotonicNs() < end;) {
+      const uint64_t delay = (random >> 33) % 8 == 0 ? (random >> 40) % (3 * threads::kSpinNs) : 0;
+      for (const int64_t end = threads::monotonicNs() + static_cast<int64_t>(delay); threads::monotonicNs() < end;) {
       }
       signals.advance(mine, i);
     }

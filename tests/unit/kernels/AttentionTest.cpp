@@ -14,7 +14,7 @@ namespace {
 
 struct Shape {
   int64_t heads = 4, kvHeads = 2, headDim = 20, blockTokens = 16;
-  Elem kvElem = Elem::F32;
+  Elem kvElem = Elem::F32, activation = Elem::F32;
   int64_t rowLength() const { return (heads + 2 * kvHeads) * headDim; }
   int64_t blockElements() const { return kvBlockElements(kvHeads, blockTokens, headDim); }
 };
@@ -94,12 +94,13 @@ Floats run(HostIsa isa, const Shape &s, const std::vector<Part> &parts, uint64_t
   for (const Part &p : parts)
     sequences.push_back({p.start, p.rows, cache.add(*p.text, p.start + p.rows, seed++)});
   TestMeta meta(sequences, s.blockTokens, blocks);
-  Floats qkv(meta->numTokens * s.rowLength(), kNan); // k and v come from the cache
+  Stored qkv(s.activation, Floats(meta->numTokens * s.rowLength(), kNan)); // k and v come from the cache
   int64_t row = 0;
   for (const Part &p : parts)
     for (int64_t t = p.start; t < p.start + p.rows; ++t, ++row)
-      std::copy_n(p.text->q.begin() + t * s.heads * s.headDim, s.heads * s.headDim, qkv.begin() + row * s.rowLength());
-  Floats out(row * s.heads * s.headDim, kNan);
+      for (int64_t i = 0; i < s.heads * s.headDim; ++i)
+        qkv.set(row * s.rowLength() + i, p.text->q[t * s.heads * s.headDim + i]);
+  Stored out(s.activation, Floats(row * s.heads * s.headDim, kNan));
   const int64_t maxContext = blocks * s.blockTokens;
   Floats workspace(attentionWorkspaceBytes(Backend::Host, row, s.heads, s.headDim, maxContext) / sizeof(float), kNan);
   AttentionArgs args{};
@@ -108,9 +109,13 @@ Floats run(HostIsa isa, const Shape &s, const std::vector<Part> &parts, uint64_t
   args.workspace = workspace.data();
   args.heads = s.heads, args.kvHeads = s.kvHeads, args.headDim = s.headDim, args.blockTokens = s.blockTokens;
   args.maxContext = maxContext, args.scale = 1 / std::sqrt(static_cast<float>(s.headDim)), args.kvElem = s.kvElem;
+  args.activation = s.activation;
   runKernel(Op::Attention, isa, &args, workspace.size() * sizeof(float),
             AttentionChunksShape::bytes(window, s.heads / s.kvHeads, s.headDim));
-  return out;
+  Floats values(out.size());
+  for (size_t i = 0; i < values.size(); ++i)
+    values[i] = out.value(i);
+  return values;
 }
 
 void expectMatchesReference(const Shape &s, const Text &text, int64_t start, int64_t rows, const float *out) {
@@ -238,6 +243,26 @@ TEST_P(AttentionTest, ChunkedPrefillEqualsWholePrefillBitForBit) {
     }
 }
 
+// Rows of a CUDA plan: what is computed is F32's, of the values that q holds, and is rounded once.
+TEST_P(AttentionTest, RowsOfSixteenBitsHaveTheRoundedResultOfTheSameQueries) {
+  for (const Elem activation : {Elem::F16, Elem::BF16})
+    for (const Elem elem : kAllElems)
+      for (const int64_t headDim : {20, 64}) {
+        Shape s{6, 2, headDim, 16, elem};
+        Text a(s, 150, 4), b(s, 90, 5);
+        for (Text *text : {&a, &b})
+          for (float &x : text->q)
+            x = Stored(activation, Floats{x}).value(0);
+        const std::vector<Part> parts = {{&a, 3, 147}, {&b, 89, 1}, {&a, 149, 1}};
+        const Floats wide = run(GetParam(), s, parts);
+        s.activation = activation;
+        const Floats narrow = run(GetParam(), s, parts);
+        const Stored rounded(activation, wide);
+        for (size_t i = 0; i < wide.size(); ++i)
+          ASSERT_EQ(narrow[i], rounded.value(i)) << "type " << int(activation) << ", element " << i;
+      }
+}
+
 // A decoding row reads the cache where it lies, rows of a prompt go through panels: the same sums in the same order.
 TEST_P(AttentionTest, DecodingEqualsPrefillBitForBitForEveryGroupAndCacheType) {
   for (Elem elem : kAllElems)
@@ -291,6 +316,7 @@ RC_GTEST_PROP(AttentionProperty, AnyCutInAnyOrderGivesTheSameBits, ()) {
   s.headDim = *rc::gen::element<int64_t>(8, 16, 40, 64, 7);
   s.blockTokens = *rc::gen::element<int64_t>(5, 16);
   s.kvElem = *rc::gen::elementOf(kAllElems);
+  s.activation = *rc::gen::elementOf(kAllElems);
   const uint64_t seed = *rc::gen::arbitrary<uint32_t>();
   const bool decode = *rc::gen::element(true, true, false);
   std::vector<Text> texts;

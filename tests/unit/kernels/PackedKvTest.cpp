@@ -173,6 +173,17 @@ TEST_P(PackedKvTest, AppendPacksAsRopeAppendDoes) {
     args.kvPacking = h.packing;
     runKernel(Op::Append, GetParam(), &args);
     EXPECT_EQ(found, append(GetParam(), h, meta, qkv, segments).bytes);
+    // Rows of a CUDA plan: those of F32 that hold the same values.
+    for (const Elem activation : {Elem::F16, Elem::BF16}) {
+      const Stored rows(activation, qkv);
+      Floats values(rows.size());
+      for (size_t i = 0; i < values.size(); ++i)
+        values[i] = rows.value(i);
+      std::fill(found.begin(), found.end(), uint8_t{0xff});
+      args.qkv = rows.bytes.data(), args.activation = activation;
+      runKernel(Op::Append, GetParam(), &args);
+      EXPECT_EQ(found, append(GetParam(), h, meta, values, segments).bytes) << int(activation);
+    }
   }
 }
 

@@ -187,6 +187,30 @@ TEST_P(RopeAppendTest, RotateAndAppendAreItsHalves) {
   }
 }
 
+// Rows of a CUDA plan: those of F32 that hold the same values. Heads of more elements than are widened at a time.
+TEST_P(RopeAppendTest, RowsOfSixteenBitsAreAppendedAsTheirValues) {
+  for (const Elem activation : {Elem::F16, Elem::BF16})
+    for (const Elem elem : kAllElems)
+      for (const int64_t headDim : {6, 64, 300}) {
+        const Model s{.headDim = headDim, .elem = elem};
+        TestMeta meta({{2, 4, {3, 1}}}, s.blockTokens);
+        const Stored rows(activation, randomFloats(4 * s.rowLength(), 9));
+        Floats values(rows.size());
+        for (size_t i = 0; i < values.size(); ++i)
+          values[i] = rows.value(i);
+        const KvSegments segments = splitRun(4, kvBlockElements(s.kvHeads, s.blockTokens, headDim), 2, 3, false);
+        AppendArgs args{};
+        args.meta = meta.get(), args.segments = segments, args.kvElem = elem;
+        args.heads = s.heads, args.kvHeads = s.kvHeads, args.headDim = headDim, args.blockTokens = s.blockTokens;
+        Stored wide(elem, Floats(segments.end, 99.0f)), narrow = wide;
+        args.qkv = values.data(), args.kv = wide.data();
+        runKernel(Op::Append, GetParam(), &args);
+        args.qkv = rows.bytes.data(), args.kv = narrow.data(), args.activation = activation;
+        runKernel(Op::Append, GetParam(), &args);
+        EXPECT_EQ(narrow.bytes, wide.bytes) << "types " << int(activation) << " " << int(elem) << ", " << headDim;
+      }
+}
+
 TEST_P(RopeAppendTest, PaddedRowsWriteToTheScratchBlock) {
   Model s{.heads = 1, .kvHeads = 1, .headDim = 2, .blockTokens = 4};
   TestMeta meta({{0, 2, {1}}}, 4);

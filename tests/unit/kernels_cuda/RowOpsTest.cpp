@@ -365,5 +365,69 @@ TEST(CudaRopeAppend, TheHomeHasTheRowsOfItsBlocksAsTheCacheHasThem) {
       }
 }
 
+// What rope_append does to q and k, to the bit; of rows and elements behind nothing is written.
+TEST(CudaRotate, LeavesTheRowsThatRopeAppendLeaves) {
+  const int64_t blockTokens = 4, rows = 4, capacity = 6;
+  for (Elem activation : kAllElems)
+    for (const RopeCase &c : {RopeCase{3, 2, 22, true}, RopeCase{8, 2, 64, true}, RopeCase{6, 3, 16, true, true},
+                              RopeCase{8, 1, 128, true, true}, RopeCase{5, 5, 7, false, true}}) {
+      SCOPED_TRACE(testing::Message() << "type " << int(activation) << " dim " << c.headDim);
+      TestMeta hostMeta({{2, 3, {3, 1}}, {800, 1, std::vector<int32_t>(201, 2)}}, blockTokens, 201);
+      DeviceMeta meta(hostMeta);
+      const Floats values = randomFloats(capacity * (c.heads + 2 * c.kvHeads) * c.headDim, 7);
+      DeviceArray<float> frequencies(randomFloats(c.headDim / 2 + 1, 3)), weights(randomFloats(2 * c.headDim, 11));
+      DeviceStored appended(activation, values), rotated(activation, values);
+      const KvSegments segments = oneRun(5, kvBlockElements(c.kvHeads, blockTokens, c.headDim));
+      DeviceStored kv(activation, segments.end, 99.0f);
+      RopeAppendArgs append{};
+      append.meta = meta.get(), append.qkv = appended.data(), append.kv = kv.data(), append.segments = segments;
+      append.inverseFrequencies = c.rotated ? frequencies.get() : nullptr;
+      append.headNorms = c.normed ? weights.get() : nullptr, append.eps = 1e-2f;
+      append.heads = c.heads, append.kvHeads = c.kvHeads, append.headDim = c.headDim, append.blockTokens = blockTokens;
+      append.kvElem = append.activation = activation;
+      runOpInTurn(Op::RopeAppend, append, {capacity, 3, 64});
+      RotateArgs rotate{};
+      rotate.meta = meta.get(), rotate.qkv = rotated.data();
+      rotate.inverseFrequencies = append.inverseFrequencies, rotate.headNorms = append.headNorms, rotate.eps = 1e-2f;
+      rotate.heads = c.heads, rotate.kvHeads = c.kvHeads, rotate.headDim = c.headDim, rotate.activation = activation;
+      runOpInTurn(Op::Rotate, rotate, {capacity, 3, 64}, c.headDim % 4);
+      EXPECT_EQ(rotated.raw(), appended.raw());
+      EXPECT_NE(rotated.raw(), Stored(activation, values).bytes);
+      // The host then appends what the device has appended, where elements are kept in the rows' type.
+      AppendArgs onHost{};
+      std::vector<uint8_t> rowsThere = rotated.raw(), cache = Stored(activation, Floats(segments.end, 99.0f)).bytes;
+      onHost.meta = hostMeta.get(), onHost.qkv = rowsThere.data(), onHost.kv = cache.data(), onHost.segments = segments;
+      onHost.heads = c.heads, onHost.kvHeads = c.kvHeads, onHost.headDim = c.headDim, onHost.blockTokens = blockTokens;
+      onHost.kvElem = onHost.activation = activation;
+      hostKernel(Op::Append)(&onHost);
+      EXPECT_EQ(cache, kv.raw());
+      EXPECT_EQ(hostMeta->numTokens, rows);
+    }
+}
+
+// Three rows of six: rows of whole pieces, of pieces and a rest, and of no piece; at addresses of pieces, and at
+// others.
+TEST(CudaFetchRows, CopiesTheRowsThatThereAre) {
+  TestMeta hostMeta({{0, 3, {1}}}, 16);
+  DeviceMeta meta(hostMeta);
+  for (Elem elem : kAllElems)
+    for (const int64_t columns : {8, 3, 520, 1})
+      for (const size_t moved : {size_t{0}, size_t{4}}) {
+        const size_t size = elem == Elem::F32 ? 4 : 2, row = static_cast<size_t>(columns) * size;
+        std::vector<uint8_t> bytes(6 * row + moved);
+        for (size_t i = 0; i < bytes.size(); ++i)
+          bytes[i] = static_cast<uint8_t>(31 * i + i / 251);
+        DeviceArray<uint8_t> x(bytes), y(bytes.size(), uint8_t{7});
+        FetchRowsArgs args{};
+        args.meta = meta.get(), args.x = x.get() + moved, args.y = y.get() + moved;
+        args.columns = columns, args.activation = elem;
+        runOp(Op::FetchRows, args, {6, 6, 64}, columns % 3);
+        std::vector<uint8_t> expected(bytes.size(), 7);
+        std::copy_n(bytes.begin() + static_cast<std::ptrdiff_t>(moved), 3 * row,
+                    expected.begin() + static_cast<std::ptrdiff_t>(moved));
+        EXPECT_EQ(y.values(), expected) << "type " << int(elem) << ", rows of " << columns << ", from " << moved;
+      }
+}
+
 } // namespace
 } // namespace headrace::kernels

@@ -21,6 +21,7 @@
 #include "runtime/cuda/CudaDevice.h"
 #include "tests/support/KvCopies.h"
 #include "tests/support/LongRun.h"
+#include "tests/unit/cuda/CpuPlan.h"
 #include "tests/unit/cuda/Generate.h"
 #include "tests/unit/cuda/stand_in/StandIn.h"
 
@@ -42,8 +43,9 @@ const std::set<std::string> kCovered = {
     "cudaFuncGetAttributes", "cudaFuncSetAttribute", "cudaStreamBeginCapture", "cudaStreamBeginCaptureToGraph",
     "cudaStreamEndCapture", "cudaStreamGetCaptureInfo", "cudaLaunchKernel", "cudaEventRecordWithFlags",
     "cudaGraphCreate", "cudaGraphAddKernelNode", "cudaGraphAddMemcpyNode", "cudaGraphAddMemcpyNode1D",
-    "cudaGraphAddEventRecordNode", "cudaGraphGetNodes", "cudaGraphGetEdges", "cudaGraphNodeGetType",
-    "cudaGraphKernelNodeGetParams", "cudaGraphMemcpyNodeGetParams", "cudaGraphInstantiate", "cudaGraphUpload",
+    "cudaGraphAddEventRecordNode", "cudaGraphAddHostNode", "cudaLaunchHostFunc", "cudaGraphHostNodeGetParams",
+    "cudaGraphGetNodes", "cudaGraphGetEdges", "cudaGraphNodeGetType", "cudaGraphKernelNodeGetParams",
+    "cudaGraphMemcpyNodeGetParams", "cudaGraphInstantiate", "cudaGraphUpload",
     // launching and waiting
     "cudaGraphExecMemcpyNodeSetParams1D", "cudaMemcpyAsync", "cudaMemcpy2DAsync", "cudaGraphLaunch", "cudaEventRecord",
     "cudaEventSynchronize", "cudaEventQuery", "cudaEventElapsedTime", "cudaStreamWaitEvent", "cudaStreamSynchronize",
@@ -79,6 +81,7 @@ struct Case {
   CudaOptions options;
   bool trace, interleaved;
   model::ModelSpec spec = core::tinyLlama(2);
+  bool onCpu = false; // rows that decode are attended for
 };
 // Of a kernel that takes more than 48 KiB of shared memory.
 model::ModelSpec largeHeads() {
@@ -92,6 +95,8 @@ const Case kCases[] = {
     {"ExplicitRows", {.gemmEx = true, .compare = true}, false, true},
     {"Capture", {.capture = true, .traceBy = TraceBy::Stamps}, true, false},
     {"CaptureRows", {.capture = true, .gemmEx = true}, false, true, largeHeads()},
+    {"ExplicitOnCpu", {.compare = true, .cpu = {.threads = 2}}, false, false, core::tinyLlama(2), true},
+    {"CaptureOnCpu", {.capture = true, .compare = true}, false, false, core::tinyLlama(2), true},
 };
 
 enum class Phase { Make, Open, Build, Launch, Wait, Beside, Close };
@@ -102,6 +107,11 @@ class Scenario {
 public:
   explicit Scenario(const Case &of) : case_(of) {
     EXPECT_EQ(::setenv("HEADRACE_CUDA_LIBRARIES", HEADRACE_STAND_IN_LIBRARIES, 1), 0);
+    if (case_.onCpu) {
+      plan_ = planOnCpu(case_.spec);
+      keys_ = {{false, decoding(plan_)}};
+      return;
+    }
     plan_ = planFor(model::DeviceKind::Cuda, {.spec = case_.spec, .offloaded = {1}});
     core::KvCopies copies{.interleaved = case_.interleaved};
     core::addKvCopies(plan_, copies);
@@ -137,7 +147,7 @@ private:
     std::vector<std::byte> bytes(64);
     RETURN_IF_ERROR(device->writeDevice(0, bytes));
     ended(Phase::Open);
-    for (const core::GraphKey key : {core::GraphKey{false, 0}, core::GraphKey{true, 0}}) {
+    for (const core::GraphKey &key : keys_) {
       ASSIGN_OR_RETURN(graph, device->build(key));
       RETURN_IF_ERROR(device->upload(*graph));
       graphs.push_back(std::move(graph));
@@ -148,7 +158,7 @@ private:
       const core::SequenceRows rows{.tokens = {&token, 1}, .blocks = {&block, 1}, .sample = true};
       kernels::IterationMeta *const meta = device->meta();
       RETURN_IF_ERROR(core::writeMeta(plan_.metaLayout, plan_.blockTokens, {&rows, 1}, meta));
-      RETURN_IF_ERROR(device->launch(*graphs[0], core::InUse{.kvBlocks = 4 + iteration}));
+      RETURN_IF_ERROR(device->launch(*graphs[0], core::InUse{.kvBlocks = 4 + iteration, .rows = iteration % 2 + 1}));
     }
     ended(Phase::Launch);
     RETURN_IF_ERROR(device->awaitTokens(3).status());
@@ -167,6 +177,7 @@ private:
 
   const Case &case_;
   plan::Plan plan_;
+  std::vector<core::GraphKey> keys_ = {{false, 0}, {true, 0}};
 };
 
 // Made while it is waited, so as often as it happens to.

@@ -173,6 +173,11 @@ cudaError_t cudaLaunchKernel(const void *function, dim3 grid, dim3 block, void *
   return error != cudaSuccess ? error : give(stream, work);
 }
 
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void *data) {
+  STAND_IN_CALL();
+  return give(stream, {.type = cudaGraphNodeTypeHost, .host = function, .hostData = data});
+}
+
 // ---- graphs
 
 cudaError_t cudaGraphCreate(cudaGraph_t *graph, unsigned) {
@@ -223,6 +228,12 @@ cudaError_t cudaGraphAddHostNode(cudaGraphNode_t *made, cudaGraph_t graph, const
   STAND_IN_CALL();
   return addTo(graph, made, after, count,
                {.type = cudaGraphNodeTypeHost, .host = params->fn, .hostData = params->userData});
+}
+cudaError_t cudaGraphHostNodeGetParams(cudaGraphNode_t node, cudaHostNodeParams *params) {
+  STAND_IN_CALL();
+  *params = {};
+  params->fn = node->work.host, params->userData = node->work.hostData;
+  return cudaSuccess;
 }
 // A programmatic edge as any other: on the emulator a kernel ends before the next one starts.
 cudaError_t cudaGraphAddDependencies(cudaGraph_t graph, const cudaGraphNode_t *from, const cudaGraphNode_t *to,

@@ -3,6 +3,8 @@
 
 #include <array>
 #include <atomic>
+#include <cstdio>
+#include <cstdlib>
 #include <mutex>
 
 #include "tests/unit/cuda/stand_in/StandIn.h"
@@ -33,7 +35,16 @@ cudaError_t errorOf(const Fault &fault) {
 
 } // namespace
 
+bool &inHostFunction() {
+  thread_local bool in = false;
+  return in;
+}
+
 cudaError_t called(const char *name) {
+  if (inHostFunction()) {
+    std::fprintf(stderr, "stand-in: %s is called by a host node's function, which may call nothing of CUDA\n", name);
+    std::abort();
+  }
   const std::lock_guard lock(mutex);
   const uint64_t count = ++counts()[name];
   const Fault &fault = planned();

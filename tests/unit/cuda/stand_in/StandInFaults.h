@@ -10,6 +10,9 @@ namespace headrace::stand_in {
 // Counts a call of that name; the error that it has to return.
 cudaError_t called(const char *name);
 
+// Whether the calling thread is in a host node's function: then every call ends the program.
+bool &inHostFunction();
+
 enum class Kind { DeviceMemory, HostMemory, Streams, Events, Graphs, Executables, Handles };
 void given(Kind kind, int change);
 

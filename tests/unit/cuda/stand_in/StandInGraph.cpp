@@ -9,6 +9,7 @@
 #include <optional>
 #include <unordered_map>
 
+#include "tests/unit/cuda/stand_in/StandInFaults.h"
 #include "tests/unit/cuda/stand_in/StandInKernels.h"
 #include "tests/unit/cuda/stand_in/StandInRuntime.h"
 
@@ -29,7 +30,10 @@ void StandInWork::run(uint64_t order) const {
   case cudaGraphNodeTypeMemcpy:
     return copy.run();
   case cudaGraphNodeTypeHost:
-    return host(hostData);
+    stand_in::inHostFunction() = true;
+    host(hostData);
+    stand_in::inHostFunction() = false;
+    return;
   case cudaGraphNodeTypeEventRecord:
     event->ns = std::chrono::steady_clock::now().time_since_epoch().count();
     return;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Units are run once each, phase after phase, whoever gets a core and whoever does not.
-#include "runtime/host/ThreadPool.h"
+#include "runtime/threads/ThreadPool.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@
 #include <string>
 #include <thread>
 
-namespace headrace::host {
+namespace headrace::threads {
 namespace {
 
 using testing::HasSubstr;
@@ -276,10 +276,10 @@ TEST(ThreadPool, ThreadsThatTheSystemDoesNotGrantAreRefusedByName) {
   if (WIFEXITED(status) && WEXITSTATUS(status) == 2)
     GTEST_SKIP() << "this process may not become one with fewer rights";
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
-  EXPECT_THAT(message, HasSubstr("host device: no thread for the compute thread 2 of 3: Resource temporarily"));
+  EXPECT_THAT(message, HasSubstr("no thread for the compute thread 2 of 3: Resource temporarily"));
   EXPECT_THAT(message, HasSubstr("ulimit -u"));
 }
 #endif
 
 } // namespace
-} // namespace headrace::host
+} // namespace headrace::threads

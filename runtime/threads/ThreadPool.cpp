@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/host/ThreadPool.h"
+#include "runtime/threads/ThreadPool.h"
 
 #include <sched.h>
 
@@ -10,11 +10,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "runtime/base/StatusMacros.h"
-#include "runtime/host/LowLatency.h"
-#include "runtime/host/Signals.h"
-#include "runtime/host/Threads.h"
+#include "runtime/threads/LowLatency.h"
+#include "runtime/threads/Threads.h"
 
-namespace headrace::host {
+namespace headrace::threads {
 namespace {
 
 constexpr uint64_t kLine = 64;
@@ -221,4 +220,4 @@ void ThreadPool::sleepOrSpin() {
   sleepers_.fetch_sub(1, std::memory_order_seq_cst);
 }
 
-} // namespace headrace::host
+} // namespace headrace::threads

@@ -16,7 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-namespace headrace::host {
+namespace headrace::threads {
 
 // Keeps all idle cores of the machine from halting while it lives.
 class AwakeCores {
@@ -36,4 +36,4 @@ private:
 // Makes the calling thread urgent for the rest of its life. PermissionDenied naming what is missing.
 absl::Status makeThreadUrgent();
 
-} // namespace headrace::host
+} // namespace headrace::threads

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/host/Futex.h"
+#include "runtime/threads/Futex.h"
 
 #include <linux/futex.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-namespace headrace::host {
+namespace headrace::threads {
 
 static_assert(sizeof(std::atomic<uint32_t>) == sizeof(uint32_t));
 
@@ -24,4 +24,4 @@ void futexWake(const std::atomic<uint32_t> &word, int threads) {
           nullptr, 0);
 }
 
-} // namespace headrace::host
+} // namespace headrace::threads

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/host/GuardedMemory.h"
+#include "runtime/threads/GuardedMemory.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -14,7 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace headrace::host {
+namespace headrace::threads {
 namespace {
 
 // A number of bytes that stands alone in a file (cgroup v2); max if there is none ("max", or no such file).
@@ -93,4 +93,4 @@ GuardedMemory::~GuardedMemory() {
     munmap(mapping_, mappingBytes_);
 }
 
-} // namespace headrace::host
+} // namespace headrace::threads

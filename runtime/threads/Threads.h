@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Starting and placing the device's threads.
+// Starting and placing threads.
 #pragma once
 
 #include <string_view>
@@ -10,7 +10,7 @@
 
 #include "absl/status/status.h"
 
-namespace headrace::host {
+namespace headrace::threads {
 
 // ResourceExhausted for a thread that the system does not grant.
 absl::Status noThread(std::string_view which, const std::error_code &why);
@@ -28,4 +28,4 @@ template <typename Body> absl::Status startThread(std::thread &thread, std::stri
 // On that core alone; -1: the scheduler's choice. InvalidArgument naming the thread and the core.
 absl::Status pinThread(std::thread &thread, int core, std::string_view which);
 
-} // namespace headrace::host
+} // namespace headrace::threads

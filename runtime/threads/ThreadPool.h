@@ -31,10 +31,10 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "kernels/HostKernel.h"
-#include "runtime/host/Futex.h"
-#include "runtime/host/GuardedMemory.h"
+#include "runtime/threads/Futex.h"
+#include "runtime/threads/GuardedMemory.h"
 
-namespace headrace::host {
+namespace headrace::threads {
 
 inline constexpr int64_t kPoolSpinNs = 50'000; // what lies between two steps that are shared is mostly less
 
@@ -106,4 +106,4 @@ private:
   std::atomic<bool> stop_{false};
 };
 
-} // namespace headrace::host
+} // namespace headrace::threads

@@ -8,8 +8,9 @@
 #include <ctime>
 #include <limits>
 
-namespace headrace::host {
+namespace headrace::threads {
 
+inline constexpr int64_t kSpinNs = 10'000; // what a thread that waits spins for before it sleeps
 inline constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
 // CLOCK_MONOTONIC, the clock that futexes' absolute timeouts use.
@@ -33,4 +34,4 @@ void futexWait(const std::atomic<uint32_t> &word, uint32_t expected, int64_t dea
 // Wakes up to so many threads.
 void futexWake(const std::atomic<uint32_t> &word, int threads = 1);
 
-} // namespace headrace::host
+} // namespace headrace::threads

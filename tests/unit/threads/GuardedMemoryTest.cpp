@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/host/GuardedMemory.h"
+#include "runtime/threads/GuardedMemory.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <utility>
 
-namespace headrace::host {
+namespace headrace::threads {
 namespace {
 
 using testing::HasSubstr;
@@ -73,4 +73,4 @@ TEST(GuardedMemory, RefusesSizesThatAreNotAligned) {
 }
 
 } // namespace
-} // namespace headrace::host
+} // namespace headrace::threads

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/host/Threads.h"
+#include "runtime/threads/Threads.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -8,11 +8,10 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace headrace::host {
+namespace headrace::threads {
 
 absl::Status noThread(std::string_view which, const std::error_code &why) {
-  return absl::ResourceExhaustedError(absl::StrCat("host device: no thread for the ", std::string(which), ": ",
-                                                   why.message(),
+  return absl::ResourceExhaustedError(absl::StrCat("no thread for the ", std::string(which), ": ", why.message(),
                                                    " (expected room for one more: ulimit -u, the cgroup's pids.max)"));
 }
 
@@ -29,4 +28,4 @@ absl::Status pinThread(std::thread &thread, int core, std::string_view which) {
   return absl::OkStatus();
 }
 
-} // namespace headrace::host
+} // namespace headrace::threads

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/host/LowLatency.h"
+#include "runtime/threads/LowLatency.h"
 
 #include <fcntl.h>
 #include <sched.h>
@@ -14,7 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace headrace::host {
+namespace headrace::threads {
 namespace {
 
 constexpr char kLatencyFile[] = "/dev/cpu_dma_latency";
@@ -66,4 +66,4 @@ absl::Status makeThreadUrgent() {
                                                   20 - kNice, ")"));
 }
 
-} // namespace headrace::host
+} // namespace headrace::threads

@@ -13,7 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 
-namespace headrace::host {
+namespace headrace::threads {
 
 class GuardedMemory {
 public:
@@ -42,4 +42,4 @@ uint64_t partTakenAt(uint64_t at, uint64_t inner);
 // Bytes that this machine could give without swapping (MemAvailable, less where a cgroup limits it); 0 if unknown.
 uint64_t availableMemory();
 
-} // namespace headrace::host
+} // namespace headrace::threads
