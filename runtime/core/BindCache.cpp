@@ -80,15 +80,17 @@ absl::StatusOr<BoundCache> bindCache(const plan::Plan &plan, const plan::Schedul
   ASSIGN_OR_RETURN(resident, residentBlocks(plan, operands));
   uint64_t end = resident;
   BoundCache out;
-  out.address = kv != nullptr ? kv->address : operands.tail->address;
+  out.address = UINT64_MAX;
+  for (const Operand *run : {kv, operands.tail, operands.recomputed})
+    if (run != nullptr)
+      out.address = std::min(out.address, run->address);
   if (operands.tail != nullptr) {
     const Operand &tail = *operands.tail;
     ASSIGN_OR_RETURN(blocks, oneBehindTheOther(tail, Space::Device, blockBytes));
     if (blocks.first != resident)
       return refuse(tail, "begins at block ", blocks.first, ", expected block ", resident, ", where kv ends");
     end = blocks.end;
-    out.address = std::min(out.address, tail.address);
-    if (kv != nullptr && (tail.address - out.address + kv->address - out.address) % elementBytes != 0)
+    if (kv != nullptr && (tail.address - kv->address) % elementBytes != 0)
       return refuse(tail, "is at ", tail.address, " and kv at ", kv->address, ", expected whole elements of ",
                     elementBytes, " bytes between them");
   }
@@ -118,17 +120,14 @@ absl::StatusOr<BoundCache> bindCache(const plan::Plan &plan, const plan::Schedul
     if (plan.actBlocks == 0 || act.bytes < bytes)
       return refuse(act, "has ", act.bytes, " bytes, expected the ", bytes, " of ", plan.actBlocks,
                     " activation blocks");
-    const uint64_t lower = std::min(out.address, act.address), moved = out.address - lower;
-    if (moved % elementBytes != 0 || (act.address - lower) % elementBytes != 0)
-      return refuse(act, "is at ", act.address, " and the cache at ", out.address, ", expected whole elements of ",
+    const uint64_t cache = kv != nullptr ? kv->address : operands.tail->address;
+    if ((act.address - cache) % elementBytes != 0)
+      return refuse(act, "is at ", act.address, " and the cache at ", cache, ", expected whole elements of ",
                     elementBytes, " bytes between them");
-    out.address = lower;
-    segments.start += elements(moved);
-    segments.tail += elements(moved);
-    segments.act = elements(act.address - lower);
+    segments.act = elements(act.address - out.address);
     segments.actStride = elements(blockBytes);
     segments.firstAct = static_cast<int32_t>(plan.kvBlocks);
-    segments.end = std::max(segments.end + elements(moved), segments.act + elements(bytes));
+    segments.end = std::max(segments.end, segments.act + elements(bytes));
   }
 
   if (operands.home != nullptr) {

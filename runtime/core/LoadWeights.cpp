@@ -66,45 +66,44 @@ private:
     absl::Span<const std::byte> bytes; // the unit as filled; empty until then
     for (const plan::Extent &extent : plan_.placements[options_.placement].extents)
       if (extent.buffer == buffer && extent.space == plan::Space::Device) {
-        RETURN_IF_ERROR(bringToDevice(unit, extent, bytes));
+        RETURN_IF_ERROR(bringToDevice(unit, extent.address, bytes));
         manifest.loaded.device += extent.bytes;
       }
-    std::set<std::pair<uint64_t, uint64_t>> filled; // (bufferOffset, address)
+    std::set<uint64_t> filled; // addresses
     for (uint32_t p = 0; p < plan_.placements.size(); ++p)
       for (const plan::Extent &extent : plan_.placements[p].extents) {
         if (extent.buffer != buffer || extent.space == plan::Space::Device)
           continue;
-        if (filled.insert({extent.bufferOffset, extent.address}).second)
-          RETURN_IF_ERROR(bringToHost(unit, extent, bytes));
+        if (filled.insert(extent.address).second)
+          RETURN_IF_ERROR(bringToHost(unit, extent.address, bytes));
         if (p == options_.placement)
           manifest.loaded.host += extent.bytes;
       }
     return absl::OkStatus();
   }
 
-  absl::Status bringToDevice(const model::Unit &unit, const plan::Extent &extent, absl::Span<const std::byte> &bytes) {
+  absl::Status bringToDevice(const model::Unit &unit, uint64_t address, absl::Span<const std::byte> &bytes) {
     if (!device_.holdsData())
       return absl::OkStatus();
     RETURN_IF_ERROR(fillScratch(unit, bytes));
-    return device_.writeDevice(extent.address, bytes.subspan(extent.bufferOffset, extent.bytes));
+    return device_.writeDevice(address, bytes);
   }
 
-  absl::Status bringToHost(const model::Unit &unit, const plan::Extent &extent, absl::Span<const std::byte> &bytes) {
+  absl::Status bringToHost(const model::Unit &unit, uint64_t address, absl::Span<const std::byte> &bytes) {
     if (!device_.holdsData())
       return absl::OkStatus();
     absl::Span<std::byte> slab = device_.hostSlab();
-    if (extent.bytes > slab.size() || extent.address > slab.size() - extent.bytes)
-      return absl::InvalidArgumentError(absl::StrCat("plan: unit ", unit.name, ": host bytes [", extent.address, ", +",
-                                                     extent.bytes, ") are outside the slab of ", slab.size()));
-    absl::Span<std::byte> target = slab.subspan(extent.address, extent.bytes);
+    if (unit.bytes > slab.size() || address > slab.size() - unit.bytes)
+      return absl::InvalidArgumentError(absl::StrCat("plan: unit ", unit.name, ": host bytes [", address, ", +",
+                                                     unit.bytes, ") are outside the slab of ", slab.size()));
+    absl::Span<std::byte> target = slab.subspan(address, unit.bytes);
     const bool held = !bytes.empty() && weights_->held(unit, order()).data() == bytes.data();
-    if ((bytes.empty() || held) && extent.bytes == unit.bytes) { // no detour through scratch
+    if (bytes.empty() || held) { // no detour through scratch
       absl::Status status = fill(unit, target);
       bytes = target;
       return status;
     }
-    RETURN_IF_ERROR(fillScratch(unit, bytes));
-    std::copy_n(bytes.data() + extent.bufferOffset, extent.bytes, target.data());
+    std::copy_n(bytes.data(), unit.bytes, target.data());
     return absl::OkStatus();
   }
 

@@ -51,7 +51,6 @@
 #include "runtime/plan/value/PlacementTable.h"
 #include "runtime/serve/engine/BatchEngine.h"
 #include "runtime/serve/engine/Expansion.h"
-#include "runtime/serve/engine/ExpansionLevels.h"
 #include "runtime/serve/engine/KeepLogits.h"
 #include "runtime/serve/engine/PaddedRows.h"
 #include "runtime/serve/engine/Scheduler.h"
@@ -378,7 +377,6 @@ private:
 
   // Expansion (EngineExpansion.cpp).
   void beginExpansion();
-  int64_t offeredBlocks() const { return levels_ ? levels_->offered() : expansion_->offered(); }
   uint32_t placementForBlocks() const;
   void adapt(const EngineIteration &iteration);
   bool offerMore(const MiniBatch &of);
@@ -409,10 +407,8 @@ private:
   KeptLogits logits_;
   SwapSpace swap_;
   const SwapPrice swapPrice_;
-  // One of them, or neither: it does not adapt.
-  std::unique_ptr<Expansion> expansion_;
-  std::unique_ptr<ExpansionLevels> levels_;
-  std::vector<uint32_t> byBlocks_; // placements that are chosen among, by their blocks; empty without levels_
+  std::unique_ptr<Expansion> expansion_; // null: it does not adapt
+  std::vector<uint32_t> byBlocks_; // placements whose blocks are its levels, by these; empty: any number of blocks
   struct Counted {                 // of the device, as the last iteration was read
     uint64_t h2dBytes = 0, d2hBytes = 0;
     int64_t stallNs = 0, endNs = 0;

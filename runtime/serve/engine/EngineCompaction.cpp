@@ -29,8 +29,9 @@ constexpr int64_t kApartShare = 64;                    // one part of so many of
 // Free blocks among those that are brought or below them, as many as blocks that could be moved. Where placements have
 // different numbers of blocks: those in use that the smallest with as many as are offered has not.
 int64_t Engine::apart(const MiniBatch &of, bool act) const {
-  if (levels_)
-    return !act && of.blocks->used() <= levels_->offered() ? of.blocks->blocksInUseAbove(levels_->offered() + 1) : 0;
+  if (!byBlocks_.empty())
+    return !act && of.blocks->used() <= expansion_->offered() ? of.blocks->blocksInUseAbove(expansion_->offered() + 1)
+                                                              : 0;
   if (act && !runtime_.caches().actsOnHost())
     return 0;
   const int64_t end = act ? of.blocks->actEndOfUse() : of.blocks->endOfUse() - 1;
@@ -51,7 +52,7 @@ int64_t Engine::apart(const MiniBatch &of, bool act) const {
 }
 
 bool Engine::wantsCompaction() const {
-  const bool compacts = compacts_[runtime_.placement()] || (levels_ && resident() == 0);
+  const bool compacts = compacts_[runtime_.placement()] || (!byBlocks_.empty() && resident() == 0);
   return compacts && !isStatic() && !swapping() &&
          std::any_of(miniBatches_.begin(), miniBatches_.end(),
                      [this](const MiniBatch &one) { return apart(one, false) > 0 || apart(one, true) > 0; });

@@ -44,13 +44,14 @@ void Engine::beginExpansion() {
     if (const int64_t blocks = plan_.placements[placement].kvBlocks - 1;
         blocks >= plan_.metaLayout.maxBlocksPerSequence && (levels.empty() || blocks > levels.back()))
       levels.push_back(blocks);
-  if (!levels.empty())
-    levels_ = std::make_unique<ExpansionLevels>(std::move(levels), options_.expansion);
-  else
-    expansion_ = std::make_unique<Expansion>(boundsOf(plan_, runtime_.placement(), resident()), options_.expansion);
+  if (levels.empty())
+    byBlocks_.clear();
+  expansion_ = levels.empty()
+                   ? std::make_unique<Expansion>(boundsOf(plan_, runtime_.placement(), resident()), options_.expansion)
+                   : std::make_unique<Expansion>(levels, options_.expansion);
   for (MiniBatch &one : miniBatches_)
-    one.blocks->setOffered(offeredBlocks());
-  counters_.blocksOffered = offeredBlocks();
+    one.blocks->setOffered(expansion_->offered());
+  counters_.blocksOffered = expansion_->offered();
   const core::DeviceCounters counters = device_.counters();
   counted_ = {counters.h2dBytes, counters.d2hBytes, counters.stallNs, device_.nowNs()};
 }
@@ -58,7 +59,7 @@ void Engine::beginExpansion() {
 // Once tokens have been read. The device may have counted some of the next iteration, too: over a window that evens
 // out.
 void Engine::adapt(const EngineIteration &iteration) {
-  if (!expansion_ && !levels_)
+  if (!expansion_)
     return;
   const core::DeviceCounters now = device_.counters();
   const model::Hardware &hardware = plan_.hardware;
@@ -74,26 +75,23 @@ void Engine::adapt(const EngineIteration &iteration) {
     seen.away = std::max(seen.away, one.blocks->endOfUse() - resident());
     seen.settled &= one.blocks->used() <= one.blocks->offered();
   }
-  seen.settled &= !wantsCompaction() && (!levels_ || iteration.placement == placementForBlocks());
+  seen.settled &= !wantsCompaction() && (byBlocks_.empty() || iteration.placement == placementForBlocks());
   seen.wanted = !waiting_.empty() && static_cast<int64_t>(running()) < maxNumSeqs_;
   counted_ = {now.h2dBytes, now.d2hBytes, now.stallNs, iteration.visibleNs};
-  if (levels_) {
-    levels_->saw(seen);
-  } else {
+  if (byBlocks_.empty())
     expansion_->setBounds(boundsOf(plan_, runtime_.placement(), resident()));
-    expansion_->saw(seen);
-  }
-  counters_.blocksOffered = offeredBlocks();
-  counters_.expansionsGrown = levels_ ? levels_->grown() : expansion_->grown();
-  counters_.expansionsShrunk = levels_ ? levels_->shrunk() : expansion_->shrunk();
+  expansion_->saw(seen);
+  counters_.blocksOffered = expansion_->offered();
+  counters_.expansionsGrown = expansion_->grown();
+  counters_.expansionsShrunk = expansion_->shrunk();
   for (MiniBatch &one : miniBatches_)
-    if (one.blocks->offered() != offeredBlocks())
-      one.blocks->setOffered(offeredBlocks());
+    if (one.blocks->offered() != expansion_->offered())
+      one.blocks->setOffered(expansion_->offered());
 }
 
 // The placement with the fewest blocks that has those that are offered, and those that are in use.
 uint32_t Engine::placementForBlocks() const {
-  int64_t most = levels_->offered();
+  int64_t most = expansion_->offered();
   for (const MiniBatch &one : miniBatches_)
     most = std::max(most, one.blocks->endOfUse() - 1);
   for (const uint32_t placement : byBlocks_)

@@ -154,7 +154,7 @@ absl::StatusOr<bool> Engine::launchNext() {
   EngineEdge edge{.placement = runtime_.placement(), .prefill = options_.prefill};
   if (!composed(edge))
     return false;
-  const bool byBlocks = !options_.placementOf && levels_;
+  const bool byBlocks = !options_.placementOf && !byBlocks_.empty();
   if (const ComposedTogether all = composedTogether(); (options_.placementOf || byBlocks) && all.tokens > 0) {
     edge.placement = byBlocks ? placementForBlocks() : options_.placementOf(all);
     if (edge.placement >= plan_.placements.size())

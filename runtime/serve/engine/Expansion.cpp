@@ -8,6 +8,8 @@
 namespace headrace::serve {
 namespace {
 
+constexpr double kPlateau = 0.995; // of the best level: as good
+
 double shareOf(int64_t of, int64_t all) {
   return static_cast<double>(of) / static_cast<double>(std::max<int64_t>(1, all));
 }
@@ -17,17 +19,40 @@ double shareOf(int64_t of, int64_t all) {
 Expansion::Expansion(const ExpansionBounds &bounds, const ExpansionTuning &tuning)
     : bounds_(bounds), tuning_(tuning), offered_(bounds.least), lookAgainAfter_(tuning.lookAgain) {}
 
+Expansion::Expansion(const std::vector<int64_t> &levels, const ExpansionTuning &tuning)
+    : Expansion(ExpansionBounds{levels.front(), levels.back()}, tuning) {
+  for (const int64_t blocks : levels)
+    levels_.push_back({blocks});
+  rates_.reserve(static_cast<size_t>(tuning.window * tuning.judgedWindows));
+}
+
 void Expansion::setBounds(const ExpansionBounds &bounds) {
   if (bounds == bounds_)
     return;
   bounds_ = bounds;
   lookAgainAt_ = tooMany_ = step_ = before_ = 0;
   lookAgainAfter_ = tuning_.lookAgain;
-  offer(std::clamp(offered_, bounds.least, bounds.most));
+  begin(std::clamp(offered_, bounds.least, bounds.most));
 }
 
 void Expansion::saw(const IterationWaits &iteration) {
   ++seen_;
+  levels_.empty() ? sawWithin(iteration) : sawLevel(iteration);
+}
+
+void Expansion::offer(int64_t blocks) {
+  ++(blocks > offered_ ? grown_ : shrunk_);
+  begin(blocks);
+}
+
+void Expansion::begin(int64_t blocks) {
+  offered_ = blocks;
+  judgedWindows_ = judgedNs_ = judgedUsed_ = 0;
+  window_ = {};
+  rates_.clear();
+}
+
+void Expansion::sawWithin(const IterationWaits &iteration) {
   const bool waits = shareOf(iteration.waitNs, iteration.ns) > floor_ + tuning_.waits;
   if (waits && !iteration.settled)
     return;
@@ -42,7 +67,7 @@ void Expansion::saw(const IterationWaits &iteration) {
   w.mostUsed = std::max(w.mostUsed, iteration.used);
   w.mostAway = std::max(w.mostAway, iteration.away);
   if (waits) {
-    ++w.waiting;
+    ++w.slow;
     w.waitingNs += iteration.ns;
   } else {
     w.linkNs += iteration.linkNs;
@@ -58,7 +83,7 @@ void Expansion::look() {
   const Window &w = window_;
   if (w.mostAway == 0) // what compute waits for anyway: offloaded weights
     floor_ = shareOf(w.waitNs, w.ns);
-  else if (offered_ > bounds_.least && 2 * w.waiting > w.iterations && longer() > 1)
+  else if (offered_ > bounds_.least && 2 * w.slow > w.iterations && longer() > 1)
     return shrink();
   if (2 * w.wanted <= w.iterations)
     return;
@@ -112,7 +137,6 @@ void Expansion::grow() {
     rateBefore_ = shareOf(judgedUsed_, judgedNs_);
   }
   step_ = blocks - offered_;
-  ++grown_;
   offer(blocks);
 }
 
@@ -127,14 +151,77 @@ void Expansion::fewer(int64_t blocks) {
   lookAgainAt_ = seen_ + lookAgainAfter_;
   tooMany_ = offered_;
   step_ = before_ = 0;
-  ++shrunk_;
   offer(std::max(bounds_.least, blocks));
 }
 
-void Expansion::offer(int64_t blocks) {
-  offered_ = blocks;
-  judgedWindows_ = judgedNs_ = judgedUsed_ = 0;
-  window_ = {};
+void Expansion::sawLevel(const IterationWaits &iteration) {
+  // Prompts take what they take; where nobody wants more blocks tokens/s are others' matter.
+  if (iteration.prefill || !iteration.settled || !iteration.wanted || iteration.ns <= 0)
+    return;
+  if (skip_ > 0) { // blocks of a larger level come into use
+    --skip_;
+    return;
+  }
+  const double rate = static_cast<double>(offered_) / static_cast<double>(iteration.ns);
+  rates_.push_back(rate);
+  ++window_.iterations;
+  window_.slow += rate < (1 - tuning_.falls) * levels_[best()].rate;
+  if (window_.iterations == tuning_.window) {
+    const bool low = 2 * window_.slow > tuning_.window;
+    window_ = {};
+    if (low && at_ > 0)
+      return leave();
+  }
+  if (static_cast<int64_t>(rates_.size()) == tuning_.window * tuning_.judgedWindows)
+    lookAtLevel();
+}
+
+void Expansion::lookAtLevel() {
+  const bool fresh = levels_[at_].rate == 0 || seen_ < freshUntil_;
+  measure();
+  if (levels_[at_].rate < (1 - (fresh ? tuning_.loses : tuning_.drifts)) * levels_[best()].rate)
+    return leave();
+  if (at_ + 1 < levels_.size() && seen_ >= levels_[at_ + 1].tryAgainAt)
+    goTo(at_ + 1);
+}
+
+void Expansion::measure() {
+  const auto middle = rates_.begin() + static_cast<std::ptrdiff_t>(rates_.size() / 2);
+  std::nth_element(rates_.begin(), middle, rates_.end());
+  levels_[at_].rate = *middle;
+  rates_.clear();
+}
+
+// The largest of those that are as good as the best known.
+size_t Expansion::best() const {
+  const double most = std::ranges::max(levels_, {}, &Level::rate).rate;
+  size_t level = levels_.size() - 1;
+  while (level > 0 && levels_[level].rate < kPlateau * most)
+    --level;
+  return levels_[level].rate == 0 ? 0 : level;
+}
+
+// For the best of the others.
+void Expansion::leave() {
+  if (!rates_.empty())
+    measure();
+  const size_t to = best();
+  if (to == at_) // what else is known was measured when the link was as slow, or there is nothing
+    return;
+  if (to < at_) {
+    int64_t &pause = levels_[at_].pause;
+    pause = std::min(pause == 0 ? tuning_.lookAgain : 2 * pause, tuning_.longestClimbPause * tuning_.lookAgain);
+    for (size_t level = to + 1; level <= at_; ++level)
+      levels_[level].tryAgainAt = seen_ + pause;
+  }
+  goTo(to);
+}
+
+void Expansion::goTo(size_t level) {
+  at_ = level;
+  offer(levels_[level].blocks);
+  skip_ = tuning_.window;
+  freshUntil_ = seen_ + 2 * tuning_.window * (tuning_.judgedWindows + 1);
 }
 
 } // namespace headrace::serve

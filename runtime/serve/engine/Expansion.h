@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Adaptive expansion (Pie, section 3.4): how many KV blocks serve, where those beyond the device's are brought for each
-// iteration. It begins with the device's own, and looks at iterations, some at a time (a window):
+// Adaptive expansion (Pie, section 3.4): how many KV blocks serve. Blocks not in use are not moved, and the engine
+// knows who waits for blocks: with little load a larger expansion need not be tried (3.4.2), it costs nothing and is
+// there at once. Values in, values out: the engine's part is in EngineExpansion.cpp.
+//
+// Any number will do where the blocks beyond the device's are brought for each iteration. It begins with the device's
+// own, and looks at iterations, some at a time (a window):
 //
 //   compute waited for copies in most of them, and most
 //   of the time                                           fewer, by as much as it waited
@@ -25,12 +29,23 @@
 // Once it was too many it grows no more for a while, and for twice as long each time that it was so again at about the
 // same number. What passes within half a window changes nothing.
 //
-// Blocks not in use are not moved, and the engine knows who waits for blocks: with little load a larger expansion need
-// not be tried (3.4.2), it costs nothing and is there at once. Values in, values out: the engine's part is in
-// EngineExpansion.cpp.
+// Only some numbers, the levels, can be had where they are those of a plan's placements (4.1: layers are swapped whole,
+// and each layer less on the device makes all caches larger). It begins with the fewest, and climbs:
+//
+//   tokens/s of a level    | 3364   3991   4302   4528 | 2870
+//                          |   0 ---> 1 ---> 2 ---> 3 ---> 4      a level that has less: back to the best
+//                          |                        3 <----       not tried again for a while, then for twice as long
+//
+// How throughput rises with the expansion is no smooth curve, with how many layers' time a swap takes in whole ones; so
+// levels are measured, by the median of some iterations that only decode: blocks offered by time, which are tokens/s
+// but for how long sequences are. On a plateau the largest does: fewer sequences wait, or are preempted. What is
+// measured is measured anew whenever it serves. A level that has served for a while is left once it falls by more than
+// it drifts, or at once where most iterations of a window fall far: the link has become slower.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <vector>
 
 namespace headrace::serve {
 
@@ -48,7 +63,7 @@ struct ExpansionTuning {
   int64_t judgedWindows = 4;  // in so many windows
   int64_t lookAgain = 512;    // iterations until more are tried again, at first
   int64_t longestPause = 16;  // times that, at last
-  // Of levels (ExpansionLevels.h), parts of the best's tokens/s: what a larger level may lose for a still larger one to
+  // Of levels, parts of the best's tokens/s: what a larger level may lose for a still larger one to
   // be tried; what one that serves may before it is left; and what it may not lose in most iterations of a window.
   int64_t longestClimbPause = 4; // times lookAgain, until a level that was left is tried again, at last
   double loses = 0.02, drifts = 0.05, falls = 0.2;
@@ -76,9 +91,12 @@ struct IterationWaits {
 
 class Expansion {
 public:
+  // Any number of blocks within these.
   explicit Expansion(const ExpansionBounds &bounds, const ExpansionTuning &tuning = {});
+  // One of these: ascending, one at least.
+  explicit Expansion(const std::vector<int64_t> &levels, const ExpansionTuning &tuning = {});
 
-  // Where the placement has changed. Begins anew, with as many as were offered, within these.
+  // Where the placement has changed; not of levels. Begins anew, with as many as were offered, within these.
   void setBounds(const ExpansionBounds &bounds);
 
   // Blocks that may be in use.
@@ -91,12 +109,22 @@ public:
 private:
   // Of the iterations since the window began.
   struct Window {
-    int64_t iterations = 0, waiting = 0, wanted = 0;
+    int64_t iterations = 0, wanted = 0;
+    int64_t slow = 0; // they waited, or were far below the best level
     int64_t ns = 0, waitNs = 0, mostUsed = 0, mostAway = 0;
     int64_t waitingNs = 0, linkNs = 0; // of those that wait, and of the others
     int64_t decodeNs = 0;              // of those without rows of prompts
     int64_t decodeUsed = 0;            // the sum of the blocks in use in these
   };
+  struct Level {
+    int64_t blocks = 0;
+    double rate = 0; // blocks by time; 0: not known
+    int64_t tryAgainAt = 0, pause = 0;
+  };
+  void begin(int64_t blocks);
+  void offer(int64_t blocks);
+  // Of any number.
+  void sawWithin(const IterationWaits &iteration);
   void look();
   double waited() const;
   double longer() const;
@@ -104,13 +132,21 @@ private:
   void grow();
   bool scales();
   void fewer(int64_t blocks);
-  void offer(int64_t blocks);
+  // Of levels.
+  void sawLevel(const IterationWaits &iteration);
+  void lookAtLevel();
+  void measure();
+  size_t best() const;
+  void leave();
+  void goTo(size_t level);
 
   ExpansionBounds bounds_;
   const ExpansionTuning tuning_;
   int64_t offered_;
   Window window_;
   int64_t seen_ = 0; // iterations
+  uint64_t grown_ = 0, shrunk_ = 0;
+
   double floor_ = 0; // the part that compute waits without blocks on the host
   int64_t lookAgainAt_ = 0, lookAgainAfter_;
   int64_t tooMany_ = 0; // that they were the last time
@@ -120,7 +156,11 @@ private:
   double rateBefore_ = 0;
   // Of windows at this number in which more were wanted.
   int64_t judgedWindows_ = 0, judgedNs_ = 0, judgedUsed_ = 0;
-  uint64_t grown_ = 0, shrunk_ = 0;
+
+  std::vector<Level> levels_; // empty: any number
+  size_t at_ = 0;
+  std::vector<double> rates_;         // of this level, iteration by iteration
+  int64_t skip_ = 0, freshUntil_ = 0; // iterations
 };
 
 } // namespace headrace::serve

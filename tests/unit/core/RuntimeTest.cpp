@@ -81,24 +81,6 @@ TEST(Manifest, SaysKvByHomeWhereSomeOfItIsOnTheHost) {
                                              "  host                        2048\n"));
 }
 
-TEST(RuntimeLoad, AUnitInSeveralExtentsIsSplitBetweenThem) {
-  plan::Plan plan = tinyPlan({.spec = tinyLlama(1), .offloaded = {0}});
-  // The first 256 bytes of layers.0.qkv get a home at the end of the arena.
-  plan::Placement &placement = plan.placements[0];
-  placement.extents[1].bufferOffset = 256;
-  placement.extents[1].bytes -= 256;
-  placement.extents[1].address += 256;
-  placement.extents.insert(placement.extents.begin() + 1, {.buffer = 1, .bytes = 256, .address = plan.arenaBytes});
-  plan.arenaBytes += 256;
-  RecordingDevice device;
-  const auto runtime = mustLoad(plan, device);
-  ASSERT_NE(runtime, nullptr);
-  EXPECT_EQ(device.arena[plan.arenaBytes - 256], std::byte{2});
-  EXPECT_EQ(device.arena[plan.arenaBytes - 1], std::byte{2});
-  EXPECT_EQ(device.slab[0], std::byte{0});
-  EXPECT_EQ(device.slab[256], std::byte{2});
-}
-
 TEST(RuntimeLoad, HostHomesOfOtherPlacementsAreFilledToo) {
   plan::Plan plan = tinyPlan({.spec = tinyLlama(1)});
   plan.placements.push_back(plan.placements[0]); // another one, with layers.0.down at home in host memory

@@ -257,18 +257,6 @@ TEST(PlanVerifier, RefusesCopiesFromTheWrongPlace) {
             [](Plan &p) { source(p, 0).address += 256; }},
            {"a resident unit", Rule::HostRange, "source layers.0.out [512, 4096) is not at ",
             [](Plan &p) { source(p, 0).buffer = destination(p, 0).buffer = 2; }},
-           {"a unit in two runs", Rule::HostRange, "in the host slab as one run",
-            [](Plan &p) {
-              // `up` of layer 1, buffer 7, of 12544 bytes, in two extents with a gap: its copy is of both.
-              auto &extents = p.placements[0].extents;
-              Extent second = extents[7];
-              second.bufferOffset = 256;
-              second.bytes -= 256;
-              second.address = p.hostBytes;
-              p.hostBytes += second.bytes;
-              extents[7].bytes = 256;
-              extents.insert(extents.begin() + 8, second);
-            }},
            {"a home beyond the slab", Rule::HostRange, "ends beyond the host slab of ",
             [](Plan &p) { p.hostBytes -= 256; }},
            {"two homes on the host", Rule::HostRange, "shares bytes with another buffer",

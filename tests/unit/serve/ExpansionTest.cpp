@@ -1,20 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Adaptive expansion on a model of a device. 1,000 blocks are the device's, 3,000 there are at most, all of them
-// wanted.
+// Adaptive expansion on models of a device. Any number of blocks: 1,000 blocks are the device's, 3,000 there are at
+// most, all of them wanted.
 //
 //   compute   1 ms + 500 ns a block in use
 //   link      2 us a block above 1,000: as long as compute at 2,000 blocks, 2 us x 1,000 = 1 ms + 500 ns x 2,000
 //   tokens    one an iteration for ten blocks, so tokens/s rise to 2,000 blocks and fall from there on
+//
+// Levels: how long an iteration takes at each of six.
 #include "runtime/serve/engine/Expansion.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <functional>
+#include <map>
 #include <random>
-#include <utility>
+#include <string>
 #include <vector>
 
 namespace headrace::serve {
@@ -209,37 +213,159 @@ TEST(Expansion, AnotherPlacementsBounds) {
   EXPECT_EQ(run.expansion.offered(), 2500);
 }
 
-// The paper gives no figures. Throughput over the time from nothing to 20,000 iterations, with the link halved for a
-// fifth of it.
-TEST(Expansion, EachConstantHalvedOrDoubledCostsAtMostThreePercent) {
-  const auto throughput = [](const ExpansionTuning &tuning) {
-    Play run{.expansion = Expansion(kBounds, tuning)};
-    run.model.swings = 0.01;
-    run.go(8000);
-    run.model.slower = 2;
-    run.go(4000);
-    run.model.slower = 1;
-    run.go(8000);
-    return static_cast<double>(run.tokens) / static_cast<double>(run.ns);
-  };
-  const double ours = throughput({});
-  const std::vector<std::pair<const char *, std::function<void(ExpansionTuning &, double)>>> constants = {
-      {"window", [](ExpansionTuning &t, double by) { t.window = static_cast<int64_t>(16 * by); }},
-      {"waits", [](ExpansionTuning &t, double by) { t.waits *= by; }},
-      {"room", [](ExpansionTuning &t, double by) { t.room *= by; }},
-      {"scales", [](ExpansionTuning &t, double by) { t.scales *= by; }},
-      {"judged", [](ExpansionTuning &t, double by) { t.judged *= by; }},
-      {"firstStep", [](ExpansionTuning &t, double by) { t.firstStep *= by; }},
-      {"judgedWindows", [](ExpansionTuning &t, double by) { t.judgedWindows = static_cast<int64_t>(4 * by); }},
-      {"longestPause", [](ExpansionTuning &t, double by) { t.longestPause = static_cast<int64_t>(16 * by); }},
-      {"lookAgain", [](ExpansionTuning &t, double by) { t.lookAgain = static_cast<int64_t>(512 * by); }},
-  };
-  for (const auto &[name, scale] : constants)
-    for (const double by : {0.5, 2.0}) {
-      ExpansionTuning tuning;
-      scale(tuning, by);
-      EXPECT_GE(throughput(tuning), 0.97 * ours) << name << " x " << by;
+// Milliseconds an iteration by blocks. Blocks/ms: 100, 110, 120, 125, 125, 75.
+const std::map<int64_t, double> kTimes = {{1000, 10}, {1100, 10}, {1200, 10}, {1500, 12}, {2000, 16}, {3000, 40}};
+
+const std::vector<int64_t> kLevels = {1000, 1100, 1200, 1500, 2000, 3000};
+// Of a link of half the bandwidth: what is brought takes twice as long.
+const std::map<int64_t, double> kSlowTimes = {{1000, 10}, {1100, 12}, {1200, 16}, {1500, 24}, {2000, 32}, {3000, 80}};
+
+struct Climb {
+  Expansion levels{kLevels};
+  std::map<int64_t, double> times = kTimes;
+  double blocks = 0, ms = 0;
+
+  void go(int64_t iterations, double slower = 1) {
+    for (int64_t i = 0; i < iterations; ++i) {
+      const int64_t offered = levels.offered();
+      const double took = times.at(offered) * slower;
+      blocks += static_cast<double>(offered);
+      ms += took;
+      levels.saw({.ns = static_cast<int64_t>(took * 1e6), .used = offered, .wanted = true});
     }
+  }
+  double rateOf(int64_t iterations) {
+    blocks = ms = 0;
+    go(iterations);
+    return blocks / ms;
+  }
+};
+
+// 80 iterations a level, 16 of which fill it: five levels up, and down from the sixth at once.
+TEST(LevelsOfExpansion, ClimbsToTheLargestThatIsAsGoodAsAny) {
+  Climb run;
+  EXPECT_EQ(run.levels.offered(), 1000);
+  run.go(64);
+  EXPECT_EQ(run.levels.offered(), 1100);
+  run.go(4 * 80 + 32);
+  EXPECT_EQ(run.levels.offered(), 2000); // as good as 1500, and more sequences have blocks
+  EXPECT_EQ(run.levels.grown(), 5u);
+  EXPECT_EQ(run.levels.shrunk(), 1u);
+  EXPECT_GE(run.rateOf(20000), 0.98 * 125);
+  // 3000 is tried again after 512, 1024, 2048, 2048 ... iterations.
+  EXPECT_LE(run.levels.shrunk(), 13u);
+}
+
+// Through a dip of a hundredth, not through one of a twentieth.
+TEST(LevelsOfExpansion, LooksBehindASmallDip) {
+  Climb run;
+  run.times[1100] = 11.1;
+  run.go(2000);
+  EXPECT_EQ(run.levels.offered(), 2000);
+  Climb stays;
+  stays.times[1100] = 11.6;
+  stays.go(2000);
+  EXPECT_EQ(stays.levels.offered(), 1000);
+}
+
+TEST(LevelsOfExpansion, ADisturbanceOfEightIterationsChangesNothing) {
+  for (int64_t at = 0; at < 64; ++at)
+    for (const int64_t length : {1, 7, 8}) {
+      Climb run;
+      run.go(500 + at);
+      ASSERT_EQ(run.levels.offered(), 2000);
+      run.go(length, 4);
+      run.go(200 - length);
+      EXPECT_EQ(run.levels.offered(), 2000) << at << ", " << length;
+    }
+}
+
+TEST(LevelsOfExpansion, ADisturbanceOfTwoHundredIsAnsweredWithin64AndForgotten) {
+  for (int64_t at = 0; at < 16; ++at) {
+    Climb run;
+    run.go(500 + at);
+    ASSERT_EQ(run.levels.offered(), 2000);
+    run.times = kSlowTimes;
+    run.go(64);
+    EXPECT_LT(run.levels.offered(), 2000);
+    run.go(136);
+    run.times = kTimes;
+    run.go(4000);
+    EXPECT_GE(run.rateOf(5000), 0.98 * 125) << at;
+  }
+}
+
+TEST(LevelsOfExpansion, WhereNobodyWantsMoreNothingIsTried) {
+  Climb run;
+  for (int i = 0; i < 5000; ++i)
+    run.levels.saw({.ns = 1'000'000, .used = 900});
+  EXPECT_EQ(run.levels.offered(), 1000);
+}
+
+TEST(LevelsOfExpansion, PromptsAndWhatHasNotSettledSayNothing) {
+  Climb run;
+  for (int i = 0; i < 5000; ++i) {
+    run.levels.saw({.ns = 1'000'000, .used = 1000, .wanted = true, .prefill = true});
+    run.levels.saw({.ns = 1'000'000, .used = 1000, .wanted = true, .settled = false});
+  }
+  EXPECT_EQ(run.levels.offered(), 1000);
+}
+
+TEST(LevelsOfExpansion, OfOneThereIsNothingToChoose) {
+  Expansion one(std::vector<int64_t>{500});
+  for (int i = 0; i < 1000; ++i)
+    one.saw({.ns = 1'000'000, .used = 500, .wanted = true});
+  EXPECT_EQ(one.offered(), 500);
+  EXPECT_EQ(one.grown() + one.shrunk(), 0u);
+}
+
+// The paper gives no figures. Throughput over the time from nothing to 20,000 iterations, with the link halved for a
+// fifth of it, of any number of blocks and of levels.
+double throughputWithin(const ExpansionTuning &tuning) {
+  Play run{.expansion = Expansion(kBounds, tuning)};
+  run.model.swings = 0.01;
+  run.go(8000);
+  run.model.slower = 2;
+  run.go(4000);
+  run.model.slower = 1;
+  run.go(8000);
+  return static_cast<double>(run.tokens) / static_cast<double>(run.ns);
+}
+
+double throughputOfLevels(const ExpansionTuning &tuning) {
+  Climb run{.levels = Expansion(kLevels, tuning)};
+  run.go(8000);
+  run.times = kSlowTimes;
+  run.go(4000);
+  run.times = kTimes;
+  run.go(8000);
+  return run.blocks / run.ms;
+}
+
+TEST(Expansion, EachConstantHalvedOrDoubledCostsAtMostThreePercent) {
+  using Tuning = ExpansionTuning;
+  const std::map<std::string, int64_t Tuning::*> whole = {{"window", &Tuning::window},
+                                                          {"judgedWindows", &Tuning::judgedWindows},
+                                                          {"lookAgain", &Tuning::lookAgain},
+                                                          {"longestPause", &Tuning::longestPause},
+                                                          {"longestClimbPause", &Tuning::longestClimbPause}};
+  const std::map<std::string, double Tuning::*> parts = {{"waits", &Tuning::waits},         {"room", &Tuning::room},
+                                                         {"scales", &Tuning::scales},       {"judged", &Tuning::judged},
+                                                         {"firstStep", &Tuning::firstStep}, {"loses", &Tuning::loses},
+                                                         {"drifts", &Tuning::drifts},       {"falls", &Tuning::falls}};
+  const double within = throughputWithin({}), ofLevels = throughputOfLevels({});
+  const auto expectFlat = [&](auto constant, const std::string &name) {
+    for (const bool twice : {false, true}) {
+      Tuning tuning;
+      tuning.*constant = twice ? tuning.*constant * 2 : tuning.*constant / 2;
+      EXPECT_GE(throughputWithin(tuning), 0.97 * within) << name << (twice ? " x 2" : " / 2");
+      EXPECT_GE(throughputOfLevels(tuning), 0.97 * ofLevels) << name << (twice ? " x 2" : " / 2");
+    }
+  };
+  for (const auto &[name, constant] : whole)
+    expectFlat(constant, name);
+  for (const auto &[name, constant] : parts)
+    expectFlat(constant, name);
 }
 
 } // namespace
