@@ -2,21 +2,16 @@
 //
 // Steps of the CPU's beside CUDA: graphs have a host node for each, rules know what such a node may be, and recorded
 // graphs make the same bits in every order of nodes that edges allow, by any number of threads.
-#include "runtime/cuda/CpuLane.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <atomic>
-#include <thread>
 
 #include "runtime/cuda/GraphRules.h"
 #include "tests/support/TinyPlan.h"
 #include "tests/unit/cuda/CpuPlan.h"
 #include "tests/unit/cuda/EmulatedGraphDevice.h"
 #include "tests/unit/cuda/TinyGraph.h"
-#include "tests/unit/kernels/KernelTest.h"
 
 namespace headrace::cuda {
 namespace {
@@ -169,83 +164,6 @@ TEST(EmulatedCpuLane, WithoutEdgesBetweenLanesItFails) {
       std::string(made.status().message()),
       testing::ContainsRegex("step [0-9]+ \\(append\\): -1 tokens of -1 sequences, .*: what the launch's rows are "
                              "has not come to the host as it was"));
-}
-
-// ---- the lane by itself
-
-std::atomic<int> ran{0};
-std::atomic<std::thread::id> byThread{};
-void note(const void *) {
-  ++ran;
-  byThread = std::this_thread::get_id();
-}
-kernels::HostKernel noting(kernels::Op) { return kernels::wholeKernel<note>(); }
-
-// An append of a bucket of two sequences of one token, up to 40 tokens long.
-class OneStep {
-public:
-  OneStep() : meta_({{0, 1, {1}}, {3, 1, {2}}}, 4, 10) {
-    graph_.name = "variant 0 (tiny)";
-    graph_.bucket = {2, 2, 40};
-    graph_.nodes.push_back({.step = 7, .lane = Lane::Cpu, .kind = NodeKind::Host});
-    graph_.nodes.back().host = hostCall({kernels::Op::Append, kernels::AppendArgs{.meta = meta_.get()}});
-  }
-  kernels::TestMeta &meta() { return meta_; }
-  CpuSteps of(CpuLane &lane) const { return lane.stepsOf(graph_); }
-
-private:
-  kernels::TestMeta meta_;
-  GraphPlan graph_;
-};
-
-TEST(CpuLane, RunsStepsOnAThreadOfItsOwnAndReturnsOnceTheyHaveEnded) {
-  OneStep step;
-  CpuLane lane({.threads = 2, .kernelOf = noting});
-  const plan::Plan plan = planOnCpu(tinyLlama(2));
-  ASSERT_EQ(lane.start(plan), absl::OkStatus());
-  const CpuSteps steps = step.of(lane);
-  EXPECT_EQ(steps[0]->name, "variant 0 (tiny), step 7 (append)");
-  ran = 0;
-  for (int i = 1; i <= 1000; ++i) {
-    CpuLane::callback(steps[0].get());
-    ASSERT_EQ(ran, i);
-  }
-  EXPECT_NE(byThread.load(), std::this_thread::get_id());
-  EXPECT_GE(steps[0]->time.endNs, steps[0]->time.startNs);
-  EXPECT_GT(steps[0]->time.startNs, 0);
-}
-
-TEST(CpuLane, WhatDoesNotFitTheVariantFailsItByNameAndNothingIsRunAnyMore) {
-  OneStep step;
-  CpuLane lane({.kernelOf = noting});
-  const plan::Plan plan = planOnCpu(tinyLlama(2));
-  ASSERT_EQ(lane.start(plan), absl::OkStatus());
-  const CpuSteps steps = step.of(lane);
-  ran = 0;
-  CpuLane::callback(steps[0].get());
-  EXPECT_EQ(lane.failed(), absl::OkStatus());
-  step.meta().ints(step.meta()->contextLength)[1] = 41;
-  CpuLane::callback(steps[0].get());
-  EXPECT_EQ(lane.failed().code(), absl::StatusCode::kInternal);
-  EXPECT_THAT(std::string(lane.failed().message()),
-              HasSubstr("variant 0 (tiny), step 7 (append): sequence 1 of 2 is 41 tokens long"));
-  step.meta().ints(step.meta()->contextLength)[1] = 4;
-  CpuLane::callback(steps[0].get());
-  EXPECT_EQ(ran, 1);
-  EXPECT_FALSE(lane.failed().ok());
-}
-
-TEST(CpuLane, IsStartedForPlansThatHaveStepsOfTheCpusAlone) {
-  const plan::Plan without = core::tinyPlan({.kind = model::DeviceKind::Cuda}), with = planOnCpu(tinyLlama(2));
-  CpuLane none({.threads = 0});
-  EXPECT_EQ(none.start(without), absl::OkStatus());
-  EXPECT_FALSE(none.started());
-  EXPECT_EQ(none.start(with).message(), "cuda device: threads = 0, expected at least 1");
-  CpuLane elsewhere({.core = 100000});
-  EXPECT_THAT(std::string(elsewhere.start(with).message()), HasSubstr("pinning the cpu lane to core 100000"));
-  CpuLane here({.threads = 3});
-  EXPECT_EQ(here.start(with), absl::OkStatus());
-  EXPECT_TRUE(here.started());
 }
 
 } // namespace
