@@ -164,7 +164,7 @@ std::string runJson(const plan::Plan &plan, uint32_t placement, const core::Mani
                {"h2d_bytes", r.counters.h2dBytes},
                {"d2h_bytes", r.counters.d2hBytes},
                {"stall_ms", ms(r.counters.stallNs)},
-               {"offloaded_layers", plan.placements[placement].offloadedLayers},
+               {"offloaded_layers", plan::offloadedWeights(plan, plan.placements[placement]).layers},
                {"placement", plan.placements[placement].name},
                {"iterations", r.iterations},
                {"prefill_iterations", r.prefillIterations},
