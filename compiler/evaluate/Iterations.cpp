@@ -72,10 +72,6 @@ plan::Placement Iterations::described(const Candidate &candidate) const {
   described.name = candidate.name;
   described.interval = candidate.interval;
   described.kvBlocks = candidate.kvBlocks;
-  const Away away = awayOf(candidate.residency, request_.model);
-  described.offloadedLayers = static_cast<int32_t>(away.layers);
-  described.offloadsEmbedding = away.embedding;
-  described.offloadsHead = away.head;
   described.startRule = static_cast<model::StartRule>(candidate.residency.start.rule);
   described.startItems = candidate.residency.start.items;
   return described;

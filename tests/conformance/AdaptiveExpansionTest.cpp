@@ -140,7 +140,7 @@ TEST(AdaptiveExpansion, KvLeavesTheDeviceBeforeWeightsDo) {
     Case one{"Opt13bSharegpt", "opt-13b", "sharegpt", kvBytes, 1000};
     one.deviceMemory = 30'000'000'000;
     const plan::Plan plan = planOf(one);
-    offloaded.push_back(plan.placements[0].offloadedLayers);
+    offloaded.push_back(plan::offloadedWeights(plan, plan.placements[0]).layers);
     rates.push_back(play(plan, one, std::nullopt).tokensPerS);
   }
   EXPECT_EQ(offloaded[0], 0);

@@ -167,7 +167,7 @@ TEST_P(CompiledPlans, GiveTheBitsOfTheResidentModelOnTheHost) {
   for (int64_t interval = 1; interval <= kLayers; ++interval)
     for (model::AutoOnOff embedding : {model::AutoOnOff::Off, model::AutoOnOff::On}) {
       const plan::Plan plan = compile(interval, embedding);
-      EXPECT_EQ(plan.placements[0].offloadedLayers, kLayers / interval);
+      EXPECT_EQ(plan::offloadedWeights(plan, plan.placements[0]).layers, kLayers / interval);
       for (const host::HostOptions &options :
            {host::HostOptions{}, host::HostOptions{.unpaced = true}, host::HostOptions{.poison = true}}) {
         const bool oneByOne = options.unpaced || options.poison; // else two iterations are in flight
@@ -262,7 +262,7 @@ TEST_P(CompiledPlans, SingleUnitsGiveTheBitsOfTheResidentModelOnTheHost) {
   for (const double largest : {1.0, 1.5, 2.0, 3.7}) {
     const plan::Plan plan = compileUnits(largest);
     ASSERT_EQ(plan.placements.size(), 1u);
-    EXPECT_EQ(plan.placements[0].offloadedLayers, kLayers);
+    EXPECT_EQ(plan::offloadedWeights(plan, plan.placements[0]).layers, kLayers);
     EXPECT_EQ(plan.placements[0].slots.size(), GetParam().rule == model::StartRule::Paper ? 2u : 1u);
     for (const host::HostOptions &options :
          {host::HostOptions{}, host::HostOptions{.unpaced = true}, host::HostOptions{.poison = true}}) {

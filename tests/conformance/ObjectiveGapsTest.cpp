@@ -213,7 +213,7 @@ TEST(ObjectiveGaps, NoGapBehindTheLastPromptIsLongerThanPromised) {
       expectItsMinimaHold(request, std::string(plan.status().message()), inexact);
       continue;
     }
-    moving += plan->placements.front().offloadedLayers > 0;
+    moving += plan::offloadedWeights(*plan, plan->placements.front()).layers > 0;
     several += plan->placements.size() > 1;
     for (int batch = 0; batch < 4; ++batch) {
       Played played;

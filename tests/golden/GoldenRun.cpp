@@ -188,12 +188,13 @@ absl::StatusOr<RunResult> run(const RunSetup &setup) {
   if (setup.lookAt)
     setup.lookAt(**made);
   const plan::Placement &placement = plan->placements[(*runtime)->placement()];
+  const plan::OffloadedWeights offloaded = plan::offloadedWeights(*plan, placement);
   return RunResult{.generated = *std::move(generated),
                    .tokensInFlight = std::move(inFlight->tokens),
                    .buckets = std::move(buckets),
-                   .offloadedLayers = placement.offloadedLayers,
-                   .offloadsEmbedding = placement.offloadsEmbedding,
-                   .offloadsHead = placement.offloadsHead,
+                   .offloadedLayers = offloaded.layers,
+                   .offloadsEmbedding = offloaded.embedding,
+                   .offloadsHead = offloaded.head,
                    .residentBlocks = plan::CacheMap(*plan, placement).resident(),
                    .kvBlocks = placement.kvBlocks};
 }

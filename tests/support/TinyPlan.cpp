@@ -89,8 +89,6 @@ private:
     plan::Placement placement;
     placement.kvBlocks = plan_.kvBlocks;
     placement.name = o_.offloaded.empty() ? "none" : "layers " + std::to_string(o_.offloaded.size());
-    placement.offloadedLayers = static_cast<int32_t>(o_.offloaded.size());
-    placement.offloadsEmbedding = o_.offloadEmbedding;
     for (uint32_t u = 0; u < layout_.units.size(); ++u) {
       const model::Unit &unit = layout_.units[u];
       plan::Extent extent{.buffer = u, .bytes = unit.bytes};

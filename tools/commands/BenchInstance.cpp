@@ -126,7 +126,7 @@ absl::StatusOr<BenchPhase> BenchInstance::phaseOf(const Samples &samples, uint32
   BenchPhase phase;
   phase.batch = load_.batch;
   phase.placement = plan_.placements[placement].name;
-  phase.layers = plan_.placements[placement].offloadedLayers;
+  phase.layers = plan::offloadedWeights(plan_, plan_.placements[placement]).layers;
   phase.time = spreadOf(samples.ns);
   phase.samples = samples.ns.size();
   const std::chrono::nanoseconds objective = (decode ? objective_.tpot : objective_.ttft).value_or(0ns);

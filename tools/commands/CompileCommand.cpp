@@ -136,7 +136,7 @@ void printJson(const CompileOptions &options, const model::Job &job, const plan:
                const std::vector<RequestTime> &requests, const Explained &explained) {
   Json json = Json::parse(inspectJson(plan, options.dryRun ? "" : options.output), nullptr, false);
   json["dry_run"] = options.dryRun;
-  json["offloaded_layers"] = plan.placements.front().offloadedLayers;
+  json["offloaded_layers"] = plan::offloadedWeights(plan, plan.placements.front()).layers;
   for (const VariantReport &r : reportVariants(plan))
     if (r.index == largestDecode(plan))
       json["decode_tokens_per_second"] = tokensPerSecond(plan, r);

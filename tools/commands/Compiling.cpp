@@ -45,7 +45,7 @@ std::string modelWord(const std::string &path) {
 bool statable(const plan::Plan &plan, const plan::Placement &placement) {
   // The slots that flags lead to without --slots may be others than a choice by latency has taken.
   return compiler::policyNamed(plan.policy.name).flagsReachIt ||
-         (placement.offloadedLayers == 0 && placement.slots.empty());
+         (plan::offloadedWeights(plan, placement).layers == 0 && placement.slots.empty());
 }
 
 // A command line word by word.
@@ -187,20 +187,21 @@ void addPolicy(const model::Policy &policy, bool startRule, Words &words) {
 }
 
 void addPlacement(const plan::Plan &plan, const plan::Placement &placement, Words &words) {
-  const bool nothing = placement.offloadedLayers == 0 && !placement.offloadsEmbedding && !placement.offloadsHead;
+  const plan::OffloadedWeights offloaded = plan::offloadedWeights(plan, placement);
+  const bool nothing = offloaded.layers == 0 && !offloaded.embedding && !offloaded.head;
   if (nothing)
     words.add("--interval", "none");
   else if (placement.interval > 0)
     words.add("--interval", model::cat(placement.interval));
   else
-    words.add("--offload-layers", model::cat(placement.offloadedLayers));
+    words.add("--offload-layers", model::cat(offloaded.layers));
   words.add("--start-rule", std::string(model::startRuleName(placement.startRule)));
   words.addIf("--slots", plan.policy.slots);
   if (nothing)
     return;
-  words.add("--offload-embedding", placement.offloadsEmbedding ? "on" : "off");
+  words.add("--offload-embedding", offloaded.embedding ? "on" : "off");
   if (!plan.model->tiedEmbeddings) // else both are one matrix
-    words.add("--offload-head", placement.offloadsHead ? "on" : "off");
+    words.add("--offload-head", offloaded.head ? "on" : "off");
 }
 
 // Sizes of iterations with prompts, where they were sought.

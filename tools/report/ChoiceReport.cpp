@@ -108,8 +108,8 @@ std::string choicesText(const plan::Plan &plan, bool all) {
     table.push_back({r.decode ? "decode" : "prefill, mixed", model::cat(r.newTokens), model::cat(r.sequences),
                      model::cat(r.context), placement.name,
                      placement.interval > 0 ? model::cat(placement.interval) : std::string("-"),
-                     model::cat(placement.offloadedLayers), signedBytes(r.freedBytes), formatBytes(r.movedBytes),
-                     formatNs(r.predictedNs), r.sloNs == 0 ? "none" : formatNs(r.sloNs),
+                     model::cat(plan::offloadedWeights(plan, placement).layers), signedBytes(r.freedBytes),
+                     formatBytes(r.movedBytes), formatNs(r.predictedNs), r.sloNs == 0 ? "none" : formatNs(r.sloNs),
                      r.sloNs == 0 ? std::string("-") : absl::StrFormat("%.3f", r.ratio), formatNs(r.residentNs)});
     addGap(table.back(), r.gapNs == 0 ? std::string("-") : formatNs(r.gapNs));
     if (formula)
@@ -140,6 +140,7 @@ Json choicesJson(const plan::Plan &plan) {
   Json choices = Json::array();
   for (const ChoiceReport &r : reportChoices(plan)) {
     const plan::Placement &placement = plan.placements[r.placement];
+    const int32_t offloadedLayers = plan::offloadedWeights(plan, placement).layers;
     Json one = {{"class", r.decode ? "decode" : "mixed"},
                 {"new_tokens", r.newTokens},
                 {"sequences", r.sequences},
@@ -147,10 +148,10 @@ Json choicesJson(const plan::Plan &plan) {
                 {"variant", r.variant},
                 {"placement", placement.name},
                 {"placement_index", r.placement},
-                {"interval", placement.interval > 0           ? Json(placement.interval)
-                             : placement.offloadedLayers == 0 ? Json("none")
-                                                              : Json(nullptr)},
-                {"offloaded_layers", placement.offloadedLayers},
+                {"interval", placement.interval > 0 ? Json(placement.interval)
+                             : offloadedLayers == 0 ? Json("none")
+                                                    : Json(nullptr)},
+                {"offloaded_layers", offloadedLayers},
                 {"freed_bytes", r.freedBytes},
                 {"moved_bytes", r.movedBytes},
                 {"predicted_ns", r.predictedNs},

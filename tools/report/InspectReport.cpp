@@ -41,10 +41,10 @@ int64_t maxTokens(const plan::Plan &plan, uint64_t peak) {
   return plan.miniBatches * (std::max<int64_t>(plan.mostContextBlocks(), 0) + more) * plan.blockTokens;
 }
 
-std::string intervalOf(const plan::Placement &placement) {
+std::string intervalOf(const plan::Placement &placement, int32_t offloadedLayers) {
   if (placement.interval > 0)
     return model::cat(placement.interval);
-  return placement.offloadedLayers == 0 ? "none" : "";
+  return offloadedLayers == 0 ? "none" : "";
 }
 
 Json deviceJson(const plan::DeviceBytes &bytes) {
@@ -54,10 +54,10 @@ Json deviceJson(const plan::DeviceBytes &bytes) {
 
 double ms(uint64_t ns) { return static_cast<double>(ns) / 1e6; }
 
-Json intervalJson(const plan::Placement &placement) {
+Json intervalJson(const plan::Placement &placement, int32_t offloadedLayers) {
   if (placement.interval > 0)
     return placement.interval;
-  return placement.offloadedLayers == 0 ? Json("none") : Json(nullptr);
+  return offloadedLayers == 0 ? Json("none") : Json(nullptr);
 }
 
 uint64_t weightBytes(const plan::Plan &plan) {
@@ -97,13 +97,14 @@ std::string actText(const plan::Plan &plan) {
 
 std::string describePlacement(const plan::Plan &plan, const plan::Placement &placement) {
   std::vector<std::string> parts;
-  if (placement.offloadedLayers > 0)
+  const plan::OffloadedWeights offloaded = plan::offloadedWeights(plan, placement);
+  if (offloaded.layers > 0)
     parts.push_back(
-        absl::StrFormat("%d layer%s%s", placement.offloadedLayers, placement.offloadedLayers == 1 ? "" : "s",
+        absl::StrFormat("%d layer%s%s", offloaded.layers, offloaded.layers == 1 ? "" : "s",
                         placement.interval > 0 ? absl::StrFormat(" (interval %d)", placement.interval) : ""));
-  if (placement.offloadsEmbedding)
+  if (offloaded.embedding)
     parts.push_back("embedding");
-  if (placement.offloadsHead)
+  if (offloaded.head)
     parts.push_back("head");
   if (const int64_t resident = plan::CacheMap(plan, placement).resident(); resident < placement.kvBlocks)
     parts.push_back(plan.attendsOnCpu() ? "all KV blocks, which the CPU attends to"
@@ -218,8 +219,8 @@ std::vector<VariantReport> reportVariants(const plan::Plan &plan) {
       r.placement += ", no tails"; // with nothing of them in use
     if (const plan::Schedule &schedule = plan.schedules[variant.schedule]; schedule.period > 1)
       r.placement += model::cat(", phase ", schedule.phase, " of ", schedule.period);
-    r.interval = intervalOf(placement);
-    r.offloadedLayers = placement.offloadedLayers;
+    r.offloadedLayers = plan::offloadedWeights(plan, placement).layers;
+    r.interval = intervalOf(placement, r.offloadedLayers);
     r.deviceBytes = plan::deviceBytes(plan, variant.schedule);
     r.hostBytes =
         plan::weightBytesByHome(plan, variant.placement).host + plan::kvBytesByHome(plan, variant.placement).host;
@@ -376,12 +377,13 @@ std::string inspectJson(const plan::Plan &plan, const std::string &path) {
   for (uint32_t p = 0; p < plan.placements.size(); ++p) {
     const plan::Placement &placement = plan.placements[p];
     const plan::HomeBytes homes = plan::weightBytesByHome(plan, p);
+    const plan::OffloadedWeights offloaded = plan::offloadedWeights(plan, placement);
     placements.push_back(
         {{"name", placement.name},
-         {"interval", intervalJson(placement)},
-         {"offloaded_layers", placement.offloadedLayers},
-         {"offloads_embedding", placement.offloadsEmbedding},
-         {"offloads_head", placement.offloadsHead},
+         {"interval", intervalJson(placement, offloaded.layers)},
+         {"offloaded_layers", offloaded.layers},
+         {"offloads_embedding", offloaded.embedding},
+         {"offloads_head", offloaded.head},
          {"start_rule", plan::startText(placement)},
          {"slots", placement.slots.size()},
          {"freed_bytes", plan::freedBytes(plan, p)},
@@ -407,7 +409,7 @@ std::string inspectJson(const plan::Plan &plan, const std::string &path) {
                           {"kv_blocks", plan::kvBlocksOf(plan, plan.schedules[plan.variants[r.index].schedule])},
                           {"phase", plan.schedules[plan.variants[r.index].schedule].phase},
                           {"period", plan.schedules[plan.variants[r.index].schedule].period}}},
-                        {"interval", intervalJson(placement)},
+                        {"interval", intervalJson(placement, r.offloadedLayers)},
                         {"offloaded_layers", r.offloadedLayers},
                         {"device_bytes", deviceJson(r.deviceBytes)},
                         {"host_bytes", r.hostBytes},

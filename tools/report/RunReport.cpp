@@ -168,7 +168,7 @@ std::string runJson(const plan::Plan &plan, uint32_t placement, const core::Mani
                {"d2h_bytes", r.counters.d2hBytes},
                {"stall_ms", ms(r.counters.stallNs)},
                {"cpu_wait_ms", ms(r.counters.cpuWaitNs)},
-               {"offloaded_layers", plan.placements[placement].offloadedLayers},
+               {"offloaded_layers", plan::offloadedWeights(plan, plan.placements[placement]).layers},
                {"placement", plan.placements[placement].name},
                {"iterations", r.iterations},
                {"prefill_iterations", r.prefillIterations},

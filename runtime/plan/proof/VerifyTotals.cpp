@@ -2,7 +2,6 @@
 //
 // Stored totals against what follows from the steps.
 #include <algorithm>
-#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "runtime/plan/proof/VerifyParts.h"
@@ -48,22 +47,6 @@ public:
     for (const Placement &placement : plan_.placements)
       most = std::max(most, placement.kvBlocks);
     expect("kv_blocks", static_cast<uint64_t>(plan_.kvBlocks), static_cast<uint64_t>(most));
-  }
-
-  void placement(const Placement &placement) {
-    std::set<int32_t> layers;
-    bool embedding = false;
-    for (const Extent &e : placement.extents) {
-      const Buffer &buffer = plan_.buffers[e.buffer];
-      if (buffer.kind != BufferKind::Weight || e.space == Space::Device)
-        continue;
-      if (buffer.layer >= 0)
-        layers.insert(buffer.layer);
-      embedding |= buffer.index == 0; // as WeightLayout has it
-    }
-    const std::string name = absl::StrCat("placement ", placement.name, ": ");
-    expect(name + "offloaded_layers", static_cast<uint64_t>(placement.offloadedLayers), layers.size());
-    expect(name + "offloads_embedding", placement.offloadsEmbedding, embedding);
   }
 
   // What a copy's step says it moves; transitions and variants are priced by it.
@@ -122,8 +105,6 @@ private:
 void verifyTotals(const Plan &plan, const CacheHomes &caches, Report &report) {
   TotalsCheck check(plan, caches, report);
   check.memory();
-  for (const Placement &placement : plan.placements)
-    check.placement(placement);
   for (uint32_t i = 0; i < plan.schedules.size() && !report.full(); ++i)
     check.copies(i);
   for (size_t i = 0; i < plan.variants.size() && !report.full(); ++i)

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cassert>
 #include <iterator>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -176,6 +177,23 @@ LinkBytes linkBytes(const Schedule &schedule) {
   LinkBytes out;
   for (const Step &step : schedule.steps)
     (toHost(step.lane) || directToHost(schedule, step) ? out.d2h : out.h2d) += step.linkBytes;
+  return out;
+}
+
+OffloadedWeights offloadedWeights(const Plan &plan, const Placement &placement) {
+  OffloadedWeights out;
+  std::set<int32_t> layers;
+  for (const Extent &extent : placement.extents) {
+    const Buffer &buffer = plan.buffers[extent.buffer];
+    if (buffer.kind != BufferKind::Weight || extent.space == Space::Device)
+      continue;
+    if (buffer.layer >= 0)
+      layers.insert(buffer.layer);
+    else
+      (buffer.index == 0 ? out.embedding : out.head) = true; // as WeightLayout has them
+  }
+  out.layers = static_cast<int32_t>(layers.size());
+  out.head |= out.embedding && plan.model->tiedEmbeddings;
   return out;
 }
 

@@ -38,7 +38,7 @@ struct ModelSpec;
 
 namespace headrace::plan {
 
-inline constexpr uint32_t kFormatVersion = 7;
+inline constexpr uint32_t kFormatVersion = 8;
 inline constexpr uint32_t kNone = 0xffffffffu;
 inline constexpr uint64_t kNowhere = ~uint64_t{0}; // an address of what has no range in a space
 
@@ -101,19 +101,16 @@ struct Slot {
 };
 
 struct Placement {
-  std::string name;            // "none", "interval 4", "layers 10"
-  int32_t interval = 0;        // 0: not an interval; else of every `interval` layers the last is offloaded
-  int32_t offloadedLayers = 0; // layers with a weight whose home is not the device
-  bool offloadsEmbedding = false;
-  bool offloadsHead = false;
+  std::string name;     // "none", "interval 4", "layers 10"
+  int32_t interval = 0; // 0: not an interval; else of every `interval` layers the last is offloaded
   model::StartRule startRule = model::StartRule::Eager;
   int32_t startItems = 0; // of rule ahead: how many items ahead a copy may start
-  // Sorted by (buffer, bufferOffset); they tile every buffer of Plan::buffers exactly once. A cache is one extent on
-  // the device, or, in all placements of a plan, split by block number: its first blocks, if there are any, interleaved
-  // on the device, as many of each layer; the others up to kvBlocks, if there are any, the tail, on the host, direct
-  // and as one run. Where none is on the device the scratch block is of the tail as well.
-  // Activation blocks are one run a layer, at the same place in all placements: on the device, or direct on the host.
-  // Residuals are whole on the host, not direct, at the same address in all placements.
+  // Sorted by (buffer, bufferOffset); they tile every buffer of Plan::buffers exactly once, each in one extent, but for
+  // caches that are split. A cache is one extent on the device, or, in all placements of a plan, split by block number:
+  // its first blocks, if there are any, interleaved on the device, as many of each layer; the others up to kvBlocks, if
+  // there are any, the tail, on the host, direct and as one run. Where none is on the device the scratch block is of
+  // the tail as well. Activation blocks are one run a layer, at the same place in all placements: on the device, or
+  // direct on the host. Residuals are whole on the host, not direct, at the same address in all placements.
   std::vector<Extent> extents;
   std::vector<Slot> slots; // do not overlap device extents; may overlap transients whose life is elsewhere
   // KV blocks that may be in use, a layer, the scratch block 0 included: those below this number.
@@ -437,6 +434,14 @@ struct LinkBytes {
   uint64_t h2d = 0, d2h = 0;
 };
 LinkBytes linkBytes(const Schedule &schedule);
+
+// What of a placement's weights has its home on the host.
+struct OffloadedWeights {
+  int32_t layers = 0; // with a unit there
+  bool embedding = false;
+  bool head = false; // with tied embeddings both are one matrix
+};
+OffloadedWeights offloadedWeights(const Plan &plan, const Placement &placement);
 
 // Bytes of weights by home: what the manifest says.
 struct HomeBytes {

@@ -152,9 +152,6 @@ Placement Decoder::placement(const fb::Placement &p, const std::string &path) {
   Placement out;
   out.name = text(p.name());
   out.interval = p.interval();
-  out.offloadedLayers = p.offloaded_layers();
-  out.offloadsEmbedding = p.offloads_embedding();
-  out.offloadsHead = p.offloads_head();
   out.startRule = enumerator<model::StartRule>(p.start_rule(), path, ".start_rule");
   out.startItems = p.start_items();
   out.extents = fixed<Extent>(p.extents(), absl::StrCat(path, ".extents"), [&](const fb::Extent &e, uint32_t i) {

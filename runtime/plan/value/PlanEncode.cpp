@@ -44,8 +44,7 @@ Offset<fb::Placement> encodePlacement(FlatBufferBuilder &fbb, const Placement &p
   });
   const auto slots =
       structs<fb::Slot>(fbb, p.slots, [](const Slot &slot) { return fb::Slot(slot.address, slot.bytes); });
-  return fb::CreatePlacement(fbb, name, p.interval, p.offloadedLayers, p.offloadsEmbedding, p.offloadsHead,
-                             raw(p.startRule), extents, slots, p.kvBlocks, p.startItems);
+  return fb::CreatePlacement(fbb, name, p.interval, raw(p.startRule), extents, slots, p.kvBlocks, p.startItems);
 }
 
 Offset<fb::State> encodeState(FlatBufferBuilder &fbb, const State &s) {

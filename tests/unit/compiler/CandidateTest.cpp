@@ -237,8 +237,8 @@ TEST(Compile, StatedPlacementsStandInsteadOfThePolicys) {
   for (const plan::Placement &placement : plan->placements) {
     EXPECT_EQ(placement.name, "units 8");
     EXPECT_EQ(placement.interval, 0);
-    EXPECT_EQ(placement.offloadedLayers, 2);
-    EXPECT_FALSE(placement.offloadsHead);
+    EXPECT_EQ(plan::offloadedWeights(*plan, placement).layers, 2);
+    EXPECT_FALSE(plan::offloadedWeights(*plan, placement).head);
     ASSERT_EQ(placement.slots.size(), 1u);
   }
   EXPECT_LE(plan->placements[0].slots[0].bytes, 128u << 10);

@@ -253,7 +253,7 @@ TEST(Compile, OffloadsTheLayersOfTheInterval) {
   EXPECT_THAT(layersOnHost(*plan, placement), ElementsAre(2, 5));
   EXPECT_EQ(placement.interval, 3);
   EXPECT_EQ(placement.name, "interval 3");
-  EXPECT_FALSE(placement.offloadsEmbedding);
+  EXPECT_FALSE(plan::offloadedWeights(*plan, placement).embedding);
   EXPECT_THAT(plan->reason, HasSubstr("as asked for"));
   // Qkv, out, up and down of two layers, one behind the other in the slab.
   const model::WeightLayout layout = model::layoutWeights(r.model);
@@ -272,7 +272,7 @@ TEST(Compile, AnOffloadedEmbeddingIsReadDirectly) {
   r.policy.offloadEmbedding = model::AutoOnOff::On;
   const auto plan = compile(r);
   ASSERT_TRUE(plan.ok()) << plan.status();
-  EXPECT_TRUE(plan->placements[0].offloadsEmbedding);
+  EXPECT_TRUE(plan::offloadedWeights(*plan, plan->placements[0]).embedding);
   EXPECT_TRUE(plan->placements[0].extents[0].direct);
   EXPECT_TRUE(plan->placements[0].slots.empty());
   for (const plan::Schedule &schedule : plan->schedules) {
@@ -289,8 +289,8 @@ TEST(Compile, ATiedTableOnTheHostIsReadDirectlyAndPrefetchedForTheHead) {
   r.policy.offloadHead = model::AutoOnOff::On;
   const auto plan = compile(r);
   ASSERT_TRUE(plan.ok()) << plan.status();
-  EXPECT_TRUE(plan->placements[0].offloadsEmbedding);
-  EXPECT_TRUE(plan->placements[0].offloadsHead);
+  EXPECT_TRUE(plan::offloadedWeights(*plan, plan->placements[0]).embedding);
+  EXPECT_TRUE(plan::offloadedWeights(*plan, plan->placements[0]).head);
   const plan::Schedule &schedule = plan->schedules[0];
   EXPECT_TRUE(embedOf(schedule).direct);
   uint64_t copied = 0;
@@ -449,7 +449,7 @@ TEST(Compile, AllLayersMayBeStatedAndNone) {
     change(r);
     const auto plan = compile(r);
     EXPECT_TRUE(plan.ok()) << plan.status();
-    return plan.ok() ? plan->placements[0].offloadedLayers : -1;
+    return plan.ok() ? plan::offloadedWeights(*plan, plan->placements[0]).layers : -1;
   };
   EXPECT_EQ(layersAway([](CompileRequest &r) { r.policy.interval = 1; }), 4);
   EXPECT_EQ(layersAway([](CompileRequest &r) { r.policy.interval = 4; }), 1);
@@ -508,7 +508,7 @@ TEST_P(EveryPlacement, Verifies) {
             const auto plan = compile(r); // which verifies
             ASSERT_TRUE(plan.ok()) << spec.name << (interval ? " interval " : " layers ") << n << " slots " << slots
                                    << ": " << plan.status();
-            EXPECT_EQ(plan->placements[0].offloadedLayers, interval ? spec.layers / n : n);
+            EXPECT_EQ(plan::offloadedWeights(*plan, plan->placements[0]).layers, interval ? spec.layers / n : n);
           }
     }
   }

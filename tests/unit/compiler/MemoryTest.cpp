@@ -31,14 +31,14 @@ TEST(Budget, TheFewestLayersThatFitAreOffloaded) {
   r.policy.slots = 1;
   const auto resident = compile(r);
   ASSERT_TRUE(resident.ok()) << resident.status();
-  EXPECT_EQ(resident->placements[0].offloadedLayers, 0);
+  EXPECT_EQ(plan::offloadedWeights(*resident, resident->placements[0]).layers, 0);
   const uint64_t layer = model::layoutWeights(r.model).layerBytes(0);
   // With one slot, n layers on the host free n - 1 layers of memory.
   for (int64_t freed = 0; freed < 7; ++freed) {
     r.goal.deviceMemory = resident->arenaBytes - static_cast<uint64_t>(freed) * layer;
     const auto plan = compile(r);
     ASSERT_TRUE(plan.ok()) << plan.status();
-    EXPECT_EQ(plan->placements[0].offloadedLayers, freed ? freed + 1 : 0);
+    EXPECT_EQ(plan::offloadedWeights(*plan, plan->placements[0]).layers, freed ? freed + 1 : 0);
     EXPECT_LE(plan->arenaBytes, *r.goal.deviceMemory);
   }
 }
@@ -51,8 +51,8 @@ TEST(Budget, TheEmbeddingGoesFirst) {
   r.goal.deviceMemory = resident->arenaBytes - 256;
   const auto plan = compile(r);
   ASSERT_TRUE(plan.ok()) << plan.status();
-  EXPECT_EQ(plan->placements[0].offloadedLayers, 0);
-  EXPECT_TRUE(plan->placements[0].offloadsEmbedding);
+  EXPECT_EQ(plan::offloadedWeights(*plan, plan->placements[0]).layers, 0);
+  EXPECT_TRUE(plan::offloadedWeights(*plan, plan->placements[0]).embedding);
   EXPECT_THAT(plan->reason, HasSubstr("offload nothing would take"));
 }
 

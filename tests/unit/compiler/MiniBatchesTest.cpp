@@ -65,7 +65,7 @@ TEST(MiniBatches, EachLayersWeightsAreCopiedOnceWhateverTheirNumber) {
     r.policy.interval = 1;
     const plan::Plan plan = compiled(r);
     ASSERT_EQ(plan.miniBatches, static_cast<uint32_t>(m));
-    ASSERT_EQ(plan.placements[0].offloadedLayers, kLayers);
+    ASSERT_EQ(plan::offloadedWeights(plan, plan.placements[0]).layers, kLayers);
     const model::WeightLayout layout = model::layoutWeights(r.model);
     for (const plan::Schedule *schedule : iterations(plan)) {
       uint64_t layers = 0;

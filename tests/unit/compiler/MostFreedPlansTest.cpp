@@ -417,8 +417,8 @@ TEST(MostFreedPlans, WhatTheUserKeepsOnTheDeviceStays) {
   const auto plan = compile(r);
   ASSERT_TRUE(plan.ok()) << plan.status();
   for (const plan::Placement &placement : plan->placements) {
-    EXPECT_FALSE(placement.offloadsEmbedding);
-    EXPECT_FALSE(placement.offloadsHead);
+    EXPECT_FALSE(plan::offloadedWeights(*plan, placement).embedding);
+    EXPECT_FALSE(plan::offloadedWeights(*plan, placement).head);
   }
 }
 

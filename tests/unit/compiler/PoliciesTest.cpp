@@ -175,7 +175,7 @@ TEST(Accelerate, HidesNothing) {
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_EQ(plan->placements[0].startRule, model::StartRule::Ahead);
   EXPECT_EQ(plan->placements[0].startItems, 0);
-  EXPECT_GT(plan->placements[0].offloadedLayers, 0);
+  EXPECT_GT(plan::offloadedWeights(*plan, plan->placements[0]).layers, 0);
   for (const plan::Variant &variant : plan->variants)
     EXPECT_EQ(variant.predictedNs, variant.computeAloneNs + variant.linkAloneNs);
 }
@@ -197,7 +197,7 @@ TEST(VllmPrefetch, OneSettingServesAllIterationsWithinTheObjective) {
   ASSERT_TRUE(plan.ok()) << plan.status();
   ASSERT_EQ(plan->placements.size(), 1u);
   EXPECT_EQ(plan->placements[0].startRule, model::StartRule::Ahead);
-  EXPECT_GT(plan->placements[0].offloadedLayers, 0);
+  EXPECT_GT(plan::offloadedWeights(*plan, plan->placements[0]).layers, 0);
   for (const plan::BucketChoice &choice : plan->choices)
     EXPECT_LE(plan->variants[choice.variant].predictedNs, choice.sloNs);
   r.policy.placements = 2;

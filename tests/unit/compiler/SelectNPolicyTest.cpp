@@ -86,7 +86,7 @@ std::pair<int32_t, int32_t> chosen(const absl::StatusOr<plan::Plan> &plan, plan:
   if (!plan.ok())
     return {};
   const SelectNChoice choice = choiceOf(*plan, iterationClass);
-  return {choice.placement->offloadedLayers, choice.placement->interval};
+  return {plan::offloadedWeights(*plan, *choice.placement).layers, choice.placement->interval};
 }
 
 TEST(SelectNPolicy, Figure11OnTheShippedProfile) {
@@ -141,7 +141,7 @@ TEST(SelectNPolicy, ChoosesAsTheClosedFormDoes) {
                                    rest};
       const cost::IntervalChoice closed = cost::chooseInterval(times, static_cast<double>(b.sloNs));
       EXPECT_EQ(choice.placement->interval, closed.interval) << factor << (isDecode ? " decode" : " prefill");
-      EXPECT_EQ(choice.placement->offloadedLayers, closed.offloaded);
+      EXPECT_EQ(plan::offloadedWeights(*plan, *choice.placement).layers, closed.offloaded);
       EXPECT_NEAR(static_cast<double>(plan->variants[b.variant].predictedNs), closed.iterationNs,
                   1e-3 * closed.iterationNs);
     }
@@ -195,7 +195,7 @@ TEST(FlexGenPolicy, OffloadsTheSameUnitsOfEveryLayerAndLessThanSelectN) {
     EXPECT_LT(freed(*whole), freed(*selectN));
     EXPECT_LT(freed(*half), freed(*whole));
     const plan::Placement &placement = *choiceOf(*whole, iterationClass).placement;
-    EXPECT_EQ(placement.offloadedLayers, 32);
+    EXPECT_EQ(plan::offloadedWeights(*whole, placement).layers, 32);
     EXPECT_EQ(placement.slots.size(), 2u);
     std::vector<int> away(32);
     for (const plan::Extent &extent : placement.extents)
@@ -224,7 +224,7 @@ TEST(DeepspeedPolicy, OffloadsEveryLayerInTwoSlotsUnderThePapersRule) {
   ASSERT_TRUE(plan.ok()) << plan.status();
   ASSERT_EQ(plan->placements.size(), 1u);
   EXPECT_EQ(plan->placements[0].interval, 1);
-  EXPECT_EQ(plan->placements[0].offloadedLayers, 32);
+  EXPECT_EQ(plan::offloadedWeights(*plan, plan->placements[0]).layers, 32);
   EXPECT_EQ(plan->placements[0].slots.size(), 2u);
   EXPECT_EQ(plan->placements[0].startRule, model::StartRule::Paper);
 }

@@ -138,7 +138,7 @@ TEST(SwappedCaches, AsManyPlacesAsFit) {
   ASSERT_TRUE(two.ok()) << two.status();
   EXPECT_LE(two->arenaBytes, *r.goal.deviceMemory);
   EXPECT_EQ(two->placements[0].slots.size(), 7u);
-  EXPECT_EQ(two->placements[0].offloadedLayers, 0);
+  EXPECT_EQ(plan::offloadedWeights(*two, two->placements[0]).layers, 0);
   CompileRequest share = pie(9);
   share.goal.kvDeviceMemory = 5 * kPlace + kPlace / 2;
   const auto five = compile(share);
@@ -180,7 +180,7 @@ TEST(SwappedCaches, WeightsAreOffloadedAsStated) {
   r.policy.interval = 4;
   const auto plan = compile(r);
   ASSERT_TRUE(plan.ok()) << plan.status();
-  EXPECT_EQ(plan->placements[0].offloadedLayers, 2);
+  EXPECT_EQ(plan::offloadedWeights(*plan, plan->placements[0]).layers, 2);
   EXPECT_GT(plan->placements[0].slots.size(), 4u);
 }
 

@@ -153,7 +153,7 @@ TEST(CacheTail, IsCountedOnTheLink) {
   EXPECT_EQ(linkBytes(plan.schedules[0]).h2d, 4 * 4096u);
   EXPECT_EQ(linkBytes(plan.schedules[0]).d2h, 4 * 1024u);
   EXPECT_EQ(plan.hostBytes, 4 * 4096u);
-  EXPECT_EQ(plan.placements[0].offloadedLayers, 0);
+  EXPECT_EQ(offloadedWeights(plan, plan.placements[0]).layers, 0);
 }
 
 // Of four layers' blocks of 2048 bytes all are at home on the device, one less, or two less; the most is live when

@@ -386,15 +386,9 @@ bool changeVariant(Plan &plan, Random &random) {
 bool changeAmounts(Plan &plan, Random &random) {
   Schedule &s = anySchedule(plan, random);
   std::vector<uint32_t> all = copies(s);
-  if (all.empty() || coin(random)) {
-    Placement &p = pick(random, plan.placements);
-    if (coin(random))
-      ++p.offloadedLayers;
-    else
-      p.offloadsEmbedding = !p.offloadsEmbedding;
-  } else {
-    s.steps[pick(random, all)].linkBytes += 64;
-  }
+  if (all.empty())
+    return false;
+  s.steps[pick(random, all)].linkBytes += 64;
   return true;
 }
 bool changeTransition(Plan &plan, Random &random) {

@@ -371,16 +371,6 @@ private:
     }
     for (const Slot &slot : p.slots)
       take(Content{kNone, 0, slot.bytes, slot.address}, false);
-    std::set<int32_t> layers;
-    bool embedding = false;
-    for (const Extent &e : p.extents)
-      if (e.space == Space::Host && plan_.buffers[e.buffer].kind == BufferKind::Weight) {
-        layers.insert(plan_.buffers[e.buffer].layer);
-        embedding |= plan_.buffers[e.buffer].name == "embedding";
-      }
-    layers.erase(-1);
-    breaks(p.offloadedLayers != static_cast<int32_t>(layers.size()) || p.offloadsEmbedding != embedding,
-           Rule::Accounting);
   }
 
   void states() {

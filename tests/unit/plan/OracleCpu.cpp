@@ -77,13 +77,8 @@ void addBrokenCpuRules(const Plan &plan, const Caches &caches, const Schedule &s
       rules.insert(rule);
   };
   const bool cpu = step.lane == Lane::Cpu;
-  if (step.kind == StepKind::Publish)
-    breaks(cpu, Rule::Structure);
-  if (step.kind != StepKind::Compute)
+  if (step.kind == StepKind::Copy)
     return;
-  const bool may = step.op == Op::Append || step.op == Op::Attention;
-  breaks(cpu && (!may || step.direct), Rule::Structure);
-  breaks(step.op == Op::Append && !cpu, Rule::Structure);
   std::map<Arg, Operand> args;
   for (uint32_t k = step.firstOperand; k < step.firstOperand + step.operandCount; ++k)
     args[s.operands[k].arg] = s.operands[k];
@@ -92,6 +87,11 @@ void addBrokenCpuRules(const Plan &plan, const Caches &caches, const Schedule &s
     if (cpu && o.space == Space::Host && isMeta(plan, o.buffer))
       breaks(!placed(plan.metaOnHost) || o.address != plan.metaOnHost + o.bufferOffset, Rule::HostRange);
   }
+  if (step.kind == StepKind::Publish)
+    return breaks(cpu, Rule::Structure);
+  const bool may = step.op == Op::Append || step.op == Op::Attention;
+  breaks(cpu && (!may || step.direct), Rule::Structure);
+  breaks(step.op == Op::Append && !cpu, Rule::Structure);
   const auto &m = *plan.model;
   const auto touches = [&](Arg arg, int64_t columns, Access access) {
     const Operand &o = args[arg];

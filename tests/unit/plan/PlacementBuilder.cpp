@@ -50,9 +50,6 @@ Placement PlacementBuilder::described() const {
   p.kvBlocks = existing();
   p.name = options_.name;
   p.startRule = options_.rule;
-  p.offloadedLayers = static_cast<int32_t>(options_.layers.size());
-  p.offloadsEmbedding = options_.offloadEmbedding;
-  p.offloadsHead = options_.offloadHead;
   return p;
 }
 bool PlacementBuilder::offloads(uint32_t unit) const {

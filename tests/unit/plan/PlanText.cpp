@@ -70,8 +70,7 @@ std::string textOf(const Plan &p) {
   for (const Buffer &b : p.buffers)
     line(out, "buffer", b.name, b.kind, b.layer, b.bytes, b.index);
   for (const Placement &x : p.placements) {
-    line(out, "placement", x.name, x.interval, x.offloadedLayers, x.offloadsEmbedding, x.offloadsHead, x.startRule,
-         x.kvBlocks);
+    line(out, "placement", x.name, x.interval, x.startRule, x.kvBlocks);
     for (const Extent &e : x.extents)
       line(out, " extent", e.buffer, e.space, e.direct, e.bufferOffset, e.bytes, e.address, e.interleaved);
     for (const Slot &slot : x.slots)

@@ -303,10 +303,6 @@ TEST(PlanVerifier, RefusesTotalsThatDoNotAddUp) {
   for (const Broken &broken : std::vector<Broken>{
            {"arena", Rule::Accounting, "arena_bytes is ", [](Plan &p) { p.deviceMemory = p.arenaBytes += 256; }},
            {"host", Rule::Accounting, "host_bytes is ", [](Plan &p) { p.hostBytes += 256; }},
-           {"layers", Rule::Accounting, "placement test: offloaded_layers is 3, the plan makes it 2",
-            [](Plan &p) { p.placements[0].offloadedLayers = 3; }},
-           {"embedding", Rule::Accounting, "placement test: offloads_embedding is 0, the plan makes it 1",
-            [](Plan &p) { p.placements[0].offloadsEmbedding = false; }},
            {"link bytes", Rule::Accounting, "link_bytes is 3585, the copy moves 3584",
             [](Plan &p) { schedule(p).steps[copyStep(p, 0)].linkBytes += 1; }},
            {"compute", Rule::Accounting, "variants[0].compute_alone_ns is ",

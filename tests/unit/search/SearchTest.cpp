@@ -85,7 +85,7 @@ TEST_F(Search, WhatIsStatedStaysAsItIs) {
   r.policy.kvWriteBack = model::KvWriteBack::Dirty;
   const absl::StatusOr<plan::Plan> dirty = compile(r);
   ASSERT_TRUE(dirty.ok()) << dirty.status();
-  EXPECT_FALSE(dirty->placements.front().offloadsEmbedding);
+  EXPECT_FALSE(plan::offloadedWeights(*dirty, dirty->placements.front()).embedding);
   const plan::Schedule &schedule = dirty->schedules.front();
   EXPECT_TRUE(
       std::any_of(schedule.steps.begin(), schedule.steps.end(), [](const plan::Step &of) { return of.dirtyOnly; }));

@@ -168,7 +168,8 @@ TEST(InspectReport, IntervalIsNoneWhereNothingIsOffloadedAndNullForOtherLayers) 
   plan::Plan plan = testPlan();
   plan.placements[0].interval = 0;
   EXPECT_TRUE(nlohmann::json::parse(inspectJson(plan, ""))["variants"][0]["interval"].is_null());
-  plan.placements[0].offloadedLayers = 0;
+  for (plan::Extent &extent : plan.placements[0].extents)
+    extent.space = plan::Space::Device;
   EXPECT_EQ(nlohmann::json::parse(inspectJson(plan, ""))["variants"][0]["interval"], "none");
 }
 
@@ -188,13 +189,22 @@ TEST(InspectReport, TextThatIsNoUtf8DoesNotBreakTheJson) {
 }
 
 TEST(InspectReport, DescribesPlacements) {
-  const plan::Plan plan = testPlan();
+  plan::Plan plan = testPlan();
   plan::Placement p;
   EXPECT_EQ(describePlacement(plan, p), "nothing");
-  p.offloadsEmbedding = p.offloadsHead = true;
+  p.extents = {{.buffer = 0, .space = plan::Space::Host}, {.buffer = 9}};
+  EXPECT_EQ(describePlacement(plan, p), "embedding");
+  model::ModelSpec tied = *plan.model;
+  tied.tiedEmbeddings = true;
+  plan.model = tied;
   EXPECT_EQ(describePlacement(plan, p), "embedding, head");
-  p.offloadedLayers = 10;
-  EXPECT_EQ(describePlacement(plan, p), "10 layers, embedding, head");
+  plan.model = testPlan().model;
+  p.extents = {{.buffer = 2, .space = plan::Space::Host}, // out and up of layer 0, all of layer 1 but qkv, the head
+               {.buffer = 3, .space = plan::Space::Host},
+               {.buffer = 5},
+               {.buffer = 6, .space = plan::Space::Host},
+               {.buffer = 9, .space = plan::Space::Host}};
+  EXPECT_EQ(describePlacement(plan, p), "2 layers, head");
 }
 
 } // namespace

@@ -59,7 +59,6 @@ inline plan::Plan testPlan() {
   Placement placement;
   placement.name = "interval 2";
   placement.interval = 2;
-  placement.offloadedLayers = 1;
   uint64_t address = 0;
   for (uint32_t b = 0; b < p.buffers.size(); ++b) {
     const bool offloaded = p.buffers[b].kind == BufferKind::Weight && p.buffers[b].layer == 1;

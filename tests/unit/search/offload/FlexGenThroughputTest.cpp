@@ -52,8 +52,8 @@ TEST(FlexGenThroughput, PlacesTheNearestUnitsAndBlocks) {
   EXPECT_NEAR(homes.kv, 100.0 * 5 / 9, 1e-9);
   EXPECT_TRUE(homes.hidden);
   EXPECT_EQ(plan->placements.front().name, "qkv+up of every layer");
-  EXPECT_EQ(plan->placements.front().offloadedLayers, 4);
-  EXPECT_FALSE(plan->placements.front().offloadsEmbedding);
+  EXPECT_EQ(plan::offloadedWeights(*plan, plan->placements.front()).layers, 4);
+  EXPECT_FALSE(plan::offloadedWeights(*plan, plan->placements.front()).embedding);
   EXPECT_EQ(plan->placements.front().startRule, model::StartRule::Eager);
   EXPECT_THAT(plan->reason, HasSubstr("weights 55%, 50.1% by whole tensors, 41.6% by units; KV 50%, 50.0% by blocks; "
                                       "hidden states 100%. Attention is on the device"));
