@@ -160,7 +160,11 @@ absl::Status applyHardware(const JobInput &input, AssembledJob &out) {
     RETURN_IF_ERROR(findHardware(input.device, out));
   }
   noteSlowLink(input, out);
-  ASSIGN_OR_RETURN(values, flagTable(input.flags, "hardware"));
+  FlagTexts flags = input.flags;
+  if (input.deviceThreads && job.hardware->kind == model::DeviceKind::Cuda &&
+      (input.device.empty() || input.device == deviceFor(model::DeviceKind::Cuda)))
+    flags.erase("--threads"); // of the CPU's lane, no figure of the card
+  ASSIGN_OR_RETURN(values, flagTable(flags, "hardware"));
   if (values.keys.empty())
     return absl::OkStatus();
   model::TomlReader table = flagReader(values, "hardware");

@@ -23,8 +23,8 @@ TEST(ZeroInference, WeightsStayInFourBitsOrAllLayersAreBrought) {
   const absl::StatusOr<plan::Plan> stays = compile(zeroInference(24'000'000'000)),
                                    leaves = compile(zeroInference(12'000'000'000));
   ASSERT_TRUE(stays.ok() && leaves.ok()) << stays.status() << leaves.status();
-  EXPECT_EQ(stays->placements.front().offloadedLayers, 0);
-  EXPECT_EQ(leaves->placements.front().offloadedLayers, 48);
+  EXPECT_EQ(plan::offloadedWeights(*stays, stays->placements.front()).layers, 0);
+  EXPECT_EQ(plan::offloadedWeights(*leaves, leaves->placements.front()).layers, 48);
   for (const auto *plan : {&stays, &leaves}) {
     const plan::Plan &of = **plan;
     EXPECT_EQ(of.policy.name, "zero-inference");
