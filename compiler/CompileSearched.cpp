@@ -226,9 +226,9 @@ private:
         return attempt;
       }
       if (explains_)
-        draft.reason =
-            absl::StrCat(why(space_, searched, chosen.placements.front(), flagThatHelps(space_, searched, costs_)),
-                         explainEncodings(space_, searched.best), explainAttention(space_, searched.best));
+        draft.reason = absl::StrCat(
+            why(space_, searched, chosen.placements.front(), flagThatHelps(space_, searched, policy_, costs_)),
+            explainEncodings(space_, searched.best), explainAttention(space_, searched.best));
       if (explains_ && request_.advise)
         advise(searched.best);
       draft.request.placements.clear();

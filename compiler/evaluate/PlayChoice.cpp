@@ -96,11 +96,13 @@ absl::StatusOr<std::vector<Played>> Player::play(const Candidate &candidate, con
         now.ns = timeline_.iterationNs;
         uint64_t h2d = 0, d2h = 0;
         for (size_t step = 0; step < schedule.steps.size(); ++step) {
-          const plan::Lane lane = schedule.steps[step].lane;
+          const plan::Lane lane = sim::playedIn(schedule.steps[step].lane, hardware.kind == model::DeviceKind::Host);
           if (lane == plan::Lane::Compute) {
             now.computeNs += ns[step];
             now.layersNs += schedule.steps[step].layer >= 0 ? ns[step] : 0;
-          } else if (plan::toDevice(lane))
+          } else if (lane == plan::Lane::Cpu)
+            now.cpuNs += ns[step];
+          else if (plan::toDevice(lane))
             h2d += ns[step], now.h2dBytes += bytes[step];
           else
             d2h += ns[step], now.d2hBytes += bytes[step];
@@ -112,6 +114,7 @@ absl::StatusOr<std::vector<Played>> Player::play(const Candidate &candidate, con
         of.computeNs += now.computeNs;
         of.layersNs += now.layersNs;
         of.linkNs += now.linkNs;
+        of.cpuNs += now.cpuNs;
         of.h2dBytes += now.h2dBytes;
         of.d2hBytes += now.d2hBytes;
         ++phases[p];
@@ -120,7 +123,7 @@ absl::StatusOr<std::vector<Played>> Player::play(const Candidate &candidate, con
     for (size_t p = 0; p < points.size(); ++p)
       if (const size_t n = phases[p]; n > 1)
         for (uint64_t *sum : {&played[p].ns, &played[p].headNs, &played[p].computeNs, &played[p].layersNs,
-                              &played[p].linkNs, &played[p].h2dBytes, &played[p].d2hBytes})
+                              &played[p].linkNs, &played[p].cpuNs, &played[p].h2dBytes, &played[p].d2hBytes})
           *sum /= n;
   }
   return played;

@@ -37,6 +37,7 @@ struct Played {
   uint64_t computeNs = 0; // the lane alone
   uint64_t layersNs = 0;  // of that what layers compute
   uint64_t linkNs = 0;    // the longer of both directions alone
+  uint64_t cpuNs = 0;     // the cpu lane alone, beside a device
   uint64_t h2dBytes = 0, d2hBytes = 0;
 };
 

@@ -62,7 +62,8 @@ std::string insteadOf(const Scored *scored, const Scored &best, size_t point) {
   if (scored == nullptr || scored->overBytes > 0 || scored->played.size() <= point)
     return "";
   const uint64_t before = best.played[point].ns, after = scored->played[point].ns;
-  if (static_cast<double>(after) > kHelps * static_cast<double>(before))
+  if (static_cast<double>(after) > kHelps * static_cast<double>(before) ||
+      scored->comparedNs > kHelps * best.comparedNs) // a search would not take it
     return "";
   return absl::StrCat(msText(after), " an iteration instead of ", msText(before));
 }
@@ -73,15 +74,14 @@ std::string attentionWouldBring(Space &space, const Scored &best, const cost::Co
   const CompileRequest &request = space.request();
   const model::Goal &goal = request.goal;
   const std::optional<size_t> point = longestDecode(space.aim(best.at));
-  const bool mayStand = request.policy.attention == model::Attention::Device && request.hardware.cpu.known() &&
-                        goal.kvDeviceMemory.value_or(0) == 0 && !goal.expansion && !goal.sloFactor &&
-                        !request.policy.kvPlaces && goal.elasticKv != model::AutoOnOff::On &&
-                        request.policy.residuals == model::Residuals::Device &&
-                        request.policy.startRule == model::StartRule::Eager &&
-                        !(request.policy.actRatio && request.policy.actRatio->any());
-  if (!mayStand || !point || best.played.size() <= *point || space.prefersMemory() ||
-      !best.candidate.residency.firstKvBlockAway())
-    return "";
+  const bool mayStand =
+      request.policy.attention == model::Attention::Device && request.hardware.cpu.known() &&
+      goal.kvDeviceMemory.value_or(0) == 0 && !goal.expansion && !goal.sloFactor && !request.policy.kvPlaces &&
+      goal.elasticKv != model::AutoOnOff::On && request.policy.residuals == model::Residuals::Device &&
+      request.policy.startRule == model::StartRule::Eager &&
+      !(request.policy.actRatio && (request.policy.actRatio->any() || request.policy.actRatio->isAuto()));
+  if (!mayStand || !point || best.played.size() <= *point || space.prefersMemory() || best.candidate.offloadsNothing())
+    return ""; // KV on the host leaves room for weights, too
   CompileRequest with = request;
   with.policy.attention = model::Attention::Auto;
   with.advise = nullptr;
@@ -102,8 +102,8 @@ std::string allowanceWouldBring(Space &space, const Scored &best, const cost::Co
   const CompileRequest &request = space.request();
   const std::optional<size_t> point = longestDecode(space.aim(best.at));
   if (request.goal.allowQuantized == AllowQuantized::Both || request.costs != nullptr || !point ||
-      best.played.size() <= *point || space.prefersMemory() || (inOrder != nullptr && inOrder->takesPercent))
-    return ""; // one that is told shares is told what is packed
+      best.played.size() <= *point || space.prefersMemory() || (inOrder != nullptr && inOrder->requests != nullptr))
+    return ""; // one that decides what is asked decides what is packed, or is told
   const auto [weights, kv] = awayBytes(space, best);
   if (weights + kv == 0)
     return "";

@@ -12,8 +12,8 @@
 namespace headrace::compiler {
 
 // "packed weights would take 24.000 ms an iteration instead of 506.000 ms: --allow-quantized weights"; an iteration of
-// decode at the longest context that `best` was played at. Empty where it would not be a twentieth shorter, nothing
-// that may be packed moves, or it is allowed or ruled out. `inOrder`: as of the space's.
+// decode at the longest context that `best` was played at. Empty where that or the aim would not be a twentieth less,
+// nothing that may be packed moves, or it is allowed or ruled out. `inOrder`: as of the space's.
 std::string allowanceWouldBring(Space &space, const Scored &best, const cost::CostModel &costs,
                                 const Generator *inOrder = nullptr);
 // "attention on the CPU would take 1.009 s an iteration instead of 7.679 s: --attention auto"; empty likewise, where

@@ -112,7 +112,8 @@ std::string explainEncodings(Space &space, const Scored &best) {
   return absl::StrCat(". Encodings that are allowed, the best of each that was tried: ", list);
 }
 
-FlagThatHelps flagThatHelps(Space &space, const Searched &searched, const cost::CostModel &costs) {
+FlagThatHelps flagThatHelps(Space &space, const Searched &searched, const Generator &policy,
+                            const cost::CostModel &costs) {
   constexpr double kHelps = 0.98;
   const CompileRequest &request = space.request();
   const Scored &best = searched.best;
@@ -133,7 +134,8 @@ FlagThatHelps flagThatHelps(Space &space, const Searched &searched, const cost::
         helps = {flag, ratio};
     }
   };
-  if (!space.free().act && (!request.policy.actRatio || !request.policy.actRatio->any())) {
+  const bool keepsKv = policy.requests != nullptr || best.at.attendsOnCpu; // and nothing in its place
+  if (!space.free().act && !keepsKv && (!request.policy.actRatio || !request.policy.actRatio->any())) {
     CompileRequest with = request;
     with.policy.actRatio.reset(); // where they may stand beside what is stated
     attempt("--act-ratio auto", with, [](Coordinates &at, int64_t part) { at.actParts = part * kActParts / 4; });
@@ -158,22 +160,25 @@ std::string why(Space &space, const Searched &searched, const Candidate &chosen,
                         aim.points.size() == 1 || hasPrompts(space.request().goal) ? "" : " in the mean");
   const Bound bound = boundOf(space, searched);
   const double compute = weighted(aim, best.played, &Played::computeNs),
-               link = weighted(aim, best.played, &Played::linkNs);
+               link = weighted(aim, best.played, &Played::linkNs), cpu = weighted(aim, best.played, &Played::cpuNs);
   const model::ActRatio &share = best.candidate.actRatio;
   const std::string acts = !share.any() ? ""
                            : share.num == share.den
                                ? ", activations in all blocks"
                                : absl::StrCat(", activations in ", model::actRatioText(share), " of the blocks");
-  std::string text = absl::StrCat(
-      describe(chosen, spec), acts, " of ", spec.name,
-      space.prefersMemory() ? ": the least memory of " : ": the least time of ", searched.evaluated,
-      " choices that were played", objectivesText(space.request().goal), ", ",
-      space.prefersMemory() ? absl::StrCat(best.deviceBytes, " bytes; ") : "by the aim of ", aim.what, ": ",
-      ms(best.aimNs), "; compute alone ", ms(compute), ", link alone ", ms(link), ". No choice takes less than ",
-      ms(bound.aimNs), " (compute ", ms(bound.computeNs), ", bringing what the device cannot hold ", ms(bound.linkNs),
-      "): this one ", times(best.aimNs, bound.aimNs), " as long. ",
-      link > compute ? "The link limits it: " : "Compute limits it: ",
-      bytesText(static_cast<uint64_t>(best.movedBytes)), " cross it");
+  std::string text =
+      absl::StrCat(describe(chosen, spec), acts, " of ", spec.name,
+                   space.prefersMemory() ? ": the least memory of " : ": the least time of ", searched.evaluated,
+                   " choices that were played", objectivesText(space.request().goal), ", ",
+                   space.prefersMemory() ? absl::StrCat(best.deviceBytes, " bytes; ") : "by the aim of ", aim.what,
+                   ": ", ms(best.aimNs), "; compute alone ", ms(compute), ", link alone ", ms(link),
+                   cpu > 0 ? absl::StrCat(", CPU alone ", ms(cpu)) : "", ". No choice takes less than ",
+                   ms(bound.aimNs), " (compute ", ms(bound.computeNs), ", bringing what the device cannot hold ",
+                   ms(bound.linkNs), "): this one ", times(best.aimNs, bound.aimNs), " as long. ",
+                   cpu > std::max(link, compute) ? "The CPU limits it: "
+                   : link > compute              ? "The link limits it: "
+                                                 : "Compute limits it: ",
+                   bytesText(static_cast<uint64_t>(best.movedBytes)), " cross it");
   for (const BestOf &of : searched.of) {
     absl::StrAppend(&text, ". Of ", std::string(of.generator), " alone: ");
     if (!of.best)

@@ -24,7 +24,9 @@ struct FlagThatHelps {
   std::string flag; // "--act-ratio auto"; empty: none of those there are makes it a fiftieth shorter
   double ratio = 1; // of the aim's time with it to that without
 };
-FlagThatHelps flagThatHelps(Space &space, const Searched &searched, const cost::CostModel &costs);
+// Of flags that the policy takes.
+FlagThatHelps flagThatHelps(Space &space, const Searched &searched, const Generator &policy,
+                            const cost::CostModel &costs);
 
 // ". Encodings that are allowed: as it is 357.990 ms, weights q8 190.223 ms, weights q4 101.500 ms", the best of each
 // that was tried; empty where none is allowed.

@@ -204,6 +204,8 @@ absl::StatusOr<Hardware> parseHardwareTable(TomlReader &table, const std::string
   };
   hardware.kind = table.oneOf("kind", deviceKindFromName, "\"cuda\" or \"host\"").value_or(hardware.kind);
   missing("kind", "\"cuda\" or \"host\"");
+  if (base && hardware.kind != base->kind) // of another device
+    hardware.cpu = {};
   hardware.gpus = table.texts("gpus").value_or(hardware.gpus);
   for (const BytesKey &key : kBytes) {
     hardware.*key.field = table.bytes(key.key).value_or(hardware.*key.field);

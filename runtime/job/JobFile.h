@@ -160,10 +160,10 @@ struct Policy {
   Attention attention = Attention::Device; // of rows that decode
   std::optional<ActRatio> actRatio; // of each sequence's blocks so many keep activations; unset: none; may be auto
   ActHome actHome = ActHome::Auto;
-  std::optional<Percent> percent;  // of a policy that is told what is where by shares
-  Prefer prefer = Prefer::Latency; // of a policy that searches by an aim
-  bool preferStated = false;       // as startRuleStated
-  bool startRuleStated = false;    // by a job file or a flag; plans do not keep it
+  std::optional<Percent> percent;                     // of a policy that is told what is where by shares
+  Prefer prefer = Prefer::Latency;                    // of a policy that searches by an aim
+  bool preferStated = false, attentionStated = false; // as startRuleStated
+  bool startRuleStated = false;                       // by a job file or a flag; plans do not keep it
 
   bool statesPlacement() const { return none || interval || offloadLayers; }
 };

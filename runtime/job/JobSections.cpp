@@ -245,7 +245,9 @@ Written writeResiduals(const Policy &policy) {
 }
 
 void readAttention(TomlReader &table, std::string_view key, Policy &policy) {
-  lay(table.oneOf(key, attentionFromName, "device, cpu or auto"), policy.attention);
+  const auto attention = table.oneOf(key, attentionFromName, "device, cpu or auto");
+  lay(attention, policy.attention);
+  policy.attentionStated |= attention.has_value();
 }
 Written writeAttention(const Policy &policy) {
   return named(policy.attention == Attention::Device, attentionName(policy.attention));

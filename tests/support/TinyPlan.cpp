@@ -51,6 +51,8 @@ private:
     plan_.hardware.flopsEfficiency = plan_.hardware.memoryEfficiency = 1;
     plan_.hardware.h2dBandwidth = plan_.hardware.d2hBandwidth = 1e9;
     plan_.hardware.duplexBandwidth = 2e9;
+    if (o_.kind == model::DeviceKind::Cuda) // and host memory for all of it
+      plan_.hardware.cpu = {.cores = 4, .flops = 1e11, .memoryBandwidth = 1e11, .coreBandwidth = 5e9};
     plan_.hardware.copyLatency = 1e-6;
     plan_.blockTokens = o_.blockTokens;
     plan_.maxContext = o_.context;

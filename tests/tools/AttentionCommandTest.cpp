@@ -105,5 +105,19 @@ TEST_F(AttentionCommand, WhatItDoesNotStandBesideIsRefused) {
   EXPECT_THAT(small.err, HasSubstr("the minimum is "));
 }
 
+TEST_F(AttentionCommand, CardsOfAFleetShareOneCpu) {
+  writeText(path("job.toml"), "[model]\npath = \"" + golden(kModel) +
+                                  "\"\n[hardware]\nfile = \"a100-40\"\n[goal]\nbatch = 2\ncontext = 32\n"
+                                  "kv_device_memory = \"0B\"\ntpot = \"1s\"\n[policy]\nname = \"joint\"\n"
+                                  "attention = \"cpu\"\n");
+  const std::string device = "[[device]]\nname = \"a\"\njob = \"job.toml\"\n";
+  const std::string requests = "[[requests]]\nmodel = \"llama-7-gqa-llama3-f32\"\ncount = 1\nevery = \"1ms\"\n"
+                               "batch = [1, 2]\ninput_len = 8\noutput_len = 6\nttft = \"30s\"\ntpot = \"1s\"\n";
+  writeText(path("fleet.toml"),
+            "[bus]\nbandwidth = \"2GB/s\"\n" + device + "[[device]]\nname = \"b\"\njob = \"job.toml\"\n" + requests);
+  refused({"fleet", path("fleet.toml")}, 2,
+          "its plan attends on the CPU, expected attention = \"device\": devices of a fleet share one CPU");
+}
+
 } // namespace
 } // namespace headrace::tools

@@ -98,7 +98,7 @@ TEST_F(Threads, ThatHaveNoCoreOfTheirOwnArePinnedInWords) {
                                "copies) share core "));
   const Outcome simulated = headrace(with(run, {"--pin", "--device", "sim"}));
   EXPECT_EQ(simulated.status, 0) << simulated.err;
-  EXPECT_THAT(simulated.err, HasSubstr("warning: --pin: is for the host device, whose lanes are threads; this is sim"));
+  EXPECT_THAT(simulated.err, HasSubstr("warning: --pin: is for devices that have threads; this is sim"));
 }
 
 TEST_F(Threads, AreTheHostDevicesAlone) {

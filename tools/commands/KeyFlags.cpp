@@ -77,7 +77,7 @@ constexpr KeyFlag kKeyFlags[] = {
      "where a mini-batch's residual stream waits between its layers: device, or host (it leaves and comes back)"},
     {"policy", "attention", "--attention", kText,
      "who attends for rows that decode: device, or cpu, with --kv-device-memory 0B: then neither keys nor values "
-     "cross the link"},
+     "cross the link; auto: whichever is faster (policies joint and lm-offload)"},
     {"policy", "act_ratio", "--act-ratio", kText,
      "share of each sequence's blocks that keep activations, from which keys and values are recomputed: 0 to 1, 1/3, "
      "or "

@@ -290,7 +290,11 @@ std::string inspectText(const plan::Plan &plan, const std::string &path, bool al
                                                   "off",       "weights", "slots", "kv",         "activations",
                                                   "workspace", "peak",    "host",  "h2d/iter",   "d2h/iter",
                                                   "predicted", "compute", "link",  "max tokens", "limit"}};
-  for (const VariantReport &r : reportVariants(plan))
+  const bool onCpu = plan.attendsOnCpu() && plan.hardware.kind != model::DeviceKind::Host; // its time apart
+  constexpr std::ptrdiff_t kBehindLink = 18;
+  if (onCpu)
+    table.front().insert(table.front().begin() + kBehindLink, "CPU");
+  for (const VariantReport &r : reportVariants(plan)) {
     table.push_back({model::cat(r.index),
                      model::cat(r.newTokens),
                      model::cat(r.sequences),
@@ -311,6 +315,9 @@ std::string inspectText(const plan::Plan &plan, const std::string &path, bool al
                      formatNs(r.linkAloneNs),
                      model::cat(r.maxTokens),
                      r.limitingResource});
+    if (onCpu)
+      table.back().insert(table.back().begin() + kBehindLink, formatNs(r.cpuAloneNs));
+  }
   out += "\n" + foldTable(table, all, "variants", kShowAll);
   if (!plan.transitions.empty()) {
     std::vector<std::vector<std::string>> moves = {{"transition", "from", "state", "to", "state", "h2d", "predicted"}};

@@ -11,6 +11,7 @@
 #include "runtime/model/ModelSpec.h"
 #include "runtime/sim/LaunchPrices.h"
 #include "runtime/sim/Simulator.h"
+#include "runtime/sim/TimedSchedule.h"
 #include "tools/report/Format.h"
 #include "tools/report/RanLaunch.h"
 
@@ -33,11 +34,14 @@ double share(uint64_t part, uint64_t whole) {
   return static_cast<double>(part) / static_cast<double>(std::max<uint64_t>(whole, 1));
 }
 
-template <class DurationOf> LaneTimes lanesOf(const plan::Schedule &schedule, DurationOf &&durationOf) {
+template <class DurationOf>
+LaneTimes lanesOf(const plan::Plan &plan, const plan::Schedule &schedule, DurationOf &&durationOf) {
   LaneTimes lanes;
   for (size_t i = 0; i < schedule.steps.size(); ++i) {
-    const plan::Lane lane = schedule.steps[i].lane;
-    if (plan::computes(lane))
+    const plan::Lane lane = sim::playedIn(schedule.steps[i].lane, plan.hardware.kind == model::DeviceKind::Host);
+    if (lane == plan::Lane::Cpu)
+      lanes.cpuNs += durationOf(i);
+    else if (plan::computes(lane))
       lanes.computeNs += durationOf(i);
     else if (plan::toDevice(lane))
       lanes.h2dNs += durationOf(i);
@@ -57,7 +61,7 @@ Predicted predict(const plan::Plan &plan, uint32_t variant, double linkBandwidth
   const plan::Schedule &schedule = plan.schedules[plan.variants[variant].schedule];
   const sim::LaunchedSteps launched = sim::LaunchPrices(plan, linkBandwidth).of(variant, ran.launchInUse(), ran.rows);
   Predicted predicted;
-  predicted.lanes = lanesOf(schedule, [&](size_t step) { return launched.ns[step]; });
+  predicted.lanes = lanesOf(plan, schedule, [&](size_t step) { return launched.ns[step]; });
   for (size_t i = 0; i < schedule.steps.size(); ++i)
     predicted.h2dBytes += plan::toDevice(schedule.steps[i].lane) ? launched.linkBytes[i] : 0;
   const model::Hardware &h = plan.hardware;
@@ -120,7 +124,7 @@ std::string why(const plan::Plan &plan, const PhaseInput &phase, double linkBand
   const plan::Schedule &schedule = plan.schedules[plan.variants[phase.looked.variant].schedule];
   const Predicted launched = predict(plan, phase.looked.variant, linkBandwidth, ranOf(phase.looked));
   const Predicted all = predict(plan, phase.looked.variant, linkBandwidth);
-  const LaneTimes measured = lanesOf(schedule, [&](size_t step) {
+  const LaneTimes measured = lanesOf(plan, schedule, [&](size_t step) {
     return static_cast<uint64_t>(phase.looked.steps[step].second - phase.looked.steps[step].first);
   });
   const std::string lanes = lanesText(plan, phase, launched, all, measured);
@@ -157,6 +161,8 @@ std::string unitOf(const std::string &copy) {
 } // namespace
 
 const char *LaneTimes::limit() const {
+  if (cpuNs > std::max(computeNs, linkNs()))
+    return "cpu";
   return linkNs() <= computeNs ? "compute" : d2hNs > h2dNs ? "link d2h" : "link h2d";
 }
 
@@ -202,8 +208,11 @@ std::string findingsText(const RunFindings &findings) {
   };
   std::vector<std::string> limits;
   for (const PhaseFinding &phase : findings.phases)
-    limits.push_back(absl::StrFormat("%s in %s (predicted: compute %s, link %s)", phase.predicted.limit(), phase.name,
-                                     formatNs(phase.predicted.computeNs), formatNs(phase.predicted.linkNs())));
+    limits.push_back(
+        absl::StrFormat("%s in %s (predicted: compute %s, %slink %s)", phase.predicted.limit(), phase.name,
+                        formatNs(phase.predicted.computeNs),
+                        phase.predicted.cpuNs > 0 ? cat("CPU ", formatNs(phase.predicted.cpuNs), ", ") : "",
+                        formatNs(phase.predicted.linkNs())));
   if (!limits.empty())
     line("limited by", absl::StrJoin(limits, "; "));
   for (const PhaseFinding &phase : findings.phases)

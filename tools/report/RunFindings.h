@@ -20,8 +20,9 @@ namespace headrace::tools {
 struct LaneTimes {
   uint64_t computeNs = 0;
   uint64_t h2dNs = 0, d2hNs = 0;
+  uint64_t cpuNs = 0; // beside a device
   uint64_t linkNs() const { return h2dNs > d2hNs ? h2dNs : d2hNs; }
-  // "link h2d", "link d2h" or "compute": what is busy longer.
+  // "link h2d", "link d2h", "cpu" or "compute": what is busy longest.
   const char *limit() const;
 };
 

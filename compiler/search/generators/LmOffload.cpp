@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "absl/strings/str_cat.h"
 #include "compiler/search/GeneratorInputs.h"
 #include "compiler/search/Space.h"
 #include "runtime/cost/lm_offload/FittingShares.h"
@@ -140,6 +141,10 @@ const Generator kLmOffloadGenerator = {
     .splitsCaches = true,
     .colour = 8,
     .requests = [](const CompileRequest &asked) -> absl::StatusOr<std::vector<CompileRequest>> {
+      if (asked.policy.actRatio && (asked.policy.actRatio->any() || asked.policy.actRatio->isAuto()))
+        return absl::InvalidArgumentError(
+            absl::StrCat("policy.act_ratio = ", model::actRatioText(*asked.policy.actRatio),
+                         ": expected 0 or none beside policy.name \"lm-offload\", which keeps keys and values"));
       std::vector<CompileRequest> requests = {asked};
       if (!asked.policy.actRatio && asked.policy.actHome == model::ActHome::Auto) // it keeps keys and values
         requests.front().policy.actRatio = model::ActRatio();

@@ -30,6 +30,9 @@ absl::StatusOr<std::vector<CompileRequest>> requests(const CompileRequest &asked
     return refuse(absl::StrCat("goal.allow_quantized = \"",
                                std::string(model::allowQuantizedName(asked.goal.allowQuantized)), "\""),
                   "none beside policy.name \"zero-inference\", which packs weights in 4 bits");
+  if (asked.policy.attentionStated && asked.policy.attention == model::Attention::Device)
+    return refuse("policy.attention = \"device\"",
+                  "\"cpu\" or none beside policy.name \"zero-inference\", whose KV is on the host");
   if (asked.goal.kvDeviceMemory.value_or(0) > 0)
     return refuse(absl::StrCat("goal.kv_device_memory = ", *asked.goal.kvDeviceMemory),
                   "0B or none beside policy.name \"zero-inference\", which has KV on the host");

@@ -332,7 +332,7 @@ absl::Status Engine::launchIn(uint32_t placement) {
                    .sequences = sequences,
                    .prefill = all.prefill};
   ++newest_;
-  if (compacts_[placement]) // each brings all of its tails
+  if (compacts_[placement] && (all.prefill || !plan_.attendsOnCpu())) // each brings all of its tails
     for (const MiniBatch &one : miniBatches_)
       counters_.leastBroughtBytes +=
           static_cast<uint64_t>(plan_.model->layers) *

@@ -199,5 +199,29 @@ TEST(Attention, ASlowCpuLimits) {
   EXPECT_GT(timeline.cpuWaitNs, decode.predictedNs / 2);
 }
 
+// What it says that --attention auto would bring is what that brings; where the search would not take it, nothing.
+TEST(Attention, TheHintIsKept) {
+  int hints = 0;
+  for (const Cell &cell : {Cell{"opt-30b", "a100-40", 64, 160},
+                           {"llama-3.1-8b", "rtx4090", 1, 131072},
+                           {"opt-6.7b", "a100-40", 64, 2048},
+                           {"opt-13b", "rtx4090", 16, 2048}}) {
+    SCOPED_TRACE(absl::StrCat(cell.model, " on ", cell.hardware, ", ", cell.batch, " x ", cell.context));
+    CompileRequest r = asked(cell.model, cell.hardware, cell.batch, cell.context, model::Attention::Device);
+    std::string advice;
+    r.advise = [&](std::string_view line) { advice = std::string(line); };
+    ASSERT_TRUE(compile(r).ok());
+    const size_t at = advice.find("attention on the CPU would take ");
+    const absl::StatusOr<plan::Plan> open =
+        compile(asked(cell.model, cell.hardware, cell.batch, cell.context, model::Attention::Auto));
+    ASSERT_TRUE(open.ok()) << open.status();
+    if (at == std::string::npos)
+      continue;
+    ++hints;
+    EXPECT_EQ(open->policy.attention, model::Attention::Cpu) << advice;
+  }
+  EXPECT_GE(hints, 2);
+}
+
 } // namespace
 } // namespace headrace::compiler

@@ -2,6 +2,7 @@
 #include <string>
 
 #include "runtime/model/ModelSpec.h"
+#include "runtime/plan/value/Plan.h"
 #include "tests/unit/compiler/Requests.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -62,6 +63,9 @@ TEST(ZeroInference, RefusesWhatItDecidesByName) {
   r = zeroInference(24'000'000'000);
   r.goal.kvDeviceMemory = 1'000'000'000;
   refused(r, "goal.kv_device_memory = 1000000000: expected 0B or none beside policy.name \"zero-inference\"");
+  r = zeroInference(24'000'000'000);
+  r.policy.attentionStated = true; // "device"
+  refused(r, "policy.attention = \"device\": expected \"cpu\" or none beside policy.name \"zero-inference\"");
   r = zeroInference(24'000'000'000);
   r.hardware.cpu = {};
   refused(r, "policy.attention = \"cpu\": expected hardware.cpu_cores, ");
