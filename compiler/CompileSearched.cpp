@@ -168,8 +168,10 @@ private:
       if (scored && space_.verify(*scored) && (!searched || space_.isBetter(*scored, searched->best)))
         searched = Searched{.best = *std::move(scored), .of = {}, .evaluated = space_.evaluated(), .atEnd = true};
     };
-    if (!searched)
-      atEnd(leastThatFits(space_, leastDevice(space_)));
+    if (!searched && space_.free().attention)
+      atEnd(leastThatFits(space_, leastDevice(space_, /*onCpu=*/true)));
+    if (!searched || (searched->atEnd && space_.free().attention))
+      atEnd(leastThatFits(space_, leastDevice(space_, space_.free().attention ? std::optional(false) : std::nullopt)));
     else if (space_.prefersMemory() && !goal.hasSlo())
       atEnd(leastDevice(space_));
     return searched;

@@ -38,19 +38,20 @@ std::optional<int64_t> onCpuFrom(Space &space, const Coordinates &at) {
 
 std::string explainAttention(Space &space, const Scored &best) {
   std::string text;
-  if (space.free().attention) {
-    std::array<const Scored *, 2> tried{}; // on the device, on the CPU
-    for (const auto &[at, scored] : space.tried())
-      if (scored)
-        if (const Scored *&of = tried[at.attendsOnCpu ? 1 : 0]; of == nullptr || space.isBetter(*scored, *of))
-          of = &*scored;
-    const auto said = [&](const Scored *of) -> std::string {
-      if (of == nullptr || of->overBytes > 0)
-        return "nothing fits";
-      if (of->late > 0)
-        return "it is too late";
-      return space.prefersMemory() ? bytesText(of->deviceBytes) : msText(static_cast<uint64_t>(of->aimNs));
-    };
+  std::array<const Scored *, 2> tried{}; // on the device, on the CPU
+  for (const auto &[at, scored] : space.tried())
+    if (scored && space.free().attention)
+      if (const Scored *&of = tried[at.attendsOnCpu ? 1 : 0]; of == nullptr || space.isBetter(*scored, *of))
+        of = &*scored;
+  const auto fits = [](const Scored *of) { return of != nullptr && of->overBytes == 0; };
+  const auto said = [&](const Scored *of) -> std::string {
+    if (!fits(of))
+      return "nothing fits";
+    if (of->late > 0)
+      return "it is too late";
+    return space.prefersMemory() ? bytesText(of->deviceBytes) : msText(static_cast<uint64_t>(of->aimNs));
+  };
+  if (fits(tried[0]) || fits(tried[1])) { // else what was found is at an end of the space
     absl::StrAppend(&text, ". Attention that was weighed, the best of each that was tried: on the device ",
                     said(tried[0]), ", on the CPU ", said(tried[1]));
     if (const std::optional<int64_t> from = onCpuFrom(space, best.at))

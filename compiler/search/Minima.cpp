@@ -138,7 +138,7 @@ Candidate withHostsRoom(Space &space, const Coordinates &at, int64_t resident) {
 
 } // namespace
 
-std::optional<LeastChoice> leastDevice(Space &space) {
+std::optional<LeastChoice> leastDevice(Space &space, std::optional<bool> onCpu) {
   const model::Hardware &hardware = space.request().hardware;
   const auto layers = static_cast<uint64_t>(space.request().model->layers);
   const bool hostDecides =
@@ -146,7 +146,8 @@ std::optional<LeastChoice> leastDevice(Space &space) {
       hardware.hostLimit() < space.layout(space.origin()).totalBytes() + space.target(space.origin()).kvBytes * layers;
   std::optional<LeastChoice> found;
   const auto consider = [&](const Coordinates &at, const Candidate &candidate) {
-    if (space.beyondHost(at, candidate) > 0 || (found && space.held(at, candidate).bytes >= found->deviceBytes))
+    if ((onCpu && at.attendsOnCpu != *onCpu) || space.beyondHost(at, candidate) > 0 ||
+        (found && space.held(at, candidate).bytes >= found->deviceBytes))
       return;
     const uint64_t bytes = space.packed(at, candidate);
     if (bytes != UINT64_MAX && (!found || bytes < found->deviceBytes))

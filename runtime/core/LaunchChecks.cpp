@@ -35,33 +35,44 @@ void copyInUse(const Metas &metas, std::byte *to) {
     std::memcpy(to + i * metas.bytes, &metas.of(i), bytes);
 }
 
-absl::Status checkFits(std::string_view who, const Bucket &bucket, const kernels::IterationMeta &meta) {
+namespace {
+
+// `who`: begins the message; made where there is one, as a launch allocates nothing.
+template <class Who> absl::Status checkOne(const Who &who, const Bucket &bucket, const kernels::IterationMeta &meta) {
   const auto within = [](int64_t value, int64_t most) { return value >= 0 && value <= most; };
   if (!within(meta.numTokens, bucket.tokens) || !within(meta.numSequences, bucket.sequences) ||
       !within(meta.numSampled, bucket.sequences))
     return absl::InvalidArgumentError(absl::StrCat(
-        view(who), ": ", meta.numTokens, " tokens of ", meta.numSequences, " sequences, ", meta.numSampled,
+        who(), ": ", meta.numTokens, " tokens of ", meta.numSequences, " sequences, ", meta.numSampled,
         " sampled, do not fit the variant's ", bucket.tokens, " tokens of ", bucket.sequences, " sequences"));
   const int32_t *lengths = meta.array<int32_t>(meta.contextLength);
   for (int32_t s = 0; s < meta.numSequences; ++s)
     if (!within(lengths[s], bucket.context))
-      return absl::InvalidArgumentError(absl::StrCat(view(who), ": sequence ", s, " of ", meta.numSequences, " is ",
+      return absl::InvalidArgumentError(absl::StrCat(who(), ": sequence ", s, " of ", meta.numSequences, " is ",
                                                      lengths[s],
                                                      " tokens long with this iteration's, the variant's context is ",
                                                      bucket.context, ": launch a variant of a longer one"));
   return absl::OkStatus();
 }
 
+} // namespace
+
+absl::Status checkFits(std::string_view who, const Bucket &bucket, const kernels::IterationMeta &meta) {
+  return checkOne([&] { return view(who); }, bucket, meta);
+}
+
 absl::Status checkFits(std::string_view device, const Bucket &bucket, const Metas &metas) {
   uint32_t sampled = 0;
   for (uint32_t i = 0; i < metas.count; ++i) {
     const kernels::IterationMeta &meta = metas.of(i);
-    const std::string who = absl::StrCat(view(device), metas.count == 1 ? "" : absl::StrCat(": mini-batch ", i));
-    if (absl::Status status = checkFits(who, bucket, meta); !status.ok())
+    const auto who = [&] {
+      return absl::StrCat(view(device), metas.count == 1 ? "" : absl::StrCat(": mini-batch ", i));
+    };
+    if (absl::Status status = checkOne(who, bucket, meta); !status.ok())
       return status;
     if (meta.firstOutput != sampled)
-      return absl::InvalidArgumentError(
-          absl::StrCat(who, ": its first token is number ", meta.firstOutput, ", ", sampled, " are sampled before it"));
+      return absl::InvalidArgumentError(absl::StrCat(who(), ": its first token is number ", meta.firstOutput, ", ",
+                                                     sampled, " are sampled before it"));
     sampled += static_cast<uint32_t>(meta.numSampled);
   }
   return absl::OkStatus();

@@ -145,8 +145,7 @@ TEST_F(SplitKv, HowAppendedRowsGetHomeIsAskedForOrChosen) {
           "command line: --kv-write-back = \"often\": expected auto, mirror, all or dirty");
   refused(arguments({"--kv-write-back", "all", "--policy", "accelerate"}), 2,
           "--kv-write-back = \"all\" beside --policy = \"accelerate\": expected policy interval, pie, hybridserve, "
-          "flexgen-throughput, lm-offload, "
-          "headrace or joint: the policy moves weights alone");
+          "flexgen-throughput, lm-offload, zero-inference, headrace or joint: the policy moves weights alone");
 }
 
 TEST_F(SplitKv, HostMemoryForKvIsNamedAsOthersNameIt) {

@@ -199,6 +199,21 @@ TEST(Attention, ASlowCpuLimits) {
   EXPECT_GT(timeline.cpuWaitNs, decode.predictedNs / 2);
 }
 
+// In the least memory that holds anything a search begins with nothing that fits: of what takes the least of either the
+// faster.
+TEST(Attention, InTheLeastMemoryTheFasterIsTaken) {
+  const auto seconds = [](model::Attention attention) {
+    CompileRequest r = asked("opt-30b", "a100-40", 64, 160, attention);
+    r.goal.deviceMemory = 1'500'000'000;
+    const absl::StatusOr<plan::Plan> plan = compile(r);
+    EXPECT_TRUE(plan.ok()) << plan.status();
+    return plan.ok() ? static_cast<double>(largestDecode(*plan).predictedNs) * 1e-9 : 0;
+  };
+  const double device = seconds(model::Attention::Device), cpu = seconds(model::Attention::Cpu);
+  EXPECT_LT(cpu, 0.95 * device);
+  EXPECT_LE(seconds(model::Attention::Auto), 1.01 * cpu);
+}
+
 // What it says that --attention auto would bring is what that brings; where the search would not take it, nothing.
 TEST(Attention, TheHintIsKept) {
   int hints = 0;
