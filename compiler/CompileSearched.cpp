@@ -23,6 +23,7 @@
 #include "compiler/search/Waits.h"
 #include "compiler/search/Why.h"
 #include "compiler/search/generators/Generators.h"
+#include "compiler/search/generators/MechanismsInUse.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/cost/CostModel.h"
 #include "runtime/model/ModelSpec.h"
@@ -242,8 +243,12 @@ private:
   // What else might be allowed.
   void advise(const Scored &best) {
     std::string line = allowanceWouldBring(space_, best, costs_);
-    if (policy_.weighsAttention)
-      if (const std::string attention = attentionWouldBring(space_, best, costs_); !attention.empty())
+    CompileRequest open = request_;
+    open.policy.attention = model::Attention::Auto;
+    if (request_.policy.attention == model::Attention::Device && request_.hardware.kind == model::DeviceKind::Cuda &&
+        checkPolicy(open.policy, open.goal).ok() && model::checkBeside(mechanismsInUse(open, policy_)).ok() &&
+        checkStated(open, askedChoice(open), /*rotates=*/true).ok())
+      if (const std::string attention = attentionWouldBring(space_, best, open, costs_); !attention.empty())
         absl::StrAppend(&line, line.empty() ? "" : "; ", attention);
     if (!line.empty())
       request_.advise(line);

@@ -70,20 +70,12 @@ std::string insteadOf(const Scored *scored, const Scored &best, size_t point) {
 
 } // namespace
 
-std::string attentionWouldBring(Space &space, const Scored &best, const cost::CostModel &costs) {
-  const CompileRequest &request = space.request();
-  const model::Goal &goal = request.goal;
+std::string attentionWouldBring(Space &space, const Scored &best, const CompileRequest &open,
+                                const cost::CostModel &costs) {
   const std::optional<size_t> point = longestDecode(space.aim(best.at));
-  const bool mayStand =
-      request.policy.attention == model::Attention::Device && request.hardware.cpu.known() &&
-      goal.kvDeviceMemory.value_or(0) == 0 && !goal.expansion && !goal.sloFactor && !request.policy.kvPlaces &&
-      goal.elasticKv != model::AutoOnOff::On && request.policy.residuals == model::Residuals::Device &&
-      request.policy.startRule == model::StartRule::Eager &&
-      !(request.policy.actRatio && (request.policy.actRatio->any() || request.policy.actRatio->isAuto()));
-  if (!mayStand || !point || best.played.size() <= *point || space.prefersMemory() || best.candidate.offloadsNothing())
+  if (!point || best.played.size() <= *point || space.prefersMemory() || best.candidate.offloadsNothing())
     return ""; // KV on the host leaves room for weights, too
-  CompileRequest with = request;
-  with.policy.attention = model::Attention::Auto;
+  CompileRequest with = open;
   with.advise = nullptr;
   Space other(with, costs);
   Coordinates at = best.at;

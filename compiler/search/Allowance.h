@@ -16,8 +16,9 @@ namespace headrace::compiler {
 // nothing that may be packed moves, or it is allowed or ruled out. `inOrder`: as of the space's.
 std::string allowanceWouldBring(Space &space, const Scored &best, const cost::CostModel &costs,
                                 const Generator *inOrder = nullptr);
-// "attention on the CPU would take 1.009 s an iteration instead of 7.679 s: --attention auto"; empty likewise, where
-// nothing is known of a CPU, or no KV is on the host. Of a policy that weighs it.
-std::string attentionWouldBring(Space &space, const Scored &best, const cost::CostModel &costs);
+// "attention on the CPU would take 1.009 s an iteration instead of 7.679 s: --attention auto"; empty likewise. `open`:
+// the space's request with who attends left open.
+std::string attentionWouldBring(Space &space, const Scored &best, const CompileRequest &open,
+                                const cost::CostModel &costs);
 
 } // namespace headrace::compiler

@@ -19,15 +19,8 @@ std::optional<int64_t> onCpuFrom(Space &space, const Coordinates &at) {
   if (!request.hardware.cpu.known())
     return std::nullopt;
   const Target &target = space.target(at);
-  cost::OffloadSetting setting;
-  setting.block = target.sequences();
-  setting.miniBatches = target.choice.miniBatches;
-  setting.weights = request.model->encodings[model::UnitRole::Up];
-  if (target.kv.packed())
-    setting.kv = target.kv;
-  setting.output = 2; // an iteration of decode
-  setting.percent.hg = 100;
-  setting.percent.hc = 0;
+  const cost::OffloadSetting setting =
+      cost::plannedSetting(request.model, target.kv, target.sequences(), target.choice.miniBatches);
   return cost::attendsOnCpuFrom(
       cost::plannedModel(request.model, request.hardware),
       cost::offloadMachine(request.hardware, request.model, setting.weights, setting.kv, target.deviceMemory),

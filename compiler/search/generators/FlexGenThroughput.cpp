@@ -48,16 +48,12 @@ bool onCpu(const CompileRequest &request) { return request.policy.attention == m
 
 cost::OffloadSetting settingOf(const CompileRequest &request, const Target &target) {
   const model::Goal &goal = request.goal;
-  cost::OffloadSetting setting;
-  setting.block = target.sequences();
-  setting.miniBatches = target.choice.miniBatches;
+  cost::OffloadSetting setting =
+      cost::plannedSetting(request.model, target.kv, target.sequences(), target.choice.miniBatches);
   setting.prompt = std::max<int64_t>(1, goal.inputLen.value_or(target.context / 2));
   setting.output = std::max<int64_t>(2, goal.outputLen.value_or(target.context - setting.prompt));
   if (setting.prompt + setting.output > request.model->longestContext())
     setting.prompt = request.model->longestContext() - setting.output;
-  setting.weights = request.model->encodings[model::UnitRole::Up];
-  if (target.kv.packed())
-    setting.kv = target.kv;
   if (onCpu(request) && request.hardware.cpu.known()) // of kind host the CPU is the device
     setting.attention = cost::AttentionPlace::kCpu;
   return setting;

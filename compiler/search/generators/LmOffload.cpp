@@ -34,16 +34,9 @@ class ByLayers {
 public:
   ByLayers(Space &space, const Coordinates &at)
       : target_(space.target(at)), aim_(space.aim(at)), spec_(space.request(at).model) {
-    setting_.block = target_.sequences();
-    setting_.miniBatches = target_.choice.miniBatches;
-    setting_.weights = spec_.encodings[model::UnitRole::Up];
-    if (target_.kv.packed())
-      setting_.kv = target_.kv;
+    setting_ = cost::plannedSetting(spec_, target_.kv, target_.sequences(), target_.choice.miniBatches);
     if (at.attendsOnCpu && machineAttends(space))
       setting_.attention = cost::AttentionPlace::kCpu;
-    setting_.output = 2; // of the closed form each iteration alone
-    setting_.percent.hg = 100;
-    setting_.percent.hc = 0;
     model_ = cost::plannedModel(spec_, space.request().hardware);
     machine_ =
         cost::offloadMachine(space.request().hardware, spec_, setting_.weights, setting_.kv, target_.deviceMemory);

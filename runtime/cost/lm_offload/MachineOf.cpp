@@ -58,6 +58,20 @@ OffloadModel plannedModel(const model::ModelSpec &spec, const model::Hardware &h
   return m;
 }
 
+OffloadSetting plannedSetting(const model::ModelSpec &spec, const model::Encoding &kv, int64_t block,
+                              int64_t miniBatches) {
+  OffloadSetting setting;
+  setting.block = block;
+  setting.miniBatches = miniBatches;
+  setting.weights = spec.encodings[model::UnitRole::Up];
+  if (kv.packed())
+    setting.kv = kv;
+  setting.output = 2;
+  setting.percent.hg = 100;
+  setting.percent.hc = 0;
+  return setting;
+}
+
 OffloadMachine offloadMachine(const model::Hardware &hardware, const model::ModelSpec &spec,
                               const std::optional<model::Encoding> &weights, const std::optional<model::Encoding> &kv,
                               uint64_t deviceBytes) {

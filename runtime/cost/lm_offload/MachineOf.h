@@ -21,6 +21,10 @@ namespace headrace::cost {
 
 // With caches and hidden states as plans hold them: F32 on the host, hidden states on every device.
 OffloadModel plannedModel(const model::ModelSpec &spec, const model::Hardware &hardware);
+// Of so many sequences in so many parts, as plans of this model and these caches are: hidden states stay, attention is
+// the device's, one token a sequence is decoded. Prompt and other shares are left to the caller.
+OffloadSetting plannedSetting(const model::ModelSpec &spec, const model::Encoding &kv, int64_t block,
+                              int64_t miniBatches);
 // `weights`: in what they are packed. `deviceBytes`: that plans may use.
 OffloadMachine offloadMachine(const model::Hardware &hardware, const model::ModelSpec &spec,
                               const std::optional<model::Encoding> &weights, const std::optional<model::Encoding> &kv,
