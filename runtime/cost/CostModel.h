@@ -53,6 +53,7 @@ Rows rowsOf(const Bucket &bucket);
 struct Work {
   uint64_t flops = 0;
   uint64_t unpackFlops = 0; // of these: codes of weights, and of what attention reads, made values
+  uint64_t keptValues = 0;  // of a step of attention: keys and values that it reads, once for all of their queries
   uint64_t deviceBytes = 0; // read and written in device memory
   uint64_t linkBytes = 0;   // over the link, of a direct op
   bool toHost = false;      // ... written; else read
@@ -165,6 +166,7 @@ private:
   double memorySeconds(kernels::Op op, uint64_t bytes) const;
   double unpackAheadSeconds(const OpSite &site, const Rows &rows, Work &work) const;
   double unpackingSeconds(uint64_t flops) const; // 0: as all flops of the op
+  double keptSeconds(const Work &work) const;    // 0: no rate of its own
 
   model::Boxed<model::ModelSpec> spec_;
   model::Hardware hardware_;

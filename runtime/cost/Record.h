@@ -9,6 +9,7 @@
 //    |- model       its shape, so that the work between the measured sizes can be counted
 //    |- hardware    the profile that the device was measured under
 //    |- transfers   by size: alone, with compute running, both directions at once
+//    |- loading     of a folder's weights
 //    |- lines       by tokens: keys and values made again of activations, loads of either; may be missing
 //    '- cells       one a (phase, batch, sequence): 14 op sites of an iteration, the nine of a layer once
 //
@@ -122,6 +123,15 @@ struct MeasuredSpread {
 // least 1), is within it: 20 for 1.25.
 constexpr double percentKeptFree(double slowestFactor) { return 100 - 100 / slowestFactor; }
 
+// Weights read from a folder's files, packed on the way where the model's are, and put into the device's memory. The
+// rate is of bytes as they lie there; as files that the system's cache holds are read faster, it is of a first look.
+struct MeasuredLoading {
+  uint64_t bytes = 0, ns = 0; // 0: not measured
+  bool measured() const { return ns > 0; }
+  double bytesPerSecond() const { return static_cast<double>(bytes) * 1e9 / static_cast<double>(ns); }
+  bool operator==(const MeasuredLoading &) const = default;
+};
+
 // HybridServe's sampling (section 4.3, Figure 11): what three tasks of a layer take at several counts of tokens. Each
 // is a line, fitted to every other count from the first on; the counts between them are held out, and show how well the
 // line predicts.
@@ -177,6 +187,7 @@ struct Record {
   std::vector<Transfer> transfers; // ascending by bytes
   MeasuredInterference interference;
   MeasuredSpread spread;
+  MeasuredLoading loading;
   MeasuredLines lines;
   std::vector<Cell> cells;
 

@@ -225,6 +225,8 @@ std::string recordText(const Record &record) {
   if (const MeasuredSpread &spread = record.spread; spread.repetitions > 0)
     text += cat("\n[spread] # [predicted, median, p99]\nrepetitions = ", spread.repetitions, "\n",
                 spreadText("resident", spread.resident), spreadText("waiting", spread.waiting));
+  if (record.loading.measured())
+    text += cat("\n[loading]\nbytes = ", record.loading.bytes, "\nns = ", record.loading.ns, "\n");
   for (int kind = 0; record.lines.measured() && kind < kLines; ++kind)
     text += lineText(static_cast<LineKind>(kind), record.lines.samples[static_cast<size_t>(kind)]);
   for (const Cell &cell : record.cells) {
@@ -295,6 +297,12 @@ absl::StatusOr<Record> parseRecord(std::string_view text, const std::string &pat
       record.spread.repetitions = needRepetitions(t);
       record.spread.resident = needSpread(t, "resident");
       record.spread.waiting = needSpread(t, "waiting");
+    });
+  if (status.ok() && file.value("loading") != nullptr)
+    status = readOne(file, path, "loading", [&](TomlReader &t) {
+      record.loading.bytes =
+          static_cast<uint64_t>(needInteger(t, "bytes", 1, static_cast<int64_t>(model::kMaxWeightBytes)));
+      record.loading.ns = static_cast<uint64_t>(needInteger(t, "ns", 1, kLongest));
     });
   if (status.ok() && file.value("regression") != nullptr)
     status = readOne(file, path, "regression", [&](TomlReader &t) {

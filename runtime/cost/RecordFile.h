@@ -43,6 +43,10 @@
 //   resident = [900000, 905000, 960000]     # [predicted, median, p99], ns
 //   waiting = [1380000, 1400000, 1490000]
 //
+//   [loading]                          # weights from a folder's files into memory; may be missing
+//   bytes = 12884901888                # as they lie there
+//   ns = 9000000000
+//
 //   [regression.recompute_kv]          # tokens and ns; load_kv and load_act are written alike; without them none
 //   tokens = [512, 1024, 1536, 2048, 2560] # lines are fitted to the first, the third, ...: R^2 at least 0.98
 //   median = [61000, 113000, 164000, 215000, 266000]

@@ -54,7 +54,7 @@ double Roofline::seconds(const OpSite &site, const Rows &rows, bool direct) cons
       unpacksOnTheWay(hardware_, activation_, site, rows, work) ? unpackFlopsSeconds(hardware_, work) : 0;
   const double unpacking = unpackingSeconds(work.unpackFlops);
   const uint64_t flops = unpacking > 0 ? work.flops - work.unpackFlops : work.flops;
-  return ahead + std::max({onTheWay, flopsSeconds(site.op, flops, rows) + unpacking,
+  return ahead + std::max({onTheWay, flopsSeconds(site.op, flops, rows) + unpacking + keptSeconds(work),
                            memorySeconds(site.op, work.deviceBytes), linkSeconds(work.linkBytes, !work.toHost)});
 }
 
@@ -93,6 +93,13 @@ double Roofline::unpackSeconds(const OpSite &site, const Rows &rows) const {
 double Roofline::unpackingSeconds(uint64_t flops) const {
   const double efficiency = hardware_.classes.unpackFlopsEfficiency;
   return efficiency > 0 ? secondsFor(flops, hardware_.flops(activation_ == model::DType::F32) * efficiency) : 0;
+}
+
+// Read, widened, laid out: of prompts next to nothing, as many queries share it.
+double Roofline::keptSeconds(const Work &work) const {
+  const double efficiency = hardware_.classes.readKvFlopsEfficiency,
+               peak = hardware_.flops(activation_ == model::DType::F32);
+  return efficiency > 0 ? 2 * secondsFor(work.keptValues, peak * efficiency) : 0;
 }
 
 bool Roofline::plainAttention() const {

@@ -235,6 +235,8 @@ Work workOf(const model::ModelSpec &spec, const OpSite &site, const Rows &runnin
   }
   work.flops = flops.get();
   work.unpackFlops = unpack.get();
+  if (site.op == Op::Attention)
+    work.keptValues = (Amount(running.contexts) * Amount(2) * kvRows).get();
   work.deviceBytes = (direct ? device : device + weights).get();
   work.toHost = direct && (site.op == Op::RopeAppend || site.op == Op::ActAppend);
   work.linkBytes = work.toHost ? appended.get() : direct ? weights.get() : 0;

@@ -85,6 +85,7 @@ constexpr ClassKey kClasses[] = {
     {"attention_overhead", &OpClasses::attentionOverhead, kLaunchOf.key, true},
     {"plain_attention_flops_efficiency", &OpClasses::plainAttentionFlopsEfficiency, kFlopsOf.key},
     {"row_memory_efficiency", &OpClasses::rowMemoryEfficiency, kMemoryOf.key},
+    {"read_kv_flops_efficiency", &OpClasses::readKvFlopsEfficiency, kFlopsOf.key},
     {"unpack_flops_efficiency", &OpClasses::unpackFlopsEfficiency, kFlopsOf.key},
 };
 constexpr std::string_view kClassTime = "a finite time above 0 such as \"10us\", or no such key";

@@ -76,6 +76,7 @@ struct OpClasses {
   double attentionOverhead = 0;               // of an attention step, in launchOverhead's place
   double plainAttentionFlopsEfficiency = 0;   // of flopsF32: attention that no tensor core computes (AttentionSizes.h)
   double rowMemoryEfficiency = 0;             // what is neither: norms, rotation, activations, rows that are gathered
+  double readKvFlopsEfficiency = 0;           // K and V of a step of attention, two flops a value, whoever reads them
   double unpackFlopsEfficiency = 0;           // codes made values, two flops each, beside what is computed with them
   bool operator==(const OpClasses &) const = default;
 };

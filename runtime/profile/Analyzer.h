@@ -40,6 +40,7 @@ struct AnalyzerOptions {
   uint64_t seed = 0;            // of the prompts
   double layerTolerance = 0.05; // layers are equal if none takes longer than the fastest by more than this
   const model::WeightSource *weights = nullptr; // of the plan's model; may be null for devices that hold no data
+  bool fromFiles = false;                       // they are a folder's: what loading them takes is measured
   std::function<void(uint64_t done, uint64_t total)> loading;   // bytes of weights
   std::function<void(uint64_t done, uint64_t total)> measuring; // steps: sizes of copies and pairs
   // After each size and each pair, with a record that is whole but for what is missing. A failure ends the analysis.

@@ -121,6 +121,31 @@ TEST_F(ProfileCommand, TableOneForAnySlo) {
   EXPECT_THAT(plain.out, Not(HasSubstr("batch\\seq")));
 }
 
+// T_init is what loading took: of a folder's weights, not of a shape's.
+TEST_F(ProfileCommand, LoadingIsMeasuredWhereWeightsAreFiles) {
+  const std::string model = copyModel("opt-7-tied-f32");
+  ASSERT_EQ(headrace({"profile", model, "--hardware", "host", "-o", record, "--batches", "1", "--sequences", "16",
+                      "--seconds-per-pair", "0.01"})
+                .status,
+            0);
+  const nlohmann::json loading = json({"record", "show", record})["loading"];
+  const double bytes = loading["bytes"], seconds = loading["ns"].get<double>() / 1e9;
+  EXPECT_GT(bytes, 0);
+  EXPECT_THAT(headrace({"record", "show", record}).out, HasSubstr("\nloading        "));
+  const std::vector<std::string> compile = {"compile",   model, "--hardware", "host", "--batch",   "1",
+                                            "--context", "16",  "--record",   record, "--dry-run", "--explain"};
+  std::vector<std::string> asJson = compile;
+  asJson.emplace_back("--json");
+  const nlohmann::json form = json(asJson)["closed_form"];
+  const double init = form["t_init_s"];
+  EXPECT_LE(init, seconds);       // the closed form leaves norms and biases out,
+  EXPECT_GE(init, 0.8 * seconds); // which are a sixth of this model
+  EXPECT_GE(form["t_s"].get<double>(), init);
+  EXPECT_THAT(headrace(compile).out, Not(HasSubstr("T_init is not measured")));
+  ASSERT_EQ(headrace(simulated({"--force"})).status, 0);
+  EXPECT_THAT(headrace({"record", "show", record}).out, Not(HasSubstr("\nloading  ")));
+}
+
 TEST_F(ProfileCommand, AKilledProfileIsContinued) {
   // 2.6 million weights over a link of 100 MB/s: no layer computes longer than it is copied, all 20 pairs are measured.
   writeText(path("model.toml"), "family = \"llama\"\nlayers = 4\nhidden = 256\nheads = 4\nintermediate = 512\n"

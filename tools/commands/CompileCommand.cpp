@@ -15,6 +15,7 @@
 #include "runtime/base/ReplaceFile.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
+#include "runtime/cost/RecordFile.h"
 #include "runtime/job/Capabilities.h"
 #include "runtime/model/ModelSpec.h"
 #include "runtime/plan/PlanFile.h"
@@ -263,7 +264,12 @@ absl::Status compileCommand(const CompileOptions &options) {
   if (options.verifyWeights)
     RETURN_IF_ERROR(hashWeights(*job.model, *plan));
   if (options.explain) {
-    explained.closedForm = reportClosedForm(*plan);
+    cost::MeasuredLoading loading;
+    if (!job.goal.record.empty()) {
+      ASSIGN_OR_RETURN(record, cost::readRecord(job.goal.record));
+      loading = record.loading;
+    }
+    explained.closedForm = reportClosedForm(*plan, loading);
     RETURN_IF_ERROR(explained.closedForm.status());
   }
   if (!options.dryRun) {

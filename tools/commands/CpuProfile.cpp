@@ -32,7 +32,8 @@ constexpr int64_t kDecodeColumns = 4096;
 constexpr int64_t kPrefillRows = 192, kPrefillSize = 2048;
 constexpr int64_t kHeads = 32, kKvHeads = 8, kHeadDim = 128, kBlockTokens = 16, kContext = 4096;
 constexpr int64_t kBlocks = kContext / kBlockTokens;
-constexpr uint64_t kCacheBytes = 2 * kKvHeads * kHeadDim * kContext * 2;
+constexpr uint64_t kCacheValues = 2 * kKvHeads * kHeadDim * kContext;
+constexpr uint64_t kMostCaches = 64; // 1 GiB of 16-bit ones; as many packed ones take no longer
 
 // Bytes of `span`, added up as 64-bit words.
 uint64_t sumOf(absl::Span<const std::byte> span) {
@@ -115,31 +116,34 @@ public:
     return rate(static_cast<double>(rows * kDecodeColumns), linear(pool, 1, rows, kDecodeColumns, packing));
   }
 
-  // Caches one behind the other, so that none is where the one before it was.
-  double attention(ThreadPool &pool) {
-    if (qkv_.empty()) {
-      qkv_.assign((kHeads + 2 * kKvHeads) * kHeadDim, 0.01f);
-      out_.assign(kHeads * kHeadDim, 0);
-    }
-    kernels::AttentionArgs args{};
-    args.meta = meta(), args.qkv = qkv_.data(), args.out = out_.data(), args.workspace = workspace();
-    args.segments = kernels::oneRun(kBlocks, kernels::kvBlockElements(kKvHeads, kBlockTokens, kHeadDim));
-    args.heads = kHeads, args.kvHeads = kKvHeads, args.headDim = kHeadDim, args.blockTokens = kBlockTokens;
-    args.maxContext = kContext, args.scale = 0.1f, args.kvElem = kernels::Elem::BF16;
-    const uint64_t caches = memory_.bytes().size() / kCacheBytes;
-    const int64_t start = monotonicNs();
-    for (uint64_t i = 0; i < caches; ++i) {
-      args.kv = memory_.bytes().data() + i * kCacheBytes;
-      pool.run(0, kernels::hostKernel(kernels::Op::Attention), &args);
-    }
-    return rate(static_cast<double>(caches * kCacheBytes), monotonicNs() - start);
-  }
+  double attention(ThreadPool &pool) { return 2 * attended(pool, kHeads, {}); }
+  double packedAttention(ThreadPool &pool) { return attended(pool, kKvHeads, {4, model::kDefaultGroup}); }
 
 private:
   kernels::IterationMeta *meta() { return reinterpret_cast<kernels::IterationMeta *>(meta_.data()); }
   float *workspace() {
     workspace_.resize(workspaceBytes() / sizeof(float));
     return workspace_.data();
+  }
+
+  // Keys and values a second. Caches one behind the other, so that none is where the one before it was.
+  double attended(ThreadPool &pool, int64_t heads, const kernels::Packing &packing) {
+    qkv_.resize((kHeads + 2 * kKvHeads) * kHeadDim, 0.01f);
+    out_.resize(kHeads * kHeadDim);
+    kernels::AttentionArgs args{};
+    args.meta = meta(), args.qkv = qkv_.data(), args.out = out_.data(), args.workspace = workspace();
+    const int64_t units = kernels::kvBlockUnits(packing, kKvHeads, kBlockTokens, kHeadDim);
+    args.segments = kernels::oneRun(kBlocks, units);
+    args.heads = heads, args.kvHeads = kKvHeads, args.headDim = kHeadDim, args.blockTokens = kBlockTokens;
+    args.maxContext = kContext, args.scale = 0.1f, args.kvElem = kernels::Elem::BF16, args.kvPacking = packing;
+    const uint64_t bytes = static_cast<uint64_t>(kBlocks * units) * (packing.codeBits == 0 ? 2 : 1);
+    const uint64_t caches = std::min(memory_.bytes().size() / bytes, kMostCaches);
+    const int64_t start = monotonicNs();
+    for (uint64_t i = 0; i < caches; ++i) {
+      args.kv = memory_.bytes().data() + i * bytes;
+      pool.run(0, kernels::hostKernel(kernels::Op::Attention), &args);
+    }
+    return rate(static_cast<double>(caches * kCacheValues), monotonicNs() - start);
   }
 
   int64_t linear(ThreadPool &pool, int32_t rows, int64_t n, int64_t k, const kernels::Packing &packing = {}) {
@@ -185,12 +189,13 @@ absl::StatusOr<std::vector<CpuFigures>> measureCpu(int threads, double seconds) 
                                              .sharedBytes = kernels::hostTeamBytes(kHeads, kKvHeads, kHeadDim),
                                              .unitNs = kernels::HostTeam().unitNs}));
   }
-  constexpr std::array<std::pair<double CpuFigures::*, double (Workload::*)(ThreadPool &)>, 5> kMeasures = {
+  constexpr std::array<std::pair<double CpuFigures::*, double (Workload::*)(ThreadPool &)>, 6> kMeasures = {
       {{&CpuFigures::read, &Workload::read},
        {&CpuFigures::decode, &Workload::decode},
        {&CpuFigures::prefill, &Workload::prefill},
        {&CpuFigures::unpack, &Workload::unpack},
-       {&CpuFigures::attention, &Workload::attention}}};
+       {&CpuFigures::attention, &Workload::attention},
+       {&CpuFigures::packedAttention, &Workload::packedAttention}}};
   std::vector<CpuFigures> figures(counts.size());
   for (const auto &[figure, measure] : kMeasures) {
     std::vector<std::vector<double>> seen(counts.size());
@@ -211,32 +216,45 @@ absl::StatusOr<std::vector<CpuFigures>> measureCpu(int threads, double seconds) 
 
 namespace {
 
-// Of the peak of products: what two flops a value take of a row beside the product's two.
+// Of the peak of products, two flops that take so long.
+double shareOf(const CpuFigures &one, double seconds) {
+  return seconds > 0 ? std::min(1.0, 2 / seconds / one.prefill) : 1.0;
+}
+
+// What two flops a value take of a row beside the product's two.
 double unpackEfficiency(const CpuFigures &one) {
   const double seconds = 1 / one.unpack - 2 / one.prefill;
-  return seconds > 0 ? std::min(1.0, 2 / seconds / one.prefill) : 1.0;
+  return shareOf(one, seconds);
+}
+
+// The same of what attention's reading of a value takes, beside its unpacking and the two flops of its query.
+double readKvEfficiency(const CpuFigures &one) {
+  const double seconds = 1 / one.packedAttention - 2 / one.prefill - 2 / (unpackEfficiency(one) * one.prefill);
+  return shareOf(one, seconds);
 }
 
 } // namespace
 
 std::string cpuText(const std::vector<CpuFigures> &figures) {
   std::vector<std::vector<std::string>> rows = {{"threads", "read", "linear, 1 row", "of read", "linear, 192 rows",
-                                                 "of 1 thread", "attention", "of read", "q4 linear, 1 row"}};
+                                                 "of 1 thread", "attention", "of read", "q4 linear, 1 row",
+                                                 "q4 attention"}};
   for (const CpuFigures &f : figures) {
     const auto share = [](double part, double whole) { return absl::StrFormat("%.2f", part / whole); };
     const auto giga = [](double rate, const char *unit) { return absl::StrFormat("%.1f %s/s", rate / 1e9, unit); };
     rows.push_back({model::cat(f.threads), giga(f.read, "GB"), giga(f.decode, "GB"), share(f.decode, f.read),
                     giga(f.prefill, "GFLOP"), share(f.prefill, figures[0].prefill), giga(f.attention, "GB"),
-                    share(f.attention, f.read), absl::StrFormat("%.1f Gweights/s", f.unpack / 1e9)});
+                    share(f.attention, f.read), absl::StrFormat("%.1f Gweights/s", f.unpack / 1e9),
+                    absl::StrFormat("%.1f Gvalues/s", f.packedAttention / 1e9)});
   }
   const CpuFigures &one = figures.front(), &all = figures.back();
   return model::cat(
       formatTable(rows), "\nAs keys of a profile of kind host, of one thread but for the limit:\n",
       absl::StrFormat("flops_f32 = \"%.1fGFLOP/s\"\nflops_f16 = \"%.1fGFLOP/s\"\nmemory_bandwidth = \"%.1fGB/s\"\n"
                       "memory_bandwidth_limit = \"%.1fGB/s\"\nflops_efficiency = 1.0\nmemory_efficiency = %.2f\n"
-                      "unpack_flops_efficiency = %.2f\n",
+                      "read_kv_flops_efficiency = %.3f\nunpack_flops_efficiency = %.2f\n",
                       one.prefill / 1e9, one.prefill / 1e9, one.read / 1e9, fastest(figures).read / 1e9,
-                      std::min(1.0, one.decode / one.read), unpackEfficiency(one)),
+                      std::min(1.0, one.decode / one.read), readKvEfficiency(one), unpackEfficiency(one)),
       "\nAs keys of a profile of kind cuda, of the CPU beside the device:\n",
       absl::StrFormat("cpu_cores = %d\ncpu_flops = \"%.1fGFLOP/s\"\ncpu_memory_bandwidth = \"%.1fGB/s\"\n"
                       "cpu_core_bandwidth = \"%.1fGB/s\"\n",
@@ -252,7 +270,8 @@ std::string cpuJson(const std::vector<CpuFigures> &figures) {
                     {"linear_one_row_bytes_per_second", f.decode},
                     {"linear_192_rows_flops_per_second", f.prefill},
                     {"attention_bytes_per_second", f.attention},
-                    {"linear_one_row_q4_weights_per_second", f.unpack}});
+                    {"linear_one_row_q4_weights_per_second", f.unpack},
+                    {"q4_attention_values_per_second", f.packedAttention}});
   return Json{{"format", "headrace-cpu"}, {"figures", std::move(rows)}}.dump(1) + "\n";
 }
 

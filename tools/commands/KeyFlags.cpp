@@ -158,6 +158,8 @@ constexpr KeyFlag kKeyFlags[] = {
      "share of --flops-f32 of attention that no tensor core computes, as of head size 256"},
     {"hardware", "row_memory_efficiency", "--row-memory-efficiency", kPlain,
      "of norms, rotation, activations and the like"},
+    {"hardware", "read_kv_flops_efficiency", "--read-kv-flops-efficiency", kPlain,
+     "of keys and values that attention reads, two flops each, whatever their queries"},
     {"hardware", "unpack_flops_efficiency", "--unpack-flops-efficiency", kPlain,
      "of codes of packed weights and caches made values, two flops each"},
     {"hardware", "cpu_cores", "--cpu-cores", kPlain, "of the CPU beside a CUDA device, which may attend"},

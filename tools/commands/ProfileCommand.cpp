@@ -254,6 +254,7 @@ private:
     analyzer_.all = options_.all;
     analyzer_.seed = options_.seed;
     analyzer_.weights = weights.get();
+    analyzer_.fromFiles = job_.model->checkpoint != nullptr;
     if (isWhole(record, options_.all)) // but for lines
       return measureLines(std::move(record), writer);
     bool measuring = false;

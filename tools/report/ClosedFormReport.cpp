@@ -109,7 +109,7 @@ Json decisionJson(const cost::Decisions &decisions, const cost::Decision &decisi
 
 } // namespace
 
-absl::StatusOr<ClosedFormReport> reportClosedForm(const plan::Plan &plan) {
+absl::StatusOr<ClosedFormReport> reportClosedForm(const plan::Plan &plan, const cost::MeasuredLoading &loading) {
   const plan::Variant *const decode = largestDecode(plan);
   if (decode == nullptr)
     return absl::InvalidArgumentError("--explain: the plan has no iteration of decode");
@@ -128,7 +128,9 @@ absl::StatusOr<ClosedFormReport> reportClosedForm(const plan::Plan &plan) {
   const auto machineOf = [&](const std::optional<model::Encoding> &weights) {
     return cost::offloadMachine(plan.hardware, spec, weights, setting.kv ? setting.kv : packedKv, plan.deviceMemory);
   };
-  const cost::OffloadMachine machine = machineOf(setting.weights);
+  cost::OffloadMachine machine = machineOf(setting.weights);
+  if (loading.measured())
+    machine.load = loading.bytesPerSecond();
   report.weighsCpu = machine.cpuAttention > 0;
   if (plan.policy.attention == model::Attention::Cpu && report.weighsCpu)
     setting.attention = cost::AttentionPlace::kCpu;
@@ -194,7 +196,8 @@ std::string closedFormText(const plan::Plan &plan, const ClosedFormReport &repor
   line("T",
        absl::StrFormat("%s = %d x T_pf %s + %d x %d x T_gen %s, %s tokens/s; T_init %s", seconds(form.generate), layers,
                        seconds(form.prefillLayer.seconds), layers, s.output - 1, seconds(form.decodeLayer.seconds),
-                       formatRate(form.tokensPerSecond), form.init ? seconds(*form.init) : "is not measured"));
+                       formatRate(form.tokensPerSecond),
+                       form.init ? seconds(*form.init) : "is not measured: a record of the model's folder has it"));
   line("played", absl::StrFormat("decode at context %d in %s; by the closed form %s (%.2f x)", report.context,
                                  seconds(report.playedSeconds), seconds(report.formSeconds),
                                  report.formSeconds / report.playedSeconds));

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/status/statusor.h"
+#include "runtime/cost/Record.h"
 #include "runtime/cost/lm_offload/Decisions.h"
 #include "runtime/plan/value/Plan.h"
 
@@ -28,8 +29,9 @@ struct ClosedFormReport {
   bool weighsCpu = false;
 };
 
-// InvalidArgument: the closed form refuses the setting (a context of 2 at least).
-absl::StatusOr<ClosedFormReport> reportClosedForm(const plan::Plan &plan);
+// `loading`: the record's that the plan was priced with, for T_init; 0 bytes: none. InvalidArgument: the closed form
+// refuses the setting (a context of 2 at least).
+absl::StatusOr<ClosedFormReport> reportClosedForm(const plan::Plan &plan, const cost::MeasuredLoading &loading);
 std::string closedFormText(const plan::Plan &plan, const ClosedFormReport &report);
 nlohmann::ordered_json closedFormJson(const ClosedFormReport &report);
 

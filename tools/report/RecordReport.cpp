@@ -215,6 +215,10 @@ std::string recordReportText(const cost::Record &record, const std::string &path
          absl::StrFormat("%s where layers wait for copies: objectives keep %.1f%% free",
                          iterationsText(record.spread.waiting), cost::percentKeptFree(record.spread.slowestFactor())));
   }
+  if (record.loading.measured())
+    line("loading", absl::StrFormat("%s of a folder's weights in %s, %s/s", formatBytes(record.loading.bytes),
+                                    formatNs(record.loading.ns),
+                                    formatBytes(static_cast<uint64_t>(record.loading.bytesPerSecond()))));
   if (!record.transfers.empty()) {
     std::vector<std::vector<std::string>> rows = {
         {"copy", "h2d", "d2h", "h2d beside compute", "d2h beside compute", "both at once", "h2d GB/s"}};
@@ -261,6 +265,8 @@ std::string recordReportJson(const cost::Record &record, const std::string &path
                         {"missing", counts.missing},
                         {"left_out", counts.leftOut}};
   }
+  if (record.loading.measured())
+    j["loading"] = {{"bytes", record.loading.bytes}, {"ns", record.loading.ns}};
   const Spread spread = spreadOf(record);
   j["spread"] = {{"median", spread.median}, {"worst", spread.worst}};
   if (record.spread.repetitions > 0)

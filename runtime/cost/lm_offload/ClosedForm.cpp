@@ -38,8 +38,7 @@ absl::Status checkMachine(const OffloadMachine &machine) {
   for (const auto &[name, rate] : {std::pair{"cachePacking", machine.cachePacking},
                                    {"cpuAttention", machine.cpuAttention},
                                    {"cpuPackedAttention", machine.cpuPackedAttention},
-                                   {"load", machine.load},
-                                   {"hostPacking", machine.hostPacking}}) {
+                                   {"load", machine.load}}) {
     if (!(rate >= 0 && std::isfinite(rate)))
       return unfitSetting(name, model::cat(rate, ": expected a positive rate, or 0 where there is none"));
   }
@@ -227,11 +226,8 @@ absl::StatusOr<ClosedForm> closedForm(const OffloadModel &model, const OffloadMa
   form.iteration = layers * form.decodeLayer.seconds;
   form.generate = layers * form.prefillLayer.seconds + iterations * form.iteration;
   form.tokensPerSecond = real(setting.block * setting.output) / form.generate;
-  if (machine.load > 0 && (!setting.weights || machine.hostPacking > 0)) {
-    const double packed = layers * bytes.weights;
-    form.init = (packed + real(model.outsideWeights * model.elementBytes)) / machine.load +
-                (setting.weights ? packed / machine.hostPacking : 0);
-  }
+  if (machine.load > 0)
+    form.init = (layers * bytes.packedWeights + real(model.outsideWeights * model.elementBytes)) / machine.load;
   return form;
 }
 

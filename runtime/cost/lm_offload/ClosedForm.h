@@ -58,10 +58,10 @@ struct OffloadMachine {
   int64_t packedProductRows = 0;             // products of up to so many rows read packed weights as they are
   // Seconds of each pass of a layer, of a mini-batch, that go into starting its ops; and more where it unpacks weights.
   double passOverhead = 0, unpackOverhead = 0;
-  double cpuAttention = 0;          // bytes/s of K and V that attention on the CPU reads; 0: it cannot
-  double cpuPackedAttention = 0;    // the same of packed ones, in bytes of elements; 0: it cannot
-  double cpuOverhead = 0;           // seconds of a mini-batch that go into posting it
-  double load = 0, hostPacking = 0; // bytes/s of elements, from files and packed by the CPU; 0: not measured
+  double cpuAttention = 0;       // bytes/s of K and V that attention on the CPU reads; 0: it cannot
+  double cpuPackedAttention = 0; // the same of packed ones, in bytes of elements; 0: it cannot
+  double cpuOverhead = 0;        // seconds of a mini-batch that go into posting it
+  double load = 0;               // bytes/s of weights as they are packed, from files into memory; 0: not measured
   uint64_t deviceBytes = 0, hostBytes = 0;
 };
 
@@ -113,7 +113,7 @@ struct ClosedForm {
   LayerTasks prefill, decode; // decode: means over its contexts
   LayerTime prefillLayer;     // T_pf
   LayerTime decodeLayer;      // T_gen; `limit` as at the last context
-  std::optional<double> init; // T_init: files read, weights packed; none where their rates are not measured
+  std::optional<double> init; // T_init: weights loaded; none where that is not measured
   double generate = 0;        // layers T_pf + layers (n - 1) T_gen
   double tokensPerSecond = 0; // block x n / generate: the papers' throughput, loading left out
   double iteration = 0;       // layers T_gen

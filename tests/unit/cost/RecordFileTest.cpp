@@ -40,9 +40,11 @@ TEST(RecordFile, TextComesBackAsTheSameRecord) {
   record.layersRun = 1;
   record.interference = {7, {100, 90, 110}, {120, 100, 140}, {5, 0, 9}};
   record.spread = {300, {900, 905, 960}, {1000, 1010, 1234}};
+  record.loading = {12'000, 9000};
   const auto again = parseRecord(recordText(record), "r.toml");
   ASSERT_TRUE(again.ok()) << messageOf(again);
   EXPECT_EQ(recordText(*again), recordText(record));
+  EXPECT_EQ(again->loading, (cost::MeasuredLoading{12'000, 9000}));
   EXPECT_EQ(again->identity.model, record.identity.model);
   EXPECT_EQ(again->model->intermediate, record.model->intermediate);
   EXPECT_EQ(again->mostTokens, record.mostTokens);
@@ -130,6 +132,7 @@ TEST(RecordFile, RefusesBadValuesByKey) {
   Record record = example();
   record.interference = {7, {100, 90, 110}, {120, 100, 140}, {5, 0, 9}};
   record.spread = {300, {900, 905, 960}, {1000, 1010, 1234}};
+  record.loading = {12'000, 9000};
   const std::string good = recordText(record);
   const std::string qkv =
       good.substr(good.find("qkv = ["), good.find(']', good.find("qkv = [")) + 1 - good.find("qkv = ["));
@@ -166,6 +169,8 @@ TEST(RecordFile, RefusesBadValuesByKey) {
       {"resident = [900, 905, 960]", "resident = [0, 905, 960]", "spread.resident = [0, 905, 960]: expected a list of"},
       {"resident = [900, 905, 960]", "resident = nan", "spread.resident = nan: expected"},
       {"repetitions = 300", "repetitions = 0", "spread.repetitions = 0: expected an integer from 1"},
+      {"ns = 9000\n", "ns = 0\n", "loading.ns = 0: expected an integer from 1"},
+      {"bytes = 12000\n", "", "loading.bytes is missing: expected an integer from 1"},
       {"cells = 8", "cells = 9", "end.cells = 9: expected an integer from 8 to 8"},
   };
   for (const auto &[from, to, message] : faults) {

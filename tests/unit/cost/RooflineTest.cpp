@@ -127,6 +127,21 @@ TEST(RooflineClasses, UnpackingHasAnEfficiencyOfItsOwn) {
             64 * spec.qkvRows() * spec.hidden);
 }
 
+// A row that attends to 5 tokens: 5 x 2 x 16 keys and values, two flops each; as many of a second row of its sequence.
+TEST(RooflineClasses, ReadingKeysAndValuesHasAnEfficiencyOfItsOwn) {
+  model::Hardware h = oneAPerSecond();
+  h.kind = model::DeviceKind::Host;
+  const OpSite attention{Op::Attention, UnitRole::Qkv};
+  const auto seconds = [&](int64_t rows) {
+    return Roofline(smallLlama(), h, DType::F32, DType::F16).computeNs(attention, {rows, 1, 5}, false) / kSecond;
+  };
+  const uint64_t one = seconds(1), two = seconds(2);
+  const auto kept = static_cast<uint64_t>(5 * 2 * smallLlama().kvRows());
+  h.classes.readKvFlopsEfficiency = 0.5;
+  EXPECT_EQ(seconds(1), one + 4 * kept);
+  EXPECT_EQ(seconds(2), two + 4 * kept);
+}
+
 // 8 rows made anew: 8 x (2 x 32 x 32 + 3 x 16) = 16768 flops.
 TEST(RooflineClasses, KeysAndValuesMadeAnewAreAProduct) {
   model::Hardware h = oneAPerSecond();

@@ -203,13 +203,13 @@ constexpr char kOfClasses[] = "product_flops_efficiency = 0.1\nproduct_memory_ef
                               "prefill_attention_flops_efficiency = 0.3\nprefill_attention_ramp = \"4us\"\n"
                               "decode_attention_memory_efficiency = 0.5\nattention_overhead = \"6us\"\n"
                               "plain_attention_flops_efficiency = 0.7\nrow_memory_efficiency = 1\n"
-                              "unpack_flops_efficiency = 0.9\n";
+                              "read_kv_flops_efficiency = 0.8\nunpack_flops_efficiency = 0.9\n";
 
 TEST(HardwareClasses, EachFigureIsReadAndMayBeMissing) {
   EXPECT_EQ(parseHardware(kRound, "f")->classes, OpClasses());
   const auto hardware = parseHardware(std::string(kRound) + kOfClasses, "f");
   ASSERT_TRUE(hardware.ok()) << messageOf(hardware);
-  const OpClasses all = {0.1, 0.2, 0.3, 4e-6, 0.5, 6e-6, 0.7, 1, 0.9};
+  const OpClasses all = {0.1, 0.2, 0.3, 4e-6, 0.5, 6e-6, 0.7, 1, 0.8, 0.9};
   EXPECT_EQ(hardware->classes, all);
   // As it is written, and over itself.
   const std::string text = toToml(hardwareEntries(*hardware));
@@ -257,11 +257,11 @@ TEST(HardwareClasses, AFigureOfAllOpsIsOfAllClasses) {
   const Hardware base = parseHardware(std::string(kRound) + kOfClasses, "f").value();
   const auto over = [&](const std::string &lines) { return parseHardware(lines, "flags", base)->classes; };
   EXPECT_EQ(over("flops_efficiency = 0.5\n"), (OpClasses{0, 0.2, 0, 0, 0.5, 6e-6, 0, 1, 0}));
-  EXPECT_EQ(over("memory_efficiency = 0.5\n"), (OpClasses{0.1, 0, 0.3, 4e-6, 0, 6e-6, 0.7, 0, 0.9}));
-  EXPECT_EQ(over("launch_overhead = \"1us\"\n"), (OpClasses{0.1, 0.2, 0.3, 4e-6, 0.5, 0, 0.7, 1, 0.9}));
+  EXPECT_EQ(over("memory_efficiency = 0.5\n"), (OpClasses{0.1, 0, 0.3, 4e-6, 0, 6e-6, 0.7, 0, 0.8, 0.9}));
+  EXPECT_EQ(over("launch_overhead = \"1us\"\n"), (OpClasses{0.1, 0.2, 0.3, 4e-6, 0.5, 0, 0.7, 1, 0.8, 0.9}));
   EXPECT_EQ(over("memory_efficiency = 0.5\nrow_memory_efficiency = 0.25\n"),
-            (OpClasses{0.1, 0, 0.3, 4e-6, 0, 6e-6, 0.7, 0.25, 0.9}));
-  EXPECT_EQ(over("product_flops_efficiency = 0.9\n"), (OpClasses{0.9, 0.2, 0.3, 4e-6, 0.5, 6e-6, 0.7, 1, 0.9}));
+            (OpClasses{0.1, 0, 0.3, 4e-6, 0, 6e-6, 0.7, 0.25, 0.8, 0.9}));
+  EXPECT_EQ(over("product_flops_efficiency = 0.9\n"), (OpClasses{0.9, 0.2, 0.3, 4e-6, 0.5, 6e-6, 0.7, 1, 0.8, 0.9}));
 }
 
 TEST(HardwareClasses, WhatGoesOrDiffersHasToBeSaid) {
@@ -276,7 +276,7 @@ TEST(HardwareClasses, WhatGoesOrDiffersHasToBeSaid) {
   EXPECT_NE(impliedClasses(base, wanted).flopsEfficiency, base.flopsEfficiency);
   wanted = base;
   wanted.launchOverhead = 1e-6;
-  EXPECT_EQ(impliedClasses(base, wanted).classes, (OpClasses{0.1, 0.2, 0.3, 4e-6, 0.5, 0, 0.7, 1, 0.9}));
+  EXPECT_EQ(impliedClasses(base, wanted).classes, (OpClasses{0.1, 0.2, 0.3, 4e-6, 0.5, 0, 0.7, 1, 0.8, 0.9}));
 }
 
 // One thread's 1 TFLOP/s and 100 GB/s; three have 3 TFLOP/s, and 300 GB/s, or what the limit leaves.

@@ -380,7 +380,8 @@ TEST(JobFile, RefusesBadHardware) {
                 "gpus, h2d_bandwidth, host_memory, kind, launch_overhead, link_efficiency, memory, memory_bandwidth, "
                 "memory_bandwidth_limit, memory_efficiency, name, plain_attention_flops_efficiency, "
                 "prefill_attention_flops_efficiency, prefill_attention_ramp, product_flops_efficiency, "
-                "product_memory_efficiency, reserve, row_memory_efficiency, threads, unpack_flops_efficiency");
+                "product_memory_efficiency, read_kv_flops_efficiency, reserve, row_memory_efficiency, threads, "
+                "unpack_flops_efficiency");
   expectRefused("[hardware]\nkind = \"cuda\"\n", "1: hardware.memory is missing: expected bytes with their unit, such "
                                                  "as \"8GiB\", \"512MiB\", \"24GB\" or \"4096B\", below 2^63");
   expectRefused("[hardware]\nfile = \"a10\"\nduplex_bandwidth = \"100GB/s\"\n",

@@ -346,8 +346,11 @@ TEST(Analyzer, MeasuresRealDataOnTheHost) {
       EXPECT_LE(done, total);
       loaded = done;
     };
+    options.fromFiles = model.family == model::Family::Opt; // whatever they are, it is measured where they are files
     const Record record = analyzed(fresh(grid, model), grid, *device, options);
     EXPECT_EQ(loaded, model::layoutWeights(model).totalBytes());
+    EXPECT_EQ(record.loading.bytes, options.fromFiles ? loaded : 0);
+    EXPECT_EQ(record.loading.ns > 0, options.fromFiles);
     EXPECT_TRUE(cost::checkRecord(record, "r").ok()) << cost::checkRecord(record, "r");
     EXPECT_TRUE(cost::checkComplete(record, "r").ok());
     for (const cost::Cell &cell : record.cells)

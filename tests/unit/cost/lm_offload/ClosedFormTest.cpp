@@ -165,18 +165,16 @@ TEST(ClosedForm, TurnsWithHowOftenWeightsAreUnpacked) {
   EXPECT_DOUBLE_EQ(formOf(packed, kFlexGen).decodeLayer.seconds, plain - 7.1875 + 10);
 }
 
-TEST(ClosedForm, InitReadsFilesAndPacks) {
+TEST(ClosedForm, InitLoadsWeightsAsTheyArePacked) {
   OffloadMachine machine = roundMachine();
   EXPECT_FALSE(formOf(roundSetting(), kOverlapped, machine).init.has_value());
   machine.load = 1000;
   EXPECT_DOUBLE_EQ(*formOf(roundSetting(), kOverlapped, machine).init, 4.2); // 2 x 2000 + 200 bytes
   OffloadSetting packed = roundSetting();
   packed.weights = kQ4;
-  EXPECT_FALSE(formOf(packed, kOverlapped, machine).init.has_value());
-  machine.hostPacking = 500;
   const ClosedForm form = formOf(packed, kOverlapped, machine);
-  EXPECT_DOUBLE_EQ(*form.init, 4.2 + 8);
-  EXPECT_DOUBLE_EQ(form.total(), 12.2 + form.generate);
+  EXPECT_DOUBLE_EQ(*form.init, 1.325); // 2 x 562.5 + 200 bytes
+  EXPECT_DOUBLE_EQ(form.total(), 1.325 + form.generate);
 }
 
 TEST(ClosedForm, SaysWhatAMachineMustHold) {

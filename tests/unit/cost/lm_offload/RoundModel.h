@@ -33,7 +33,6 @@ inline OffloadMachine roundMachine() {
           .cpuAttention = 40,
           .cpuPackedAttention = 0,
           .load = 0,
-          .hostPacking = 0,
           .deviceBytes = 10'000,
           .hostBytes = 10'000};
 }
