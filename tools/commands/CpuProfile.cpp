@@ -15,6 +15,7 @@
 #include "kernels/Kernels.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
+#include "runtime/cost/lm_offload/PoolThreads.h"
 #include "runtime/model/WeightLayout.h"
 #include "runtime/threads/GuardedMemory.h"
 #include "runtime/threads/ThreadPool.h"
@@ -177,6 +178,17 @@ const CpuFigures &fastest(const std::vector<CpuFigures> &figures) {
                            [](const CpuFigures &a, const CpuFigures &b) { return a.read < b.read; });
 }
 
+// As many threads as a CPU's attention is to have beside a device: of more, copies are short.
+const CpuFigures &poolOf(const std::vector<CpuFigures> &figures) {
+  std::vector<cost::ThreadTime> times;
+  for (const CpuFigures &f : figures)
+    times.push_back({.threads = f.threads, .ns = 1e9 / f.attention});
+  const absl::StatusOr<int64_t> threads = cost::poolThreads(times, figures.back().threads);
+  const auto of = std::find_if(figures.begin(), figures.end(),
+                               [&](const CpuFigures &f) { return threads.ok() && f.threads == *threads; });
+  return of == figures.end() ? figures.back() : *of;
+}
+
 } // namespace
 
 absl::StatusOr<std::vector<CpuFigures>> measureCpu(int threads, double seconds) {
@@ -247,7 +259,7 @@ std::string cpuText(const std::vector<CpuFigures> &figures) {
                     share(f.attention, f.read), absl::StrFormat("%.1f Gweights/s", f.unpack / 1e9),
                     absl::StrFormat("%.1f Gvalues/s", f.packedAttention / 1e9)});
   }
-  const CpuFigures &one = figures.front(), &all = figures.back();
+  const CpuFigures &one = figures.front(), &pool = poolOf(figures);
   return model::cat(
       formatTable(rows), "\nAs keys of a profile of kind host, of one thread but for the limit:\n",
       absl::StrFormat("flops_f32 = \"%.1fGFLOP/s\"\nflops_f16 = \"%.1fGFLOP/s\"\nmemory_bandwidth = \"%.1fGB/s\"\n"
@@ -258,7 +270,8 @@ std::string cpuText(const std::vector<CpuFigures> &figures) {
       "\nAs keys of a profile of kind cuda, of the CPU beside the device:\n",
       absl::StrFormat("cpu_cores = %d\ncpu_flops = \"%.1fGFLOP/s\"\ncpu_memory_bandwidth = \"%.1fGB/s\"\n"
                       "cpu_core_bandwidth = \"%.1fGB/s\"\n",
-                      all.threads, all.prefill / 1e9, fastest(figures).read / 1e9, all.attention / all.threads / 1e9));
+                      pool.threads, pool.prefill / 1e9, fastest(figures).read / 1e9,
+                      pool.attention / pool.threads / 1e9));
 }
 
 std::string cpuJson(const std::vector<CpuFigures> &figures) {
