@@ -69,6 +69,11 @@ TomlEntries shapeEntries(const ModelSpec &spec) {
     e.emplace_back("qk_norm", boolean(spec.qkNorm));
   if (spec.encodings.any()) // elsewhere absent: no checkpoint says it
     e.emplace_back("weight_encoding", text(weightEncodingText(spec)));
+  if (spec.isStage()) {
+    e.emplace_back("stage_first_layer", number(spec.stage.first));
+    e.emplace_back("stage_of_layers", number(spec.stage.of));
+    e.emplace_back("stage_tied_head", boolean(spec.stage.tied));
+  }
   if (spec.rope.enabled) {
     e.emplace_back("rope_theta", number(spec.rope.theta));
     std::string scaling = cat("{ type = ", text(ropeScalingName(spec.rope.scaling)));

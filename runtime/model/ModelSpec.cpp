@@ -101,6 +101,13 @@ absl::Status validate(const ModelSpec &spec, std::string_view where) {
   checks.size("intermediate", spec.intermediate);
   checks.size("vocab", spec.vocab);
   checks.size("max_positions", spec.maxPositions);
+  if (spec.isStage() || spec.stage.first != 0 || spec.stage.tied) {
+    checks.range("stage_of_layers", spec.stage.of, 2, kMaxLayers);
+    checks.range("stage_first_layer", spec.stage.first, 0, spec.stage.of - spec.layers);
+    checks.require(spec.layers < spec.stage.of, "layers", spec.layers,
+                   cat("fewer than stage_of_layers = ", spec.stage.of));
+    checks.require(!spec.tiedEmbeddings, "tied_embeddings", "true", "false of a stage, which has stage_tied_head");
+  }
   if (!checks.ok()) // what follows divides and multiplies
     return checks.status();
 
@@ -133,6 +140,26 @@ absl::Status validate(const ModelSpec &spec, std::string_view where) {
                                           ", intermediate = ", spec.intermediate, ", vocab = ", spec.vocab,
                                           ": expected weights of at most ", kMaxWeightBytes, " bytes in all"));
   return absl::OkStatus();
+}
+
+ModelSpec stageOf(const ModelSpec &whole, int64_t first, int64_t layers) {
+  ModelSpec stage = whole;
+  if (layers == whole.layers)
+    return stage;
+  stage.stage = {.first = first, .of = whole.layers, .tied = whole.tiedEmbeddings};
+  stage.layers = layers;
+  stage.tiedEmbeddings = false;
+  return stage;
+}
+
+ModelSpec wholeOf(const ModelSpec &stage) {
+  ModelSpec whole = stage;
+  if (!stage.isStage())
+    return whole;
+  whole.layers = stage.stage.of;
+  whole.tiedEmbeddings = stage.stage.tied;
+  whole.stage = {};
+  return whole;
 }
 
 template class Boxed<ModelSpec>;

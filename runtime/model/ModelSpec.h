@@ -47,6 +47,14 @@ struct Rope {
   int64_t originalMaxPositions = 8192;
 };
 
+// Of a spec that is a part of a model, a stage: its layers are those from `first` on of a model of `of` layers. The
+// first stage alone embeds, the last alone has a head.
+struct Stage {
+  int64_t first = 0, of = 0; // of 0: the spec is a whole model
+  bool tied = false;         // the model's head is its embedding table: the last stage then has a copy of its own
+  bool operator==(const Stage &) const = default;
+};
+
 struct ModelSpec {
   std::string name; // the folder's or shape's name; printed, never parsed
   Family family = Family::Llama;
@@ -74,6 +82,11 @@ struct ModelSpec {
   bool tiedEmbeddings = false;   // the head's matrix is the embedding table
   DType dtype = DType::F16;      // of the checkpoint's matrices
   WeightEncodings encodings;     // in which linear operands are held; a checkpoint says nothing of them
+  Stage stage;
+
+  bool isStage() const { return stage.of > 0; }
+  bool embeds() const { return stage.first == 0; }
+  bool hasHead() const { return !isStage() || stage.first + layers == stage.of; }
 
   int64_t longestContext() const { return window.value_or(maxPositions); }
   int64_t qRows() const { return heads * headDim; }
@@ -96,5 +109,10 @@ std::string longestContextText(const ModelSpec &spec);
 // (kInvalidArgument). `where` (a file) begins every message; the message names the key as a shape's TOML spells it, its
 // value and what was expected.
 absl::Status validate(const ModelSpec &spec, std::string_view where);
+
+// Layers [first, first + layers) of a whole model; all of them: the model. wholeOf() gives the model of any of its
+// stages.
+ModelSpec stageOf(const ModelSpec &whole, int64_t first, int64_t layers);
+ModelSpec wholeOf(const ModelSpec &stage);
 
 } // namespace headrace::model

@@ -146,6 +146,9 @@ absl::StatusOr<ModelSpec> parseShapeTable(TomlReader &table, const std::string &
     else
       table.refuse("weight_encoding", expected);
   }
+  spec.stage.first = table.integer("stage_first_layer", 0, kMaxLayers).value_or(spec.stage.first);
+  spec.stage.of = table.integer("stage_of_layers", 0, kMaxLayers).value_or(spec.stage.of);
+  spec.stage.tied = table.boolean("stage_tied_head").value_or(spec.stage.tied);
   RETURN_IF_ERROR(table.finish());
   RETURN_IF_ERROR(validate(spec, where));
   return spec;

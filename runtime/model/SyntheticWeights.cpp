@@ -16,6 +16,7 @@
 namespace headrace::model {
 namespace {
 
+constexpr std::string_view kTable = "embed_tokens.weight";
 constexpr int64_t kColumnsPerHash = 4;
 constexpr int64_t kPieceElements = 64 << 10;
 constexpr int64_t kTileColumns = 256; // a multiple of kColumnsPerHash and of all groups; 16 rows of F32 are 16 KiB
@@ -29,8 +30,13 @@ inline uint64_t mix(uint64_t z) {
 }
 
 uint64_t keyOf(uint64_t seed, const Unit &unit, const Tensor &tensor) {
-  const uint64_t site = (static_cast<uint64_t>(static_cast<uint32_t>(unit.layer)) << 16) |
-                        (static_cast<uint64_t>(unit.role) << 8) | static_cast<uint64_t>(tensor.role);
+  // A stage's head that is the embedding's table has the table's values.
+  const bool table =
+      unit.role == UnitRole::Head && tensor.role == TensorRole::Matrix && tensor.sources.front().ends_with(kTable);
+  const UnitRole role = table ? UnitRole::Embedding : unit.role;
+  const TensorRole part = table ? TensorRole::TokenTable : tensor.role;
+  const uint64_t site = (static_cast<uint64_t>(static_cast<uint32_t>(unit.modelLayer)) << 16) |
+                        (static_cast<uint64_t>(role) << 8) | static_cast<uint64_t>(part);
   return mix(mix(seed + 0x9E3779B97F4A7C15u) ^ mix(site + 1));
 }
 

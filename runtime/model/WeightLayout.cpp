@@ -23,6 +23,7 @@ public:
     unit_.name = std::move(name);
     unit_.role = role;
     unit_.layer = static_cast<int32_t>(layer);
+    unit_.modelLayer = static_cast<int32_t>(layer < 0 ? layer : spec.stage.first + layer);
   }
 
   struct Source {
@@ -93,7 +94,7 @@ private:
 void addLayer(const ModelSpec &spec, const std::string &prefix, int64_t layer, std::vector<Unit> &units) {
   const LayerNames &names = spec.family == Family::Opt ? kOptNames : kLlamaNames;
   const std::string unitPrefix = cat("layers.", layer, ".");
-  const std::string at = cat(prefix, unitPrefix);
+  const std::string at = cat(prefix, "layers.", spec.stage.first + layer, ".");
   const auto checkpoint = [&](std::string_view name) { return cat(at, name); };
 
   UnitBuilder qkv(spec, unitPrefix + "qkv", UnitRole::Qkv, layer);
@@ -151,10 +152,11 @@ WeightLayout layoutWeights(const ModelSpec &spec) {
   WeightLayout layout;
   layout.units.reserve(static_cast<size_t>(unitCount(spec.layers)));
 
+  const UnitBuilder::Source table = {prefix + "embed_tokens", spec.vocab};
   UnitBuilder embedding(spec, "embedding", UnitRole::Embedding, -1);
-  embedding.matrix(TensorRole::TokenTable, {{prefix + "embed_tokens.weight", spec.vocab}}, spec.hidden,
-                   spec.tiedEmbeddings);
-  if (spec.learnedPositions)
+  if (spec.embeds())
+    embedding.matrix(TensorRole::TokenTable, {{table.name + ".weight", table.rows}}, spec.hidden, spec.tiedEmbeddings);
+  if (spec.embeds() && spec.learnedPositions)
     embedding.matrix(TensorRole::PositionTable,
                      {{prefix + "embed_positions.weight", spec.maxPositions + spec.positionOffset}}, spec.hidden,
                      false);
@@ -164,9 +166,10 @@ WeightLayout layoutWeights(const ModelSpec &spec) {
     addLayer(spec, prefix, layer, layout.units);
 
   UnitBuilder head(spec, "head", UnitRole::Head, -1);
-  head.norm(prefix + (opt ? "final_layer_norm" : "norm"));
-  if (!spec.tiedEmbeddings)
-    head.linear({{"lm_head", spec.vocab}}, spec.hidden, false);
+  if (spec.hasHead())
+    head.norm(prefix + (opt ? "final_layer_norm" : "norm"));
+  if (spec.hasHead() && !spec.tiedEmbeddings)
+    head.linear({spec.stage.tied ? table : UnitBuilder::Source{"lm_head", spec.vocab}}, spec.hidden, false);
   layout.units.push_back(head.build());
   return layout;
 }

@@ -13,7 +13,9 @@
 //   head             final norm, and W_head unless it is tied to the embedding
 //
 // Order: embedding, then layer by layer qkv, out, up, down, then head: `4 * layers + 2` units; the units of a layer
-// follow each other, so a layer is one contiguous slab of unit bytes.
+// follow each other, so a layer is one contiguous slab of unit bytes. Of a stage (ModelSpec::stage) as many, of its
+// layers: but the embedding of one that does not embed and the head of one that has none have no tensors and no bytes,
+// and so are in no plan. A last stage whose model's head is tied has the table in its head.
 //
 // Matrices are [rows, cols] = [out features, in features] as in Hugging Face checkpoints, kept in the checkpoint's
 // element type, or packed (ModelSpec::encodings; docs/encodings.md). Vectors (norm weights, biases) are F32 and have
@@ -83,10 +85,12 @@ struct Tensor {
 struct Unit {
   std::string name;
   UnitRole role;
-  int32_t layer = -1; // -1 for embedding and head
-  uint64_t bytes = 0; // multiple of kAlign
+  int32_t layer = -1;      // -1 for embedding and head
+  int32_t modelLayer = -1; // of a stage: in the whole model
+  uint64_t bytes = 0;      // multiple of kAlign
   std::vector<Tensor> tensors;
-  const Tensor *find(TensorRole role) const; // null if the unit has none
+  bool absent() const { return tensors.empty(); } // of a stage, whose model has it
+  const Tensor *find(TensorRole role) const;      // null if the unit has none
 };
 
 // Of the bias of a unit's linear op, whose matrix is of type `matrix`.
@@ -96,6 +100,7 @@ constexpr DType biasType(UnitRole unit, DType matrix) {
 
 struct WeightLayout {
   std::vector<Unit> units;
+  bool has(int32_t unit) const { return !units[static_cast<size_t>(unit)].absent(); }
   int32_t embeddingUnit() const { return 0; }
   int32_t headUnit() const { return static_cast<int32_t>(units.size()) - 1; }
   const Tensor &tokenTable() const { return *units.front().find(TensorRole::TokenTable); }
