@@ -96,11 +96,27 @@ absl::StatusOr<plan::Plan> compileExplained(Draft draft, const Generator &policy
   return compileDraft(draft);
 }
 
+// What a stage has not stays where it is not.
+absl::StatusOr<CompileRequest> withoutAbsent(const CompileRequest &asked) {
+  CompileRequest request = asked;
+  const auto stays = [](model::AutoOnOff &key, const char *name, bool has) {
+    if (!has && key == model::AutoOnOff::On)
+      return absl::InvalidArgumentError(
+          absl::StrCat("policy.offload_", name, " = \"on\": expected \"auto\" or \"off\" of a stage without ", name));
+    key = has ? key : model::AutoOnOff::Off;
+    return absl::OkStatus();
+  };
+  RETURN_IF_ERROR(stays(request.policy.offloadEmbedding, "embedding", request.model->embeds()));
+  RETURN_IF_ERROR(stays(request.policy.offloadHead, "head", request.model->hasHead()));
+  return request;
+}
+
 } // namespace
 
-absl::StatusOr<plan::Plan> compile(const CompileRequest &asked) {
-  RETURN_IF_ERROR(model::validate(asked.model, "model"));
-  RETURN_IF_ERROR(model::validate(asked.hardware, "hardware"));
+absl::StatusOr<plan::Plan> compile(const CompileRequest &stated) {
+  RETURN_IF_ERROR(model::validate(stated.model, "model"));
+  RETURN_IF_ERROR(model::validate(stated.hardware, "hardware"));
+  ASSIGN_OR_RETURN(asked, withoutAbsent(stated));
   ASSIGN_OR_RETURN(policy, policyFor(asked.policy, asked.goal));
   RETURN_IF_ERROR(checkPolicy(asked.policy, asked.goal));
   RETURN_IF_ERROR(model::checkBeside(mechanismsInUse(asked, *policy)));

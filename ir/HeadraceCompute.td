@@ -18,6 +18,8 @@ class Headrace_Access<string text> {
 }
 class Headrace_Reads<string of, string arg = of>
     : Headrace_Access<"accesses.push_back(read(get" # of # "(), Arg::" # arg # "));">;
+class Headrace_ReadsEach<string of, string arg>
+    : Headrace_Access<"for (mlir::Value each : get" # of # "())\n    accesses.push_back(read(each, Arg::" # arg # "));">;
 class Headrace_Writes<string of, string arg = of>
     : Headrace_Access<"accesses.push_back(write(get" # of # "(), Arg::" # arg # "));">;
 class Headrace_Updates<string of, string arg = of>
@@ -295,11 +297,18 @@ def Headrace_SampleOp : Headrace_ComputeOp<"sample",
 }
 
 def Headrace_PublishOp : Headrace_ComputeOp<"publish",
-    [Headrace_Reads<"Meta">, Headrace_Reads<"Output">]> {
+    [Headrace_Reads<"Meta">, Headrace_Reads<"Output">, Headrace_ReadsEach<"Streams", "Residual">]> {
   let summary = "the sampled tokens and the iteration's number become visible to the host";
-  let arguments = (ins Headrace_DeviceBuffer:$meta, Headrace_DeviceBuffer:$output, Headrace_StepProp:$step);
+  let description = [{
+    Of a stage whose model goes on elsewhere so do the rows of each mini-batch's residual stream, at home on the host.
+
+        headrace.publish sampled(%meta) %output sends %residual step<head> : <4096>, <256>, <host, 65536, f32>
+  }];
+  let arguments = (ins Headrace_DeviceBuffer:$meta, Headrace_DeviceBuffer:$output,
+                       Variadic<Headrace_AwayBuffer>:$streams, Headrace_StepProp:$step);
   let assemblyFormat = [{
-    `sampled` `(` $meta `)` $output custom<Step>($step) attr-dict `:` custom<Types>(type($meta), type($output))
+    `sampled` `(` $meta `)` $output (`sends` $streams^)? custom<Step>($step)
+    attr-dict `:` custom<AttentionTypes>(ref($streams), type($meta), type($output), type($streams))
   }];
 }
 

@@ -35,6 +35,9 @@ public:
     tokens_.resize(movables_.moved.size());
     for (const Movement &movement : plan_.movements)
       write(movement);
+    for (ir::PublishOp publish : iteration_.block().getOps<ir::PublishOp>()) // what it sends, as it has come home
+      for (mlir::OpOperand &stream : publish.getStreamsMutable())
+        stream.set(lastVersion(stream.get()));
     llvm::SmallVector<Value> out; // as they are before what brought them is taken out
     for (const algorithms::CarriedOut &carried : plan_.out)
       out.push_back(carried.used ? lastOnDevice(carried.moved) : held_[carried.holding]);

@@ -11,7 +11,8 @@
 namespace headrace::passes {
 namespace {
 
-// Of residual streams: what makes one, which layer brings it, and that it goes home where another layer does.
+// Of residual streams: what makes one, which layer brings it, and that it goes home where another layer does, or where
+// publish sends it from there.
 void findStreams(Movables &found, std::vector<int32_t> &layerOf) {
   llvm::DenseMap<mlir::Value, size_t> latest; // by home
   for (size_t i = 0; i < found.moved.size(); ++i) {
@@ -28,6 +29,9 @@ void findStreams(Movables &found, std::vector<int32_t> &layerOf) {
       found.moved[before->second].writtenBack = true;
     before->second = i;
   }
+  for (const auto &[home, last] : latest) // what is sent is read at home
+    if (llvm::any_of(home.getUsers(), [](mlir::Operation *user) { return llvm::isa<ir::PublishOp>(user); }))
+      found.moved[last].writtenBack = true;
 }
 
 } // namespace

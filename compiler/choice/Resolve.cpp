@@ -207,6 +207,8 @@ Choice askedChoice(const CompileRequest &request) {
   choice.attendsOnCpu = request.policy.attention == model::Attention::Cpu;
   if (request.policy.residuals == model::Residuals::Host)
     choice.residency.residuals().setSlots(algorithms::kResidualSlots);
+  else if (request.model->isStage())
+    choice.residency.residuals().setSlots(algorithms::kOwnResidualSlots);
   const std::optional<model::ActRatio> &share = request.policy.actRatio;
   if (!share || share->isAuto())
     return choice;

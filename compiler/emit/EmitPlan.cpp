@@ -248,7 +248,7 @@ private:
       // The sampled tokens go to `output` anew each time; only `sampled` keeps those of other requests.
       if (access.arg == ir::Arg::Output && operand.access == plan::Access::ReadWrite)
         operand.access = plan::Access::Write;
-      if (access.arg == ir::Arg::Residual) {
+      if (access.arg == ir::Arg::Residual && operand.access == plan::Access::ReadWrite) {
         // In place: read as the residual, written as the result.
         operand.access = plan::Access::Read;
         schedule_.operands.push_back(operand);

@@ -89,7 +89,7 @@ public:
         placement.extents.back().interleaved = placed_.host->kv.interleaved;
     }
     for (size_t i = 0; i < placed_.homes.units.size(); ++i) {
-      const StepBuffer &of = steps.buffers[placed_.homes.units[i].first]; // weights stand first
+      const StepBuffer &of = steps.buffer(steps.ofUnit(static_cast<int32_t>(placed_.homes.units[i].first)));
       add(of, plan::Space::Device, false, 0, of.bytes, placed_.homeAddress[i]);
     }
     std::sort(placement.extents.begin(), placement.extents.end(), [](const plan::Extent &a, const plan::Extent &b) {

@@ -38,6 +38,8 @@ public:
       compute(i);
     for (size_t i = 0; i < plan_.movements.size(); ++i)
       move(i);
+    for (size_t i = 0; i < streamHome_.size() && publish_ != kNone; ++i) // as they have come home
+      nodes_[static_cast<size_t>(publish_)].uses.push_back(streamHome_[i]);
     std::vector<int32_t> out;
     for (const algorithms::CarriedOut &carried : plan_.out)
       out.push_back(carried.used ? lastOnDevice(carried.moved) : held_[carried.holding]);
@@ -147,6 +149,7 @@ private:
     if (!step.op) {
       node.op.hasEvent = false;
       read(node, latest(steps_.output));
+      publish_ = step.sends ? static_cast<int32_t>(nodes_.size() - 1) : kNone;
       return;
     }
     const Steps::Own &own = steps_.own[static_cast<size_t>(step.miniBatch)];
@@ -410,6 +413,7 @@ private:
   std::vector<int32_t> movableOf_;               // by buffer
   std::vector<int32_t> current_, home_, mirror_; // by buffer: versions on the device, at home elsewhere, mirrored
   std::vector<int32_t> streamHome_;              // by mini-batch
+  int32_t publish_ = kNone;                      // the node that sends them
   std::vector<int32_t> first_, last_, here_;     // by movable: what steps find, leave; what brought it
   std::vector<int32_t> tokens_;                  // by movable: the copy that is waited for
   std::vector<int32_t> held_;                    // by holding

@@ -5,6 +5,7 @@ namespace headrace::compiler {
 
 MemoryUse memoryUseOf(const Steps &steps) {
   MemoryUse use;
+  use.units.resize(static_cast<size_t>(steps.firstUnit), {0, -1, -1});
   for (const StepBuffer &buffer : steps.buffers)
     if (buffer.unit >= 0)
       use.units.push_back({buffer.bytes, -1, -1});
@@ -22,7 +23,7 @@ MemoryUse memoryUseOf(const Steps &steps) {
   };
   for (const Step &step : steps.steps) {
     if (step.unit != kNoBuffer && step.op != kernels::Op::Embed) { // a table away from the device is read directly
-      MemoryUse::Unit &unit = use.units[static_cast<size_t>(step.unit)];
+      MemoryUse::Unit &unit = use.units[static_cast<size_t>(steps.buffer(step.unit).unit)];
       unit.firstUse = unit.firstUse < 0 ? now : unit.firstUse;
       unit.lastUse = now;
     }

@@ -31,6 +31,9 @@ public:
           found_.moved[before].writtenBack = true;
         before = i;
       }
+    for (const size_t last : latest) // what is sent is read at home
+      if (last != kNone && steps_.steps.back().sends)
+        found_.moved[last].writtenBack = true;
     if (const std::optional<size_t> wrong = algorithms::assignItems(layerOf_, stepsOf_, found_))
       return absl::InternalError(absl::StrCat("'", found_.moved[*wrong].name, "' is of a layer that computes nothing"));
     if (const std::string wrong = algorithms::assignSlots(residency_, found_); !wrong.empty())

@@ -34,9 +34,11 @@ PlacementFamily::PlacementFamily(const model::ModelSpec &spec, const model::Weig
   actHomes_ = away * target.actBytes;
   for (const StepBuffer &of : stagingBuffers(spec, target))
     staging_ += of.bytes;
-  if (target.choice.residency
-          .residualsLeave()) { // one after the other in as many slots, as often as layers and mini-batches make
-    const int64_t slots = std::min(target.choice.residency.residuals().slots(), target.caches(spec.layers));
+  if (const algorithms::Residency &residency = target.choice.residency; residency.residualsHaveHomes()) {
+    // One after the other in as many slots, as often as layers and mini-batches make; or each in its own.
+    const int64_t slots = residency.residualsLeave()
+                              ? std::min(residency.residuals().slots(), target.caches(spec.layers))
+                              : target.choice.miniBatches;
     residualSlots_ = static_cast<uint64_t>(slots) * target.residualBytes(spec.hidden);
     residualHomes_ = static_cast<uint64_t>(target.choice.miniBatches) * target.residualBytes(spec.hidden);
   }

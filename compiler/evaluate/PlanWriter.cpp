@@ -71,8 +71,9 @@ uint32_t planBufferOf(const plan::BufferIndex &index, const algorithms::SlabKey 
 }
 
 PlanWriter::PlanWriter(const model::WeightLayout &layout, const Target &target, plan::Plan &plan) : plan_(plan) {
-  for (uint32_t unit = 0; const model::Unit &u : layout.units)
-    plan.buffers.push_back({u.name, plan::BufferKind::Weight, u.layer, u.bytes, unit++});
+  for (uint32_t unit = 0; unit < layout.units.size(); ++unit)
+    if (const model::Unit &u = layout.units[unit]; !u.absent())
+      plan.buffers.push_back({u.name, plan::BufferKind::Weight, u.layer, u.bytes, unit});
   for (int32_t layer = 0; layer < plan.model->layers; ++layer)
     for (uint32_t i = 0; i < plan.miniBatches; ++i)
       plan.buffers.push_back(
@@ -89,7 +90,7 @@ PlanWriter::PlanWriter(const model::WeightLayout &layout, const Target &target, 
   io("sampled", plan.miniBatches * ids(target.meta.maxSequences), plan::Io::Sampled);
   io("output", ids(target.mostSampled()), plan::Io::Output);
   io("history", plan.miniBatches * target.historyBytes, plan::Io::History);
-  for (uint32_t i = 0; i < plan.miniBatches && target.choice.residency.residualsLeave(); ++i)
+  for (uint32_t i = 0; i < plan.miniBatches && target.choice.residency.residualsHaveHomes(); ++i)
     plan.buffers.push_back({plan::residualName(i, plan.miniBatches), plan::BufferKind::Residual, -1,
                             target.residualBytes(plan.model->hidden), i});
   plan.states.emplace_back();

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/evaluate/Steps.h"
 
+#include <utility>
+
 #include "runtime/model/ModelSpec.h"
 #include "runtime/plan/value/Mirrors.h"
 
@@ -33,7 +35,7 @@ class StepsMaker {
 public:
   explicit StepsMaker(const StepsRequest &request)
       : request_(request), spec_(*request.spec), layout_(*request.layout), target_(*request.target),
-        leaves_(target_.choice.residency.residualsLeave()),
+        leaves_(target_.choice.residency.residualsLeave()), streamsHome_(target_.choice.residency.residualsHaveHomes()),
         onCpu_(attendsOnCpu(target_.choice, request.iterationClass)) {}
 
   Steps run() {
@@ -41,36 +43,49 @@ public:
     x_.resize(made_.own.size(), kNoBuffer);
     if (onCpu_)
       ofEach([&] { stage(own().meta, Staging::Meta, /*layer=*/-1); });
+    comes_.resize(made_.own.size(), kNoBuffer);
     if (!leaves_)
-      ofEach([&] { embed(); });
+      ofEach([&] { begin(); });
     if (onCpu_)
       layersInHalves();
     for (int32_t layer = 0; layer < spec_.layers && !onCpu_; ++layer)
       ofEach([&] {
-        BufferIndex comes = kNoBuffer;
-        if (leaves_)
-          comes = x_[miniBatch_] = add(residual(target_, spec_, batch(), layer));
-        if (leaves_ && layer == 0) {
-          embed();
-          made_.steps.back().comes = comes;
-          comes = kNoBuffer;
-        }
+        if (leaves_ && layer == 0)
+          begin();
+        else if (leaves_)
+          stream(layer);
         const size_t first = made_.steps.size();
         decoderLayer(layer);
-        made_.steps[first].comes = comes;
-        if (leaves_ && layer == spec_.layers - 1)
+        arrive(first);
+        if (leaves_ && layer == spec_.layers - 1 && spec_.hasHead())
           gather();
       });
-    ofEach([&] {
-      if (!leaves_)
-        gather();
-      head();
-    });
+    if (spec_.hasHead())
+      ofEach([&] {
+        if (!leaves_)
+          gather();
+        head();
+      });
     publish();
     return std::move(made_);
   }
 
 private:
+  // A mini-batch's stream, embedded or as it has come.
+  void begin() {
+    if (streamsHome_)
+      stream(0);
+    if (!spec_.embeds())
+      return;
+    const size_t first = made_.steps.size();
+    embed();
+    arrive(first);
+  }
+  // One that has its home on the host.
+  void stream(int32_t layer) { comes_[miniBatch_] = x_[miniBatch_] = add(residual(target_, spec_, batch(), layer)); }
+  // For this step, if it has not been there before.
+  void arrive(size_t step) { made_.steps[step].comes = std::exchange(comes_[miniBatch_], kNoBuffer); }
+
   template <typename Pass> void ofEach(Pass &&pass) {
     for (miniBatch_ = 0; miniBatch_ < made_.own.size(); ++miniBatch_)
       pass();
@@ -88,7 +103,9 @@ private:
     for (int64_t second = 0; second < turns; ++second) {
       for (; first <= std::min(second + ahead, turns - 1); ++first) {
         const int32_t layer = turn(first);
+        const size_t begin = made_.steps.size();
         const BufferIndex qkv = firstHalf(layer);
+        arrive(begin);
         attendBelow(layer, qkv);
       }
       const int32_t layer = turn(second);
@@ -106,6 +123,7 @@ private:
 
   void declare() {
     made_.own.resize(static_cast<size_t>(target_.choice.miniBatches));
+    made_.firstUnit = layout_.has(layout_.embeddingUnit()) ? 0 : 1;
     for (const StepBuffer &of : movableBuffers(spec_, layout_, target_)) {
       if (of.is(MovableKind::Residual)) // a buffer for each of its layers
         continue;
@@ -182,12 +200,12 @@ private:
 
   void embed() {
     Step &embed = step(-1, Part::Embedding, Op::Embed, UnitRole::Embedding);
-    embed.unit = layout_.embeddingUnit();
-    embed.weight = range(embed.unit, TensorRole::TokenTable);
-    embed.bias = range(embed.unit, TensorRole::PositionTable);
-    embed.inPlace = leaves_;
+    embed.unit = made_.ofUnit(layout_.embeddingUnit());
+    embed.weight = range(layout_.embeddingUnit(), TensorRole::TokenTable);
+    embed.bias = range(layout_.embeddingUnit(), TensorRole::PositionTable);
+    embed.inPlace = streamsHome_;
     // The residual stream is F32 on every device.
-    if (!leaves_)
+    if (!streamsHome_)
       x_[miniBatch_] = transient(request_.limits.tokens, spec_.hidden, model::DType::F32);
     embed.y = x_[miniBatch_];
   }
@@ -196,7 +214,7 @@ private:
     const BufferIndex y = transient(rowsOf(sampled), spec_.hidden, target_.activation);
     Step &norm = step(layer, part, Op::Norm, role);
     norm.sampledRows = sampled;
-    norm.unit = unit;
+    norm.unit = made_.ofUnit(unit);
     norm.weight = range(unit, TensorRole::NormWeight);
     norm.bias = range(unit, TensorRole::NormBias);
     norm.x = x;
@@ -209,7 +227,7 @@ private:
                int64_t out, int64_t in) {
     Step &linear = step(layer, part, Op::Linear, role);
     linear.sampledRows = sampled;
-    linear.unit = unit;
+    linear.unit = made_.ofUnit(unit);
     linear.weight = range(unit, matrix);
     linear.bias = range(unit, TensorRole::Bias);
     linear.x = x;
@@ -254,7 +272,7 @@ private:
   void useHeadNorms(Step &step, int32_t layer) const {
     const int32_t qkvUnit = layout_.layerUnit(layer, UnitRole::Qkv);
     if (spec_.qkNorm)
-      step.unit = qkvUnit;
+      step.unit = made_.ofUnit(qkvUnit);
     step.headNorms = range(qkvUnit, TensorRole::HeadNorms);
   }
 
@@ -330,7 +348,7 @@ private:
     recompute.workspaceBytes = model::alignUp(
         kernels::recomputeWorkspaceBytes(backend(), target_.actBlocks * target_.blockTokens, columns, spec_.hidden,
                                          activationBytes(), spec_.encodings[UnitRole::Qkv].has_value()));
-    recompute.unit = unit;
+    recompute.unit = made_.ofUnit(unit);
     recompute.weight = range(unit, TensorRole::Matrix);
     recompute.bias = range(unit, TensorRole::Bias);
     recompute.headNorms = range(unit, TensorRole::HeadNorms);
@@ -360,17 +378,22 @@ private:
     sample.x = logits;
   }
 
-  // The tokens of all.
-  void publish() { made_.steps.emplace_back().part = Part::Head; }
+  // The tokens of all, or the rows of all.
+  void publish() {
+    Step &publish = made_.steps.emplace_back();
+    publish.part = Part::Head;
+    publish.sends = !spec_.hasHead();
+  }
 
   const StepsRequest &request_;
   const model::ModelSpec &spec_;
   const model::WeightLayout &layout_;
   const Target &target_;
-  const bool leaves_, onCpu_;
+  const bool leaves_, streamsHome_, onCpu_; // between layers; of all streams
   Steps made_;
-  size_t miniBatch_ = 0;       // whose steps are being made
-  std::vector<BufferIndex> x_; // by mini-batch: its residual stream, then the head's rows
+  size_t miniBatch_ = 0;           // whose steps are being made
+  std::vector<BufferIndex> x_;     // by mini-batch: its residual stream, then the head's rows
+  std::vector<BufferIndex> comes_; // by mini-batch: the stream that the next step of a layer brings
 };
 
 } // namespace
@@ -408,11 +431,13 @@ std::vector<StepBuffer> stagingBuffers(const model::ModelSpec &spec, const Targe
 std::vector<StepBuffer> movableBuffers(const model::ModelSpec &spec, const model::WeightLayout &layout,
                                        const Target &target) {
   std::vector<StepBuffer> buffers;
-  for (const model::Unit &of : layout.units) {
-    const auto unit = static_cast<int32_t>(buffers.size());
-    buffers.push_back(movable({MovableKind::Weight, unit}, 0, of.layer, of.bytes,
-                              elementsOf(spec.encodings[of.role].value_or(spec.dtype))));
-    buffers.back().unit = unit;
+  for (int32_t unit = 0; const model::Unit &of : layout.units) {
+    if (!of.absent()) {
+      buffers.push_back(movable({MovableKind::Weight, unit}, 0, of.layer, of.bytes,
+                                elementsOf(spec.encodings[of.role].value_or(spec.dtype))));
+      buffers.back().unit = unit;
+    }
+    ++unit;
   }
   const auto ofLayers = [&](MovableKind kind, uint64_t bytes, const model::Encoding &encoding) {
     for (int32_t layer = 0; layer < spec.layers; ++layer)
@@ -422,7 +447,7 @@ std::vector<StepBuffer> movableBuffers(const model::ModelSpec &spec, const model
   ofLayers(MovableKind::Kv, target.kvBytes, target.kv);
   if (target.actBlocks > 0)
     ofLayers(MovableKind::Act, target.actBytes, target.activation);
-  for (int32_t i = 0; i < target.choice.miniBatches && target.choice.residency.residualsLeave(); ++i)
+  for (int32_t i = 0; i < target.choice.miniBatches && target.choice.residency.residualsHaveHomes(); ++i)
     buffers.push_back(residual(target, spec, i, /*layer=*/-1));
   return buffers;
 }

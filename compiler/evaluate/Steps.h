@@ -30,6 +30,12 @@
 //   stays     embed 0 | embed 1 | layer 0 of 0 | layer 0 of 1 | layer 1 of 0 | layer 1 of 1 | head 0 | head 1
 //   leaves    embed 0 | layer 0 of 0 | embed 1 | layer 0 of 1 | layer 1 of 0 | layer 1 of 1 | head 0 | head 1
 //             ^ comes                ^ comes                  ^ comes        ^ comes
+// Of a stage (model::ModelSpec::stage) streams have their homes on the host, too, and each comes once, for the first
+// layer's first step, and goes home behind the last one's last, from where publish has it; embedding and head are the
+// first stage's and the last one's alone. It may leave between layers as well, as above.
+//
+//   middle    layer 0 of 0 | layer 0 of 1 | layer 1 of 0 | layer 1 of 1 | publish
+//             ^ comes       ^ comes                      goes ^          ^ goes
 #pragma once
 
 #include <array>
@@ -110,6 +116,7 @@ struct Step {
   BufferIndex y = kNoBuffer;          // what it makes; where `inPlace` it adds to that, or writes it where it is
   bool inPlace = false;
   BufferIndex comes = kNoBuffer; // a stream that is brought for this step and those behind it
+  bool sends = false;            // of publish: the streams of all mini-batches, at home
 
   kernels::Epilogue epilogue = kernels::Epilogue::None;
   uint64_t workspaceBytes = 0;
@@ -131,10 +138,12 @@ struct Steps {
   // In the order of declaration: units of weights by number, caches, activation blocks, meta, sampled, output, history,
   // what the cpu lane works on; then what steps make, in their order.
   std::vector<StepBuffer> buffers;
-  std::vector<Own> own; // by mini-batch
+  int32_t firstUnit = 0; // of the layout's units the number of the first that there is
+  std::vector<Own> own;  // by mini-batch
   BufferIndex output = kNoBuffer;
   std::vector<Step> steps;
 
+  BufferIndex ofUnit(int32_t unit) const { return unit - firstUnit; }
   const StepBuffer &buffer(BufferIndex index) const { return buffers[static_cast<size_t>(index)]; }
 };
 

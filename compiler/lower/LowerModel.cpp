@@ -105,7 +105,8 @@ private:
       return;
     }
     if (!step.op) {
-      ir::PublishOp::create(builder_, loc_, meta, at(steps_.output), info);
+      ir::PublishOp::create(builder_, loc_, meta, at(steps_.output),
+                            step.sends ? mlir::ValueRange(homes_) : mlir::ValueRange(), info);
       return;
     }
     switch (*step.op) {

@@ -54,6 +54,9 @@ inline constexpr int64_t kActSlots = 2;
 // Of residual streams that leave the device, where they do: a layer works on one from its first step to its last, while
 // the one before is written home and the next is brought.
 inline constexpr int64_t kResidualSlots = 3;
+// Of a stage's, which come from the host once and go there once: as many as there may be mini-batches, so that each has
+// its own and stays there between layers.
+inline constexpr int64_t kOwnResidualSlots = 64;
 
 // By kind.
 inline constexpr std::array kMovables = {

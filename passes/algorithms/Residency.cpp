@@ -367,7 +367,7 @@ std::string contradictionIn(const Residency &residency) {
   if (residency.kv().how() == How::Places) {
     if (std::string wrong = contradictionInPlaces(residency.kv(), residency.wrap); !wrong.empty())
       return wrong;
-    if (residency.residualsLeave())
+    if (residency.residualsHaveHomes())
       return "keeps residual streams on the device where tails of caches rotate through places";
   }
   if (residency.weights().ringBytes() > 0 && !eager)

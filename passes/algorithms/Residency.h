@@ -176,9 +176,12 @@ struct Residency {
   void setNoKvAway() { setAway(MovableKind::Kv, {}); }
   std::vector<int32_t> actAway() const { return awayOf(MovableKind::Act); } // layers, whose activation blocks are
   void setActAway(std::vector<int32_t> layers) { setAway(MovableKind::Act, std::move(layers)); }
-  bool residualsLeave() const { return residuals().slots() > 0; } // of each mini-batch, between layers
+  bool residualsHaveHomes() const { return residuals().slots() > 0; } // on the host, of each mini-batch
+  bool residualsLeave() const {
+    return residualsHaveHomes() && residuals().slots() < kOwnResidualSlots;
+  } // between layers
   // Whether what an iteration makes leaves the device, caches apart: under the rule eager only.
-  bool movesBack() const { return residualsLeave() || isAway(MovableKind::Act); }
+  bool movesBack() const { return residualsHaveHomes() || isAway(MovableKind::Act); }
   int64_t slotsOf(MovableKind kind) const; // stated, or as many as the kind has by default
   // Whether iterations differ by what is where: places rotate.
   bool rotates() const { return kv().places() > 0 && firstKvBlockAway().has_value(); }

@@ -29,7 +29,7 @@ std::vector<Candidate> candidates(const GeneratorInputs &in) {
     candidate.residency.weights().setSlots(1);
     found.push_back(std::move(candidate));
   };
-  if (!spec.tiedEmbeddings) {
+  if (spec.hasHead() && !spec.tiedEmbeddings) {
     units.push_back(layout.headUnit());
     add("the head");
   }
