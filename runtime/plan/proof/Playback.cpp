@@ -124,14 +124,14 @@ void Playback::need(uint32_t from, uint32_t to, EdgeKind kind) {
   needs_.push_back({from, to, kind});
 }
 
-std::string Playback::contentOf(const RangeNode *node, uint64_t begin, uint64_t end) const {
+std::string Playback::contentOf(const HeldRange *node, uint64_t begin, uint64_t end) const {
   if (!node || node->buffer == kNone)
     return "nothing";
   return describe(plan_, schedule_, node->buffer, begin - node->base, end - begin);
 }
 
 // A read found something else than it names in [begin, end).
-void Playback::found(uint32_t step, const Operand &operand, uint64_t begin, uint64_t end, const RangeNode *node) {
+void Playback::found(uint32_t step, const Operand &operand, uint64_t begin, uint64_t end, const HeldRange *node) {
   if (!report_)
     return;
   const uint64_t offset = begin - trackedBase(operand);
@@ -158,7 +158,7 @@ void Playback::read(uint32_t step, const Operand &operand) {
   const uint64_t base = trackedBase(operand), at = base + operand.bufferOffset;
   bool reported = false, unordered = false; // one of a kind for an operand
   std::vector<std::pair<uint64_t, uint64_t>> unknown;
-  memory_.visit(at, at + operand.bytes, [&](uint64_t begin, uint64_t end, RangeNode *node) {
+  memory_.visit(at, at + operand.bytes, [&](uint64_t begin, uint64_t end, HeldRange *node) {
     if (!node || !node->holds(operand.buffer, base)) {
       if (!reported)
         found(step, operand, begin, end, node);
@@ -186,7 +186,7 @@ void Playback::read(uint32_t step, const Operand &operand) {
   });
   // What is read though nothing is there must not be written meanwhile either.
   for (const auto &[begin, end] : unknown) {
-    RangeNode node{end, kNone, 0, -1, -1, kNone, noStep()};
+    HeldRange node{end, kNone, 0, -1, -1, kNone, noStep()};
     node.readers[clocks_.lane(step)] = static_cast<int32_t>(step);
     memory_.assign(begin, node);
   }
@@ -195,7 +195,7 @@ void Playback::read(uint32_t step, const Operand &operand) {
 void Playback::write(uint32_t step, const Operand &operand) {
   const uint64_t base = trackedBase(operand), at = base + operand.bufferOffset;
   bool unordered = false;
-  const auto after = [&](int32_t before, EdgeKind kind, uint64_t begin, const RangeNode &node) {
+  const auto after = [&](int32_t before, EdgeKind kind, uint64_t begin, const HeldRange &node) {
     const auto from = static_cast<uint32_t>(before);
     if (clocks_.lane(from) == clocks_.lane(step))
       return; // before it in the lane, or the step itself
@@ -209,7 +209,7 @@ void Playback::write(uint32_t step, const Operand &operand) {
                      laneName(schedule_.steps[from].lane), " has ", kind == EdgeKind::War ? "read " : "written ",
                      contentOf(&node, begin, node.end), " there"));
   };
-  memory_.visit(at, at + operand.bytes, [&](uint64_t begin, uint64_t, RangeNode *node) {
+  memory_.visit(at, at + operand.bytes, [&](uint64_t begin, uint64_t, HeldRange *node) {
     if (!node)
       return;
     bool read = false;
@@ -233,7 +233,7 @@ void Playback::write(uint32_t step, const Operand &operand) {
   if (transient)
     written_[writtenAt(operand)] = true;
   addPlace(operand.buffer, base);
-  const RangeNode node{at + operand.bytes,
+  const HeldRange node{at + operand.bytes,
                        operand.buffer,
                        base,
                        static_cast<int32_t>(step),
@@ -251,7 +251,7 @@ void Playback::leaveHome(const Extent &e, uint64_t bytes) {
   const uint64_t base = trackedBase(e.buffer, e.space, e.bufferOffset, e.address, e.interleaved);
   const uint64_t at = base + e.bufferOffset;
   bool reported = false;
-  memory_.visit(at, at + bytes, [&](uint64_t begin, uint64_t end, RangeNode *node) {
+  memory_.visit(at, at + bytes, [&](uint64_t begin, uint64_t end, HeldRange *node) {
     if (!report_ || reported)
       return;
     if (node && node->holds(e.buffer, base)) {
@@ -280,7 +280,7 @@ void Playback::leave() {
   leaveCaches();
   for (const Content &c : plan_.states[schedule_.exitState].contents) {
     bool reported = false;
-    memory_.visit(c.address, c.address + c.bytes, [&](uint64_t begin, uint64_t end, RangeNode *node) {
+    memory_.visit(c.address, c.address + c.bytes, [&](uint64_t begin, uint64_t end, HeldRange *node) {
       const bool holds = node && node->holds(c.buffer, c.address - c.bufferOffset);
       if (holds && node->life != kNone)
         lives_[node->life].atExit = true;

@@ -34,7 +34,7 @@
 
 #include "runtime/plan/proof/Clocks.h"
 #include "runtime/plan/proof/ExtentIndex.h"
-#include "runtime/plan/proof/RangeMap.h"
+#include "runtime/plan/proof/HeldRanges.h"
 #include "runtime/plan/proof/VerifyParts.h"
 
 namespace headrace::plan {
@@ -74,14 +74,14 @@ private:
   // Caches that are split, and residuals that leave (PlaybackCaches.cpp).
   void enterMirrors();
   void enterBehind(const Content &content);
-  void writeRun(const Operand &destination, uint64_t base, const RangeNode &node);
+  void writeRun(const Operand &destination, uint64_t base, const HeldRange &node);
   void update(uint32_t step, const Operand &operand);
   bool updates(uint32_t step, const Operand &operand) const;
   void spoilCopies(uint32_t step);
   void spoilCopy(const Operand &destination);
-  void readStale(uint32_t step, const Operand &operand, uint64_t begin, uint64_t end, const RangeNode &node);
+  void readStale(uint32_t step, const Operand &operand, uint64_t begin, uint64_t end, const HeldRange &node);
   void leaveCaches();
-  void leaveStale(const std::string &what, uint64_t begin, uint64_t end, const RangeNode &node);
+  void leaveStale(const std::string &what, uint64_t begin, uint64_t end, const HeldRange &node);
   uint64_t slabBase(uint32_t buffer) const; // where byte 0 of a mirrored cache's home is tracked
   bool isTracked(const Operand &operand) const;
   bool movesWritten(uint32_t buffer) const;
@@ -95,8 +95,8 @@ private:
   bool isWeight(const Operand &operand) const;
   bool isResidual(uint32_t buffer) const;
   bool isActOnHost(uint32_t buffer) const;
-  void found(uint32_t step, const Operand &operand, uint64_t begin, uint64_t end, const RangeNode *node);
-  std::string contentOf(const RangeNode *node, uint64_t begin, uint64_t end) const; // for messages
+  void found(uint32_t step, const Operand &operand, uint64_t begin, uint64_t end, const HeldRange *node);
+  std::string contentOf(const HeldRange *node, uint64_t begin, uint64_t end) const; // for messages
   void need(uint32_t from, uint32_t to, EdgeKind kind);
   uint32_t newLife(uint64_t bytes, int32_t writer);
   const Operand *copied(const Step &step) const;
@@ -112,7 +112,7 @@ private:
   const Clocks &clocks_;
   Report *report_ = nullptr;
   const ExtentIndex extents_;
-  RangeMap memory_;
+  HeldRanges memory_;
   std::vector<bool> written_; // by local and space: some step before has written it there
   // By buffer, of those for which movesWritten(): where its byte 0 is tracked, by where copies of it may be. Without
   // any such buffer there are none, and of transients only where some are staged.

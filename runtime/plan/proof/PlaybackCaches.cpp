@@ -72,21 +72,21 @@ void Playback::enterBehind(const Content &content) {
     return;
   const uint64_t base = slabBase(content.buffer), at = base + content.bufferOffset;
   memory_.visitContent(at, at + content.bytes, content.buffer, base,
-                       [](uint64_t, uint64_t, RangeNode &node) { node.stale = kOnEntry; });
+                       [](uint64_t, uint64_t, HeldRange &node) { node.stale = kOnEntry; });
 }
 
 // What a copy of the launch's own rows leaves of the home: what was behind on entry is.
-void Playback::writeRun(const Operand &destination, uint64_t base, const RangeNode &node) {
+void Playback::writeRun(const Operand &destination, uint64_t base, const HeldRange &node) {
   std::vector<std::pair<uint64_t, uint64_t>> behind;
   const uint64_t at = base + destination.bufferOffset;
-  memory_.visitContent(at, node.end, destination.buffer, base, [&](uint64_t begin, uint64_t end, const RangeNode &was) {
+  memory_.visitContent(at, node.end, destination.buffer, base, [&](uint64_t begin, uint64_t end, const HeldRange &was) {
     if (was.stale == kOnEntry)
       behind.emplace_back(begin, end);
   });
   memory_.assign(at, node);
   for (const auto &[begin, end] : behind)
     memory_.visitContent(begin, end, destination.buffer, base,
-                         [](uint64_t, uint64_t, RangeNode &still) { still.stale = kOnEntry; });
+                         [](uint64_t, uint64_t, HeldRange &still) { still.stale = kOnEntry; });
 }
 
 // Rows of a tail, or a sum to the residual that is in the very range that it goes to.
@@ -107,13 +107,13 @@ bool Playback::updates(uint32_t step, const Operand &operand) const {
 void Playback::update(uint32_t step, const Operand &operand) {
   const uint64_t base = trackedBase(operand), at = base + operand.bufferOffset;
   addPlace(operand.buffer, base);
-  std::vector<std::pair<uint64_t, RangeNode>> parts;
+  std::vector<std::pair<uint64_t, HeldRange>> parts;
   const auto part = [&](uint64_t begin, uint64_t end, uint32_t life) {
-    RangeNode node{end, operand.buffer, base, static_cast<int32_t>(step), -1, life, {}};
+    HeldRange node{end, operand.buffer, base, static_cast<int32_t>(step), -1, life, {}};
     node.readers.fill(-1);
     parts.emplace_back(begin, node);
   };
-  memory_.visit(at, at + operand.bytes, [&](uint64_t begin, uint64_t end, const RangeNode *node) {
+  memory_.visit(at, at + operand.bytes, [&](uint64_t begin, uint64_t end, const HeldRange *node) {
     const uint32_t life = node && node->holds(operand.buffer, base) ? node->life : kNone;
     if (!parts.empty() && parts.back().second.life == life)
       parts.back().second.end = end;
@@ -135,7 +135,7 @@ void Playback::spoilCopies(uint32_t step) {
       continue;
     for (const uint64_t base : places_[operand.buffer]) {
       const uint64_t at = base + operand.bufferOffset;
-      memory_.visitContent(at, at + operand.bytes, operand.buffer, base, [&](uint64_t, uint64_t, RangeNode &node) {
+      memory_.visitContent(at, at + operand.bytes, operand.buffer, base, [&](uint64_t, uint64_t, HeldRange &node) {
         if (node.writer != static_cast<int32_t>(step) && node.stale != kOnEntry)
           node.stale = static_cast<int32_t>(step);
       });
@@ -147,13 +147,13 @@ void Playback::spoilCopies(uint32_t step) {
 void Playback::spoilCopy(const Operand &destination) {
   const uint64_t base = trackedBase(destination);
   for (const StaleBytes &read : staleRead_)
-    memory_.visit(base + read.offset, base + read.offset + read.bytes, [&](uint64_t, uint64_t, RangeNode *node) {
+    memory_.visit(base + read.offset, base + read.offset + read.bytes, [&](uint64_t, uint64_t, HeldRange *node) {
       if (node)
         node->stale = read.since;
     });
 }
 
-void Playback::readStale(uint32_t step, const Operand &operand, uint64_t begin, uint64_t end, const RangeNode &node) {
+void Playback::readStale(uint32_t step, const Operand &operand, uint64_t begin, uint64_t end, const HeldRange &node) {
   const uint64_t offset = begin - node.base;
   if (report_ && staleRead_.empty())
     report_->add(Rule::StaleCopy, index_, step,
@@ -162,7 +162,7 @@ void Playback::readStale(uint32_t step, const Operand &operand, uint64_t begin, 
   staleRead_.push_back({offset, end - begin, node.stale});
 }
 
-void Playback::leaveStale(const std::string &what, uint64_t begin, uint64_t end, const RangeNode &node) {
+void Playback::leaveStale(const std::string &what, uint64_t begin, uint64_t end, const HeldRange &node) {
   report_->add(Rule::StaleCopy, index_, kNone,
                absl::StrCat(what, describe(plan_, schedule_, node.buffer, begin - node.base, end - begin), " ",
                             placeOf(begin), since(node.stale)));
@@ -177,7 +177,7 @@ void Playback::leaveCaches() {
       continue;
     const uint64_t base = slabBase(content.buffer), at = base + content.bufferOffset;
     memory_.visitContent(at, at + content.bytes, content.buffer, base,
-                         [](uint64_t, uint64_t, RangeNode &node) { node.stale = -1; });
+                         [](uint64_t, uint64_t, HeldRange &node) { node.stale = -1; });
   }
   for (uint32_t buffer = 0; buffer < plan_.buffers.size() && !report_->full(); ++buffer) {
     if (plan_.buffers[buffer].kind != BufferKind::Kv)
@@ -185,7 +185,7 @@ void Playback::leaveCaches() {
     const uint64_t base = slabBase(buffer);
     bool reported = false;
     memory_.visitContent(base + caches_.mirrorBegin(), base + caches_.mirrorEnd(), buffer, base,
-                         [&](uint64_t begin, uint64_t end, const RangeNode &node) {
+                         [&](uint64_t begin, uint64_t end, const HeldRange &node) {
                            if (node.stale >= 0 && !std::exchange(reported, true))
                              leaveStale("leaves ", begin, end, node);
                          });

@@ -15,10 +15,10 @@
 
 namespace headrace::plan {
 
-// Of RangeNode::stale: since before the schedule began.
+// Of HeldRange::stale: since before the schedule began.
 inline constexpr int32_t kOnEntry = std::numeric_limits<int32_t>::max();
 
-struct RangeNode {
+struct HeldRange {
   uint64_t end = 0;                      // the begin is the key
   uint32_t buffer = kNone;               // whose content it is
   uint64_t base = 0;                     // the address at which byte 0 of the buffer would be, modulo 2^64
@@ -31,7 +31,7 @@ struct RangeNode {
   bool holds(uint32_t wanted, uint64_t wantedBase) const { return buffer == wanted && base == wantedBase; }
 };
 
-class RangeMap {
+class HeldRanges {
 public:
   // Nodes that end at the borders of [begin, end); then f(begin, end, node) for each, in order, with a null node for a
   // part that nothing is known of. `f` must not change which ranges there are.
@@ -41,13 +41,13 @@ public:
     uint64_t at = begin;
     for (auto it = nodes_.lower_bound(begin); it != nodes_.end() && it->first < end; ++it) {
       if (it->first > at)
-        f(at, it->first, static_cast<RangeNode *>(nullptr));
+        f(at, it->first, static_cast<HeldRange *>(nullptr));
       f(it->first, it->second.end, &it->second);
       at = it->second.end;
       ++visits_;
     }
     if (at < end)
-      f(at, end, static_cast<RangeNode *>(nullptr));
+      f(at, end, static_cast<HeldRange *>(nullptr));
   }
 
   // As `visit`, but only of the parts of [begin, end) that hold bytes of this buffer at this base; borders of others
@@ -61,14 +61,14 @@ public:
       if (it->second.end > begin && it->second.holds(buffer, base))
         found.emplace_back(std::max(begin, it->first), std::min(end, it->second.end));
     for (const auto &[from, to] : found)
-      visit(from, to, [&](uint64_t at, uint64_t until, RangeNode *node) {
+      visit(from, to, [&](uint64_t at, uint64_t until, HeldRange *node) {
         if (node)
           f(at, until, *node);
       });
   }
 
   // [begin, node.end) becomes this node; what was there is forgotten.
-  void assign(uint64_t begin, const RangeNode &node) {
+  void assign(uint64_t begin, const HeldRange &node) {
     split(begin);
     split(node.end);
     nodes_.erase(nodes_.lower_bound(begin), nodes_.lower_bound(node.end));
@@ -87,12 +87,12 @@ private:
     --it;
     if (it->first == address || it->second.end <= address)
       return;
-    RangeNode upper = it->second;
+    HeldRange upper = it->second;
     it->second.end = address;
     nodes_.emplace_hint(std::next(it), address, upper);
   }
 
-  std::map<uint64_t, RangeNode> nodes_;
+  std::map<uint64_t, HeldRange> nodes_;
   uint64_t visits_ = 0;
 };
 
