@@ -154,7 +154,7 @@ private:
     }
   }
 
-  // Behind why: what the policy adds, and of what rotates.
+  // Behind why: what the policy adds, and of what cycles.
   void explainMore(const Drafting &drafting, const std::vector<Candidate> &placements, Draft &draft) {
     const auto add = [&](const std::string &text) { absl::StrAppend(&draft.reason, text.empty() ? "" : ". ", text); };
     add(policy_.why == nullptr ? "" : policy_.why(drafting.inputs(), placements));
@@ -179,7 +179,7 @@ private:
       return absl::InvalidArgumentError(
           absl::StrCat("policy.kv_places = ", *request_.policy.kvPlaces,
                        ": expected fewer KV blocks on the device than there are (", target.kvBlocks,
-                       " a layer): all of them fit, and nothing rotates; goal.kv_device_memory states how many stay"));
+                       " a layer): all of them fit, and nothing cycles; goal.kv_device_memory states how many stay"));
     ASSIGN_OR_RETURN(drafting, draftingOf(best.at));
     ASSIGN_OR_RETURN(draft, drafting->draft({best.candidate}));
     const bool split = away && !target.kvResident && !policy_.swapsLayers;

@@ -247,7 +247,7 @@ private:
     open.policy.attention = model::Attention::Auto;
     if (request_.policy.attention == model::Attention::Device && request_.hardware.kind == model::DeviceKind::Cuda &&
         checkPolicy(open.policy, open.goal).ok() && model::checkBeside(mechanismsInUse(open, policy_)).ok() &&
-        checkStated(open, askedChoice(open), /*rotates=*/true).ok())
+        checkStated(open, askedChoice(open), /*cycles=*/true).ok())
       if (const std::string attention = attentionWouldBring(space_, best, open, costs_); !attention.empty())
         absl::StrAppend(&line, line.empty() ? "" : "; ", attention);
     if (!line.empty())
@@ -497,7 +497,7 @@ private:
 } // namespace
 
 absl::StatusOr<Draft> compileSearched(const CompileRequest &request, const Generator &policy) {
-  RETURN_IF_ERROR(checkStated(request, askedChoice(request), /*rotates=*/true));
+  RETURN_IF_ERROR(checkStated(request, askedChoice(request), /*cycles=*/true));
   ASSIGN_OR_RETURN(target, resolve(request));
   std::optional<cost::Roofline> roofline;
   const cost::CostModel &costs =

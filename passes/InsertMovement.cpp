@@ -8,8 +8,8 @@
 #include "passes/BehindSteps.h"
 #include "passes/Movables.h"
 #include "passes/Passes.h"
+#include "passes/algorithms/CycleOf.h"
 #include "passes/algorithms/PlanMovement.h"
-#include "passes/algorithms/RotationOf.h"
 
 namespace headrace::passes {
 #define GEN_PASS_DEF_INSERTMOVEMENT
@@ -186,12 +186,12 @@ struct InsertMovement : impl::InsertMovementBase<InsertMovement> {
       return mlir::failure();
     const algorithms::Residency &of = residency;
     if (phase >= 0) {
-      if (!of.rotates())
-        return iteration.emitError() << "has no places that rotate: the residency names none (kv-places)";
+      if (!of.cycles())
+        return iteration.emitError() << "has no places that cycle: the residency names none (kv-places)";
       const auto tails = llvm::count_if(
           movables->items, [](const algorithms::MovedItem &i) { return i.kind == algorithms::MovableKind::Kv; });
       iteration.setCyclePhase(phase);
-      iteration.setPeriod(static_cast<int64_t>(algorithms::rotationPeriodOf(of, tails)));
+      iteration.setPeriod(static_cast<int64_t>(algorithms::cyclePeriodOf(of, tails)));
     }
     const ir::IterationClass iterationClass = iteration.getIterationClass();
     const algorithms::MovementPlan plan =

@@ -71,7 +71,7 @@ def InsertMovement : Headrace_IterationPass<"insert-movement"> {
     Slots are as large as the items that take turns in them. With `ring` (start eager) there is one slot of at most that
     many bytes instead, a ring that movables of any size go through (passes/algorithms/AssignRing.h).
 
-    Where tails rotate through places the iteration is one of a cycle, which starts with a tail in each place (carry),
+    Where tails cycle through places the iteration is one of a cycle, which starts with a tail in each place (carry),
     brings others into places that were given up, and leaves the places as the next of the cycle finds them (carry_out).
   }];
   let options = [

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "compiler/choice/AmountText.h"
-#include "passes/algorithms/RotationOf.h"
+#include "passes/algorithms/CycleOf.h"
 #include "runtime/job/Capabilities.h"
 #include "runtime/model/ModelSpec.h"
 #include "runtime/plan/value/Plan.h"
@@ -57,7 +57,7 @@ std::string describeCaches(const algorithms::Residency &residency) {
   const int64_t first = *residency.firstKvBlockAway();
   std::string text = first == 0 ? "all KV blocks" : absl::StrCat("KV blocks from ", first, " on");
   const algorithms::Pool &kv = residency.kv();
-  if (residency.rotates())
+  if (residency.cycles())
     absl::StrAppend(&text, " in ", kv.places(), kv.fifo() ? " FIFO places" : " places");
   else if (kv.slots() > algorithms::kKvSlots)
     absl::StrAppend(&text, " through ", kv.slots(), " slots");
@@ -153,12 +153,12 @@ absl::Status checkCandidate(const Candidate &candidate, const model::ModelSpec &
       return refuse("caches are split in all ", spec.layers, " layers or in none, at a block from 0 on, got ", layers,
                     " layers and block ", *block);
   }
-  if (residency.rotates()) {
+  if (residency.cycles()) {
     const int64_t tails = spec.layers * candidate.miniBatches;
     if (residency.kv().places() >= tails)
-      return refuse("needs fewer places than the ", tails, " tails of caches that rotate through them, got ",
+      return refuse("needs fewer places than the ", tails, " tails of caches that cycle through them, got ",
                     residency.kv().places(), ": nothing would move");
-    if (const uint64_t period = algorithms::rotationPeriodOf(residency, tails); period > plan::kMostPhases)
+    if (const uint64_t period = algorithms::cyclePeriodOf(residency, tails); period > plan::kMostPhases)
       return refuse(residency.kv().places(), " places take a cycle of ", period, " iterations, a plan has at most ",
                     plan::kMostPhases);
   }

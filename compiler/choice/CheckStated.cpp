@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "kernels/IterationMeta.h"
-#include "passes/algorithms/RotatePlaces.h"
+#include "passes/algorithms/CyclePlaces.h"
 #include "runtime/model/ModelSpec.h"
 #include "runtime/plan/value/Plan.h"
 
@@ -22,24 +22,24 @@ absl::Status refuse(absl::string_view key, const absl::AlphaNum &value, const st
 }
 std::string quoted(std::string_view text) { return absl::StrCat("\"", std::string(text), "\""); }
 
-// Places that tails rotate through: as many schedules a class as the cycle is long.
-absl::Status checkKvPlaces(int64_t places, bool rotates, const model::ModelSpec &model, int64_t miniBatches) {
+// Places that tails cycle through: as many schedules a class as the cycle is long.
+absl::Status checkKvPlaces(int64_t places, bool cycles, const model::ModelSpec &model, int64_t miniBatches) {
   const int64_t tails = model.layers * miniBatches; // each mini-batch has its own of each layer
   const std::string all = absl::StrCat("the ", model.layers, " layers of ", model.name,
                                        miniBatches == 1 ? "" : absl::StrCat(" by ", miniBatches, " mini-batches"));
   if (places < model::kLeastKvPlaces || places >= tails)
     return refuse("policy.kv_places", places,
                   absl::StrCat("at least 2, and less than ", all, places >= tails ? ": else nothing would move" : ""));
-  if (!rotates)
+  if (!cycles)
     return absl::OkStatus();
-  const uint64_t period = algorithms::rotationPeriod(tails, places);
+  const uint64_t period = algorithms::cyclePeriod(tails, places);
   if (period <= plan::kMostPhases)
     return absl::OkStatus();
   const algorithms::NearestPlaces nearest = algorithms::nearestPlaces(tails, places, plan::kMostPhases);
   std::vector<std::string> would; // two places always do
   for (const std::optional<int64_t> other : {nearest.below, nearest.above})
     if (other)
-      would.push_back(absl::StrCat(*other, " (a cycle of ", algorithms::rotationPeriod(tails, *other), ")"));
+      would.push_back(absl::StrCat(*other, " (a cycle of ", algorithms::cyclePeriod(tails, *other), ")"));
   return refuse("policy.kv_places", places,
                 absl::StrCat(absl::StrJoin(would, " or "), ": ", all, " in ", places, " places take a cycle of ",
                              period, " iterations, a plan has at most ", plan::kMostPhases));
@@ -47,7 +47,7 @@ absl::Status checkKvPlaces(int64_t places, bool rotates, const model::ModelSpec 
 
 } // namespace
 
-absl::Status checkStated(const CompileRequest &request, const Choice &choice, bool rotates) {
+absl::Status checkStated(const CompileRequest &request, const Choice &choice, bool cycles) {
   const model::Policy &policy = request.policy;
   const model::ModelSpec &model = request.model;
   if (policy.placements && (*policy.placements < 1 || *policy.placements > model::kMaxPlacements))
@@ -82,7 +82,7 @@ absl::Status checkStated(const CompileRequest &request, const Choice &choice, bo
   if (policy.slots && (*policy.slots < 1 || *policy.slots > model.layers + 1))
     return refuse("policy.slots", *policy.slots, absl::StrCat("1 to ", model.layers + 1));
   if (policy.kvPlaces)
-    if (absl::Status status = checkKvPlaces(*policy.kvPlaces, rotates, model,
+    if (absl::Status status = checkKvPlaces(*policy.kvPlaces, cycles, model,
                                             std::clamp<int64_t>(choice.miniBatches, 1, kernels::kMostMiniBatches));
         !status.ok())
       return status;

@@ -138,7 +138,7 @@ std::string contradictionIn(const Choice &choice) {
     return "attends on the CPU to caches that are wholly at home on the host, got attention=cpu with blocks of them on "
            "the device";
   for (const auto &[mechanism, has] : {std::pair(model::Mechanism::ActBlocks, choice.actRatio.any()),
-                                       {model::Mechanism::KvPlaces, choice.residency.rotates()},
+                                       {model::Mechanism::KvPlaces, choice.residency.cycles()},
                                        {model::Mechanism::ResidualsOnHost, choice.residency.residualsLeave()}})
     if (choice.attendsOnCpu && has)
       return absl::StrCat("attends on the CPU beside ", std::string(model::mechanismName(mechanism)), ": ",
@@ -146,7 +146,7 @@ std::string contradictionIn(const Choice &choice) {
   if (choice.kvBlocks < 0 || (choice.kvBlocks > 0 && away >= choice.kvBlocks))
     return absl::StrCat("has more blocks of a cache than are away from one on, got ", choice.kvBlocks, " and block ",
                         away.value_or(0));
-  if (choice.actRatio.any() && choice.residency.rotates())
+  if (choice.actRatio.any() && choice.residency.cycles())
     return absl::StrCat("has activation blocks or places for tails of caches, got act-ratio=",
                         model::actRatioText(choice.actRatio), " and kv-places=", choice.residency.kv().places(), ": ",
                         std::string(model::whyNotBeside(model::Mechanism::ActBlocks, model::Mechanism::KvPlaces)));

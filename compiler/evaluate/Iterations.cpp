@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "compiler/evaluate/Interfere.h"
-#include "passes/algorithms/RotationOf.h"
+#include "passes/algorithms/CycleOf.h"
 #include "runtime/model/ModelSpec.h"
 
 namespace headrace::compiler {
@@ -32,7 +32,7 @@ Iterations::Iterations(const CompileRequest &request, const Target &target, cons
 std::vector<IterationOf> Iterations::of(const Candidate &candidate) const {
   const algorithms::Residency &residency = candidate.residency;
   const uint64_t period =
-      residency.rotates() ? algorithms::rotationPeriodOf(residency, target_.caches(request_.model->layers)) : 1;
+      residency.cycles() ? algorithms::cyclePeriodOf(residency, target_.caches(request_.model->layers)) : 1;
   std::vector<IterationOf> iterations;
   for (const plan::IterationClass c : classes_)
     for (uint64_t phase = 0; phase < period; ++phase)

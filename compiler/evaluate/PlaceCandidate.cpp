@@ -145,7 +145,7 @@ absl::StatusOr<PlacedCandidate> moveCandidate(const Iterations &iterations, cons
                                               const HostLayout &host,
                                               absl::FunctionRef<bool(const IterationOf &)> asked) {
   // A cut that both classes have a say in is decided by both.
-  const bool both = candidate.residency.wrap.oneCut || candidate.residency.rotates();
+  const bool both = candidate.residency.wrap.oneCut || candidate.residency.cycles();
   const auto other = [](IterationOf of) {
     of.iterationClass =
         of.iterationClass == plan::IterationClass::Decode ? plan::IterationClass::Mixed : plan::IterationClass::Decode;

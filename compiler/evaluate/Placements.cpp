@@ -81,7 +81,7 @@ uint64_t PlacementFamily::tailsOf(const Candidate &candidate) const {
     return 0;
   const std::vector<uint64_t> tails(static_cast<size_t>(caches_),
                                     model::alignUp(static_cast<uint64_t>(blocksOf(candidate) - *away) * kvBlockBytes_));
-  if (residency.rotates())
+  if (residency.cycles())
     return static_cast<uint64_t>(residency.kv().places()) * tails.front();
   uint64_t bytes = 0;
   for (const uint64_t slot :

@@ -53,14 +53,14 @@ absl::StatusOr<WrapAround> wrapAroundOf(const Steps &steps, const Homes &homes,
                                         const std::vector<cost::Bucket> &buckets, Prices &prices) {
   ASSIGN_OR_RETURN(movables, movablesOf(steps, homes));
   const algorithms::RangeTimes times = algorithms::rangeTimes(movables);
-  const bool rotates = homes.choice->residency.rotates();
+  const bool cycles = homes.choice->residency.cycles();
   WrapAround wrap;
   algorithms::CutProblem &problem = wrap.problem;
   std::vector<int64_t> unitOf(movables.moved.size(), -1); // by movable
   for (size_t i = 0; i < movables.moved.size(); ++i) {
     const algorithms::Moved &moved = movables.moved[i];
-    if (!moved.mayBeCarried() || (moved.resizable() && rotates))
-      continue; // goes on within the iteration, or rotates by itself: the cut is of all else
+    if (!moved.mayBeCarried() || (moved.resizable() && cycles))
+      continue; // goes on within the iteration, or cycles by itself: the cut is of all else
     unitOf[i] = static_cast<int64_t>(problem.units.size());
     problem.units.push_back(
         {moved.bytes, moved.firstUse, times.freeAfter[i], times.tailFreeAfter[i], /*divides=*/!moved.resizable()});
@@ -137,7 +137,7 @@ absl::Status decideCut(plan::IterationClass iterationClass, bool brings,
     ASSIGN_OR_RETURN(found, planned());
     cut = found;
   }
-  if (residency.rotates()) // what follows in a cycle may be of either class
+  if (residency.cycles()) // what follows in a cycle may be of either class
     wrap.decode = wrap.mixed = cut;
   if (!decode && wrap.oneCut && wrap.decode &&
       std::tie(cut->units, cut->bytes) < std::tie(wrap.decode->units, wrap.decode->bytes))

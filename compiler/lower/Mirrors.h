@@ -6,8 +6,8 @@
 
 #include "compiler/evaluate/Steps.h"
 #include "ir/Headrace.h"
+#include "passes/algorithms/CycleOf.h"
 #include "passes/algorithms/Residency.h"
-#include "passes/algorithms/RotationOf.h"
 #include "runtime/base/EnumCount.h"
 #include "runtime/plan/value/Mirrors.h"
 #include "runtime/plan/value/Plan.h"

@@ -160,9 +160,9 @@ Alike::AtLeast Alike::atLeast(const Candidate &candidate) const {
     if (unit != layout_.embeddingUnit() || request_.model->tiedEmbeddings) // else its rows are read where they are
       weightsNs += static_cast<double>(prices_.copyNs(layout_.units[static_cast<size_t>(unit)].bytes, true));
   weightsNs *= kCutUnit;
-  // Of tails that rotate some stay.
+  // Of tails that cycle some stay.
   const int64_t resident =
-      residency.rotates() ? target_.kvBlocks : residency.firstKvBlockAway().value_or(target_.kvBlocks);
+      residency.cycles() ? target_.kvBlocks : residency.firstKvBlockAway().value_or(target_.kvBlocks);
   double blockNs = 0; // of all caches
   if (const int64_t tail = target_.kvBlocks - resident; tail > 0) {
     const uint64_t ns = prices_.copyNs(static_cast<uint64_t>(tail) * target_.kvBlockBytes, true);

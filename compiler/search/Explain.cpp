@@ -195,8 +195,8 @@ std::string explainCycle(const plan::Plan &plan) {
   std::vector<const plan::Variant *> phases;
   for (const plan::Variant &variant : plan.variants) {
     const plan::Schedule &schedule = plan.schedules[variant.schedule];
-    const bool rotates = schedule.period > 1 || (plan.policy.kvPlaces && schedule.kvBlocks == 0);
-    if (variant.placement != 0 || !rotates || schedule.iterationClass != plan::IterationClass::Decode)
+    const bool cycles = schedule.period > 1 || (plan.policy.kvPlaces && schedule.kvBlocks == 0);
+    if (variant.placement != 0 || !cycles || schedule.iterationClass != plan::IterationClass::Decode)
       continue;
     if (schedule.phase == 0)
       phases.clear();
@@ -212,8 +212,8 @@ std::string explainCycle(const plan::Plan &plan) {
   }
   return absl::StrCat(
       "Tails of ", plan.model->layers, " layers",
-      plan.miniBatches == 1 ? "" : absl::StrCat(" and ", plan.miniBatches, " mini-batches"), " rotate through ",
-      plan.policy.kvPlaces ? absl::StrCat(*plan.policy.kvPlaces, " places") : "places", ", a cycle of ", phases.size(),
+      plan.miniBatches == 1 ? "" : absl::StrCat(" and ", plan.miniBatches, " mini-batches"), " cycle through ",
+      plan.policy.kvPlaces ? absl::StrCat(*plan.policy.kvPlaces, " places") : "places", " in ", phases.size(),
       phases.size() == 1 ? " iteration: " : " iterations: ", bytesText(bytes / phases.size()),
       " brought an iteration in the mean, ", msText(sum / phases.size()), ", the slowest ", msText(slowest));
 }

@@ -51,8 +51,8 @@ std::string explainKvOnDevice(const plan::Plan &plan);
 // "Expansion 1.50: 4.50 GiB of KV in all, 3.00 GiB of the device for it, 96.00 MiB of these the slots that the others
 // go through", where it is stated, and blocks are away.
 std::string explainExpansion(const model::Goal &goal, const Target &target, int64_t layers);
-// "the tails of 8 layers rotate through 6 places: a cycle of 3 iterations brings 8 tails, ...", and what these take;
-// empty where nothing rotates.
+// "Tails of 8 layers cycle through 6 places in 3 iterations: 330.00 KiB brought an iteration ...", and what these take;
+// empty where nothing cycles.
 std::string explainCycle(const plan::Plan &plan);
 // ResourceExhausted: what KV may take of the host is too little for the blocks that are at home there.
 absl::Status kvHostExhausted(uint64_t kvHostMemory, uint64_t needed);

@@ -49,7 +49,7 @@ struct Movables {
       awaitable; // by step: the last one up to it that makes something, for a copy to wait for; -1: none
   std::vector<Moved> moved;
   std::vector<MovedItem> items;
-  // Of items, kind by kind in the order of kSlotOrder; where places rotate, those of caches are the slots from
+  // Of items, kind by kind in the order of kSlotOrder; where places cycle, those of caches are the slots from
   // `firstPlace` on, and which a tail lies in is not one.
   SlotAssignment slots;
   uint32_t firstPlace = 0;

@@ -8,7 +8,7 @@
 #include <sstream>
 #include <utility>
 
-#include "passes/algorithms/RotationOf.h"
+#include "passes/algorithms/CycleOf.h"
 
 namespace headrace::algorithms {
 namespace {
@@ -265,7 +265,7 @@ Cut carriedOnEntry(const Residency &residency, const Movables &movables, const s
 }
 
 MovementPlan planIteration(const Movables &movables, const Residency &residency, const PlannedIteration &iteration) {
-  if (!residency.rotates() || !iteration.bringsTails)
+  if (!residency.cycles() || !iteration.bringsTails)
     return planMovement(movables, residency, carriedOnEntry(residency, movables, iteration.cut), iteration.back);
   const auto refused = [](const auto &...parts) {
     MovementPlan plan;
@@ -278,13 +278,13 @@ MovementPlan planIteration(const Movables &movables, const Residency &residency,
                                    [](const MovedItem &item) { return item.kind == MovableKind::Kv; });
   const int64_t places = residency.kv().places();
   if (tails <= places)
-    return refused("needs fewer places than the ", tails, " tails of caches that rotate through them, got ", places,
+    return refused("needs fewer places than the ", tails, " tails of caches that cycle through them, got ", places,
                    ": nothing would move");
-  const Rotation rotation = rotationOf(residency, tails);
-  if (iteration.period != rotation.period() || iteration.phase >= iteration.period)
+  const Cycle cycle = cycleOf(residency, tails);
+  if (iteration.period != cycle.period() || iteration.phase >= iteration.period)
     return refused("is number ", iteration.phase, " of ", iteration.period, ", but ", tails, " tails in ", places,
-                   " places take a cycle of ", rotation.period());
-  return planRotation(movables, rotation, iteration.phase, iteration.cut.value_or(Cut()), iteration.back);
+                   " places take a cycle of ", cycle.period());
+  return planCycle(movables, cycle, iteration.phase, iteration.cut.value_or(Cut()), iteration.back);
 }
 
 } // namespace headrace::algorithms

@@ -26,7 +26,7 @@
 //                        home, before others that may not start earlier. What embed writes claims its range. None of it
 //                        is there on entry.
 //
-//   tails, four places   of five layers, phase 0 of a cycle (RotatePlaces.h):
+//   tails, four places   of five layers, phase 0 of a cycle (CyclePlaces.h):
 //
 //   entry     embed | layer 0 | layer 1          | layer 2 | layer 3          | layer 4 | head
 //   0 1 3 4                   ^ 2 into 0's place ^ wait              ^ 0 into 3's, for the next iteration    exit 2 1 0
@@ -43,8 +43,8 @@
 #include <string>
 #include <vector>
 
+#include "passes/algorithms/CyclePlaces.h"
 #include "passes/algorithms/Movables.h"
-#include "passes/algorithms/RotatePlaces.h"
 
 namespace headrace::algorithms {
 
@@ -92,14 +92,14 @@ struct MovementPlan {
 // `carried`: what is there on entry, whole movables and bytes of the one after them; `back`: how tails get home.
 MovementPlan planMovement(const Movables &movables, const Residency &residency, const Cut &carried, WriteBack back);
 // Of phase `phase` of a cycle; `carried`: of weights.
-MovementPlan planRotation(const Movables &movables, const Rotation &rotation, uint64_t phase, const Cut &carried,
-                          WriteBack back);
+MovementPlan planCycle(const Movables &movables, const Cycle &cycle, uint64_t phase, const Cut &carried,
+                       WriteBack back);
 // Which of these an iteration has, and what is there on entry.
 struct PlannedIteration {
   std::optional<Cut> cut; // of its class, where that is decided
   WriteBack back = WriteBack::Mirror;
   bool bringsTails = true;
-  uint64_t phase = 0, period = 1; // of the cycle that places which rotate take
+  uint64_t phase = 0, period = 1; // of the cycle of what is in places
 };
 MovementPlan planIteration(const Movables &movables, const Residency &residency, const PlannedIteration &iteration);
 // What is there on entry by the start alone, or by the cut that is stated.

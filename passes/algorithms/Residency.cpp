@@ -118,7 +118,7 @@ std::string_view textOf(const std::optional<WriteBack> &writeBack) {
   return kWriteBacks[static_cast<size_t>(writeBack.value_or(WriteBack::Mirror))];
 }
 
-// Of tails that rotate through fewer places than there are of them.
+// Of tails that cycle through fewer places than there are of them.
 std::string contradictionInPlaces(const Pool &kv, const Wrap &wrap) {
   if (kv.places() < 2)
     return "needs at least two places for tails of caches, one is filled while the other is in use, got " +
@@ -130,7 +130,7 @@ std::string contradictionInPlaces(const Pool &kv, const Wrap &wrap) {
     return "swaps tails with 1 to 1000 thousandths of a direction's rate while both are at work, got " +
            std::to_string(kv.fifo()->both);
   if ((kv.decodeBack == WriteBack::All) != (kv.mixedBack == WriteBack::All))
-    return "writes tails that rotate back as they are given up (all) in iterations of both classes or of none, got "
+    return "writes tails that cycle back as they are given up (all) in iterations of both classes or of none, got "
            "decode-write-back=" +
            std::string(textOf(kv.decodeBack)) + " and mixed-write-back=" + std::string(textOf(kv.mixedBack));
   if (wrap.decode && wrap.mixed && (wrap.decode->units != wrap.mixed->units || wrap.decode->bytes != wrap.mixed->bytes))
@@ -368,7 +368,7 @@ std::string contradictionIn(const Residency &residency) {
     if (std::string wrong = contradictionInPlaces(residency.kv(), residency.wrap); !wrong.empty())
       return wrong;
     if (residency.residualsHaveHomes())
-      return "keeps residual streams on the device where tails of caches rotate through places";
+      return "keeps residual streams on the device where tails of caches cycle through places";
   }
   if (residency.weights().ringBytes() > 0 && !eager)
     return "has item-sized slots under the rule " + startText(residency.start) + ", not a ring";

@@ -34,10 +34,10 @@
 //   start=paper | eager | ahead-1
 //   slots=2 | ring=65536         the weights' pool; bytes; neither: as many slots as the start asks for
 //   kv-slots=3 | kv-places=5     that of the tails of caches, apart from the others; neither: two slots. What is in
-//                                places rotates (RotatePlaces.h),
+//                                places cycles (CyclePlaces.h),
 //   kv-fifo=3/2 | 3/2/841        or is swapped as Pie does, first in, first out, where a swap takes so many layers'
 //                                compute in and out, both at once, of which each has so many thousandths of its rate
-//                                alone (ScheduleKvSwap.h); where compute waits for that, in turns (RotationOf.h)
+//                                alone (ScheduleKvSwap.h); where compute waits for that, in turns (CycleOf.h)
 //   residual-slots=3             that of residual streams: each mini-batch's leaves the device between layers, and goes
 //                                through so many slots; without: it stays
 //   decode-write-back=mirror | all | dirty, mixed-write-back=...
@@ -183,11 +183,11 @@ struct Residency {
   // Whether what an iteration makes leaves the device, caches apart: under the rule eager only.
   bool movesBack() const { return residualsHaveHomes() || isAway(MovableKind::Act); }
   int64_t slotsOf(MovableKind kind) const; // stated, or as many as the kind has by default
-  // Whether iterations differ by what is where: places rotate.
-  bool rotates() const { return kv().places() > 0 && firstKvBlockAway().has_value(); }
+  // Whether iterations differ by what is where: places cycle.
+  bool cycles() const { return kv().places() > 0 && firstKvBlockAway().has_value(); }
   // Whether anything is there on entry, or may be once cuts are planned.
   bool wrapsAround() const {
-    return !away.empty() && (wrap.around || rotates() || (start.rule == StartRule::Ahead && start.items > 0));
+    return !away.empty() && (wrap.around || cycles() || (start.rule == StartRule::Ahead && start.items > 0));
   }
   bool operator==(const Residency &) const = default;
 };

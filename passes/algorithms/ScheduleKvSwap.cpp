@@ -171,17 +171,17 @@ std::optional<KvSwapCycle> kvSwapCycle(const KvSwapProblem &problem, int64_t ite
   return std::nullopt;
 }
 
-Rotation kvSwapRotation(const KvSwapProblem &problem, const KvSwapCycle &cycle) {
+Cycle cycleOfSwaps(const KvSwapProblem &problem, const KvSwapCycle &found) {
   KvSwap swap(problem);
   const auto iterate = [&] {
     for (int32_t layer = 0; layer < problem.layers; ++layer)
       swap.compute();
   };
-  for (int64_t iteration = 0; iteration < cycle.first; ++iteration)
+  for (int64_t iteration = 0; iteration < found.first; ++iteration)
     iterate();
-  Rotation rotation;
-  for (int64_t phase = 0; phase < cycle.period; ++phase) {
-    Rotation::Phase &now = rotation.phases.emplace_back();
+  Cycle cycle;
+  for (int64_t phase = 0; phase < found.period; ++phase) {
+    Cycle::Phase &now = cycle.phases.emplace_back();
     now.entry.assign(static_cast<size_t>(problem.places), -1);
     for (int32_t layer = 0; layer < problem.layers; ++layer)
       if (const KvSwapRow &row = swap.table()[static_cast<size_t>(layer)]; row.state == KvState::Device)
@@ -197,7 +197,7 @@ Rotation kvSwapRotation(const KvSwapProblem &problem, const KvSwapCycle &cycle) 
         now.moves.push_back({copy.layer, copy.place, after});
     }
   }
-  return rotation;
+  return cycle;
 }
 
 bool kvSwapWaits(const KvSwapProblem &problem) {

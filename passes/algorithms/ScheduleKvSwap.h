@@ -26,7 +26,7 @@
 #include <optional>
 #include <vector>
 
-#include "passes/algorithms/RotatePlaces.h"
+#include "passes/algorithms/CyclePlaces.h"
 
 namespace headrace::algorithms {
 
@@ -112,8 +112,8 @@ struct KvSwapCycle {
 // None: not within so many iterations.
 std::optional<KvSwapCycle> kvSwapCycle(const KvSwapProblem &problem, int64_t iterations);
 
-// A cycle of a problem that ends with its iterations, as places that rotate.
-Rotation kvSwapRotation(const KvSwapProblem &problem, const KvSwapCycle &cycle);
+// A cycle of a problem that ends with its iterations, as what is in places.
+Cycle cycleOfSwaps(const KvSwapProblem &problem, const KvSwapCycle &found);
 
 // Whether compute waits once everything has been swapped for the first time, where swaps go on over edges: for equal
 // times both ways and directions that do not share by the closed form above, else as it is played.

@@ -6,7 +6,7 @@
 
 namespace headrace::algorithms {
 
-Rotation takeTurns(int32_t layers, int32_t places, int32_t turning) {
+Cycle takeTurns(int32_t layers, int32_t places, int32_t turning) {
   const int32_t turns = layers - places + turning;
   std::vector<int32_t> inTurn, staying;
   for (int32_t layer = 0; layer < layers; ++layer) {
@@ -20,10 +20,10 @@ Rotation takeTurns(int32_t layers, int32_t places, int32_t turning) {
     turned.push_back(static_cast<int32_t>(held.size()));
     held.push_back(i + 1 < turning ? inTurn[static_cast<size_t>(i)] : -1);
   }
-  Rotation rotation;
+  Cycle cycle;
   const std::vector<int32_t> first = held;
   do {
-    Rotation::Phase &now = rotation.phases.emplace_back();
+    Cycle::Phase &now = cycle.phases.emplace_back();
     now.entry = held;
     int32_t freed = -1; // behind which visit the empty place was left
     for (int32_t i = 0; i < turns; ++i) {
@@ -39,7 +39,7 @@ Rotation takeTurns(int32_t layers, int32_t places, int32_t turning) {
       turned.push_back(from);
     }
   } while (held != first);
-  return rotation;
+  return cycle;
 }
 
 } // namespace headrace::algorithms

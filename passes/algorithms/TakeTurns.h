@@ -20,11 +20,11 @@
 
 #include <cstdint>
 
-#include "passes/algorithms/RotatePlaces.h"
+#include "passes/algorithms/CyclePlaces.h"
 
 namespace headrace::algorithms {
 
 // layers > places >= turning >= 1.
-Rotation takeTurns(int32_t layers, int32_t places, int32_t turning);
+Cycle takeTurns(int32_t layers, int32_t places, int32_t turning);
 
 } // namespace headrace::algorithms

@@ -41,7 +41,7 @@ constexpr std::string_view kEagerly = "what an iteration writes moves under the 
 
 constexpr Clash kClashes[] = {
     {KvPlaces, Expansion, "each says what KV takes of the device"},
-    {KvPlaces, ResidualsOnHost, "residual streams stay where tails rotate through places"},
+    {KvPlaces, ResidualsOnHost, "residual streams stay where tails cycle through places"},
     {SwappedLayers, ItemByItem, "caches are swapped while other layers compute, under the rule eager"},
     {SwappedLayers, WriteBackInPart, "what is in use of a layer's cache is swapped out whole"},
     {SwappedLayers, ResidualsOnHost, "residual streams stay where caches are swapped through places"},

@@ -16,7 +16,7 @@ namespace headrace::model {
 enum class Mechanism : uint8_t {
   KvOnHost,        // a stated number of KV blocks on the device, the others at home on the host
   Expansion,       // KV by what it takes of the device
-  KvPlaces,        // tails of caches rotate through places
+  KvPlaces,        // tails of caches cycle through places
   WriteBack,       // a stated way for what is appended to tails to get home
   WriteBackInPart, // of these rows as they are appended, or the blocks that were written to
   SwappedLayers,   // layers' caches swapped whole, first in, first out

@@ -116,7 +116,7 @@ void checkPolicy(Contradictions &check, const Policy &policy) {
 // What of the one does not stand beside the other.
 void checkBeside(Contradictions &check, const Goal &goal, const Policy &policy) {
   check.require(!goal.autoKvTokens || !policy.kvPlaces, "goal.kv_tokens", "\"auto\"",
-                "no policy.kv_places beside it: caches that rotate have places on the host");
+                "no policy.kv_places beside it: caches that cycle have places on the host");
   check.require(!goal.autoKvTokens || policy.prefer != Prefer::Throughput, "goal.kv_tokens", "\"auto\"",
                 "no policy.prefer = \"throughput\" beside it: the batch that is found has KV for all of it");
 }

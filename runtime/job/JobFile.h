@@ -153,7 +153,7 @@ struct Policy {
   // what the choice asks for, at most kDefaultPlacements.
   std::optional<int64_t> placements;
   KvWriteBack kvWriteBack = KvWriteBack::Auto;
-  // Above 0: caches' tails rotate through so many places, fewer than there are layers, and stay there over iterations
+  // Above 0: caches' tails cycle through so many places, fewer than there are layers, and stay there over iterations
   // as long as may be.
   std::optional<int64_t> kvPlaces;
   Residuals residuals = Residuals::Device;

@@ -11,7 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "compiler/Compile.h"
-#include "passes/algorithms/RotationOf.h"
+#include "passes/algorithms/CycleOf.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/core/Runtime.h"
 #include "runtime/host/HostDevice.h"
@@ -216,7 +216,7 @@ void checkPlan(const std::vector<compiler::Candidate> &placements, const plan::P
       }
     const int64_t tails = kLayers * common.miniBatches;
     findings.expectEqual("the period of a cycle", uint64_t{period},
-                         asked.residency.rotates() ? algorithms::rotationPeriodOf(asked.residency, tails) : 1);
+                         asked.residency.cycles() ? algorithms::cyclePeriodOf(asked.residency, tails) : 1);
     // A cut that is planned may leave nothing there.
     const algorithms::Wrap &wrap = asked.residency.wrap;
     if (!asked.residency.wrapsAround() || wrap.decode || wrap.mixed)
@@ -378,8 +378,8 @@ std::set<model::Mechanism> mechanismsOf(const Row &row) {
     const auto is = [&](algorithms::WriteBack way) { return kv.decodeBack == way || kv.mixedBack == way; };
     add(residency.firstKvBlockAway().has_value(), KvOnHost);
     add(candidate.kvBlocks != placements->front().kvBlocks, Expansion);
-    add(residency.rotates() && !kv.fifo(), KvPlaces);
-    add(residency.rotates() && kv.fifo().has_value(), SwappedLayers);
+    add(residency.cycles() && !kv.fifo(), KvPlaces);
+    add(residency.cycles() && kv.fifo().has_value(), SwappedLayers);
     add(kv.decodeBack || kv.mixedBack, WriteBack);
     add(is(algorithms::WriteBack::Mirror) || is(algorithms::WriteBack::Dirty), WriteBackInPart);
     add(candidate.actRatio.any(), ActBlocks);

@@ -127,7 +127,7 @@ TEST(WrongRows, AreFindings) {
   EXPECT_THAT(findings({"no_such_unit", "", "", "weights=99 slots=1"}),
               only("units are ascending numbers from 0 to 21"));
   EXPECT_THAT(findings({"apart", "", "", "kv=0-4@3 kv-places=2 residual-slots=3"}), only("keeps residual streams"));
-  EXPECT_THAT(findings({"acts_rotate", "", "", "act-ratio=1/2 act=1 kv=0-4@2 kv-places=4"}),
+  EXPECT_THAT(findings({"acts_in_places", "", "", "act-ratio=1/2 act=1 kv=0-4@2 kv-places=4"}),
               only("is fixed for the whole plan"));
   EXPECT_THAT(findings({"acts_by_item", "", "", "act-ratio=1/2 act=1 weights=1-4 slots=1 start=paper"}),
               only("under the rule eager only, not under paper"));

@@ -132,10 +132,9 @@ TEST_P(Cycles, OtherWaysToMoveTailsHaveTheseTokensToo) {
       ASSERT_EQ(turns.tokens(requestOf()), expected(4));
       EXPECT_EQ(turns.runtime->transitionsRun(), 0u);
     }
-    Loaded rotating(tailPlan(options(3), form.resident, 2, form.how, plan::test::rotating(form.how)),
-                    GetParam().make());
-    ASSERT_EQ(rotating.tokens(requestOf()), expected(3));
-    EXPECT_EQ(rotating.runtime->transitionsRun(), 1u);
+    Loaded staying(tailPlan(options(3), form.resident, 2, form.how, plan::test::staying(form.how)), GetParam().make());
+    ASSERT_EQ(staying.tokens(requestOf()), expected(3));
+    EXPECT_EQ(staying.runtime->transitionsRun(), 1u);
   }
 }
 
@@ -180,7 +179,7 @@ TEST_P(Cycles, PlacementsChangeInTheMiddleOfThem) {
         continue;
 #endif
       Loaded loaded(tailPlan(options(3), {tailsOf(0, 2, none, goingRound(2, none)),
-                                          tailsOf(5, 2, five, plan::test::rotating(five))}),
+                                          tailsOf(5, 2, five, plan::test::staying(five))}),
                     GetParam().make());
       std::vector<std::vector<int32_t>> tokens(3);
       int iteration = 0;

@@ -8,7 +8,7 @@
 // RUN: %not headrace-opt %t.mlir -headrace-choose-homes="residency={kv=0-8@0} kv-blocks=4 kv-block-bytes=2048" -headrace-insert-movement="residency={kv=0-8@0 kv-places=7 kv-fifo=0/2} phase=0" 2>&1 | FileCheck %s --check-prefix=TIMES
 // RUN: %not headrace-opt %t.mlir -headrace-choose-homes="residency={kv=0-8@0} kv-blocks=4 kv-block-bytes=2048" -headrace-insert-movement="residency={kv=0-8@0 kv-places=7 kv-fifo=2} phase=0" 2>&1 | FileCheck %s --check-prefix=TEXT
 
-// PLACES: error: has no places that rotate: the residency names none (kv-places)
+// PLACES: error: has no places that cycle: the residency names none (kv-places)
 // TIMES: error: swaps tails while one layer computes, or more, got 0 in and 2 out
 // TEXT: has 'kv-fifo=2', expected weights=
 

@@ -169,9 +169,9 @@ std::vector<Case> expansions() {
   return cases;
 }
 
-// What rotates: places in an order, written back whole and where dirty; residuals on the host beside tails; units that
+// What cycles: places in an order, written back whole and where dirty; residuals on the host beside tails; units that
 // are brought for several mini-batches.
-std::vector<Case> rotations() {
+std::vector<Case> cycles() {
   const std::string small = "--batch 8 --context 64 ";
   std::vector<Case> cases;
   struct OfModel {
@@ -266,7 +266,7 @@ Fixed fixedOf(const Case &one) {
 TEST(PlanHashes, AreThoseCommitted) {
   std::vector<Case> cases = goldens();
   for (const std::vector<Case> &more :
-       {shapes(), others(), splitCaches(), miniBatches(), activations(), expansions(), rotations(), priced()})
+       {shapes(), others(), splitCaches(), miniBatches(), activations(), expansions(), cycles(), priced()})
     cases.insert(cases.end(), more.begin(), more.end());
   std::string hashes, texts;
   for (const Case &one : cases) {

@@ -184,8 +184,7 @@ CLI::App *addTimeline(CLI::App &app, TimelineOptions &options) {
       "which of the plan's variants (default: the one that was measured, else the first that may use any KV block)", 0);
   addInteger<uint32_t>(
       *command, "--phase", options.phase,
-      "which iteration of the variant's cycle, where tails of KV rotate through places (default: the variant's own)",
-      0);
+      "which iteration of the variant's cycle, where tails of KV cycle through places (default: the variant's own)", 0);
   addChoice<std::optional<TimelineFormat>>(
       *command, "--format", options.format,
       "text, json (Chrome's trace events, for Perfetto) or svg (default: what the output's name says, else text)",

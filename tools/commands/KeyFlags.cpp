@@ -72,7 +72,7 @@ constexpr KeyFlag kKeyFlags[] = {
      "how rows get home that are appended to KV blocks on the host: mirror, all, dirty, or auto (what takes least "
      "time)"},
     {"policy", "kv_places", "--kv-places", kPlain,
-     "places that KV blocks at home on the host rotate through, fewer than layers: what fits stays over iterations"},
+     "places that KV blocks at home on the host cycle through, fewer than layers: what fits stays over iterations"},
     {"policy", "residuals", "--residuals", kText,
      "where a mini-batch's residual stream waits between its layers: device, or host (it leaves and comes back)"},
     {"policy", "attention", "--attention", kText,

@@ -56,7 +56,7 @@ std::vector<KvRows> kvRowsOf(const plan::Plan &plan, uint32_t placement);
 std::string kvRowsText(const plan::Plan &plan, uint32_t placement);
 // "4 layers (interval 8), embedding, head" or "nothing".
 // "of 12 iterations; decode moves up to 1.2 MiB in the mean (0.7 MiB to 1.4 MiB) h2d, ...": of a placement whose tails
-// of KV rotate through places; empty where they do not.
+// of KV cycle through places; empty where they do not.
 std::string kvCycleText(const plan::Plan &plan, uint32_t placement);
 std::string describePlacement(const plan::Plan &plan, const plan::Placement &placement);
 

@@ -23,7 +23,7 @@
 #include "compiler/choice/AmountText.h"
 #include "compiler/search/GeneratorInputs.h"
 #include "compiler/search/generators/WholeLayers.h"
-#include "passes/algorithms/RotationOf.h"
+#include "passes/algorithms/CycleOf.h"
 #include "runtime/model/ModelSpec.h"
 
 namespace headrace::compiler {

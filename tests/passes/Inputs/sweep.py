@@ -82,7 +82,7 @@ def ring_cases():
             pipeline(rule, away, 0 if ring else generator.randint(2, 3), *wrap, ring)
 
 
-def rotation_cases():
+def place_cases():
     """Tails of caches in fewer places than layers: whole cycles of both classes, every way to write back, weights away
     as well, from block 0 and from a later one on."""
     generator = random.Random(9)
@@ -131,7 +131,7 @@ def residual_cases():
 
 def main(opt):
     total = refused = 0
-    for arguments, passes in itertools.chain(cases(), ring_cases(), rotation_cases(), residual_cases()):
+    for arguments, passes in itertools.chain(cases(), ring_cases(), place_cases(), residual_cases()):
         result = run(opt, model.model(arguments), passes)
         if result.returncode:
             sys.exit(f"model.py {' '.join(arguments)} | headrace-opt {' '.join(passes)}\n{result.stderr[:2000]}")

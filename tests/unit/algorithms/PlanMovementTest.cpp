@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "passes/algorithms/RotatePlaces.h"
+#include "passes/algorithms/CyclePlaces.h"
 
 namespace headrace::algorithms {
 namespace {
@@ -156,19 +156,19 @@ TEST(PlanMovement, ARingHoldsItsLargest) {
 }
 
 // Three tails in two places: 0 and 1 are there; behind 0's visit its place takes 2, behind 1's the next iteration's 0.
-TEST(PlanRotation, TailsTakeTheirPlacesInTurn) {
+TEST(PlanCycle, TailsTakeTheirPlacesInTurn) {
   const Residency residency = parsed("kv=0-2@1 kv-places=2");
   const Movables movables = layersOf(residency, 3, {}, {0, 1, 2});
-  const Rotation rotation = rotatePlaces(3, 2);
-  EXPECT_THAT(texts(movables, planRotation(movables, rotation, 0, {}, WriteBack::Mirror)),
+  const Cycle cycle = cyclePlaces(3, 2);
+  EXPECT_THAT(texts(movables, planCycle(movables, cycle, 0, {}, WriteBack::Mirror)),
               ElementsAre("carry kv0 behind -1", "carry kv1 behind -1", "release kv0 behind 1",
                           "bring kv2 to 0 behind 1", "release kv1 behind 2", "bring kv0 to 1 for the next behind 2",
                           "release kv2 behind 3", "bring kv1 to 0 for the next behind 3", "out kv1", "out kv0",
                           "step 3 waits for kv2"));
   // Written back when they are given up; what stays was not yet used.
-  EXPECT_THAT(texts(movables, planRotation(movables, rotation, 0, {}, WriteBack::All)),
+  EXPECT_THAT(texts(movables, planCycle(movables, cycle, 0, {}, WriteBack::All)),
               testing::IsSupersetOf({"evict kv0 behind 1", "evict kv1 behind 2", "evict kv2 behind 3"}));
-  EXPECT_THAT(texts(movables, planRotation(movables, rotation, 0, {}, WriteBack::Dirty)),
+  EXPECT_THAT(texts(movables, planCycle(movables, cycle, 0, {}, WriteBack::Dirty)),
               testing::IsSupersetOf({"evict kv0 keeping behind 1", "release kv0 behind 1"}));
 }
 

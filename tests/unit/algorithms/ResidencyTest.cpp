@@ -132,7 +132,7 @@ TEST(Residency, SaysWhatContradictsItself) {
   EXPECT_EQ(contradictionIn(parsed("residual-slots=3 start=ahead-1")),
             "moves residual streams under the rule eager only, not under ahead-1");
   EXPECT_EQ(contradictionIn(parsed("residual-slots=3 kv=0-3@1 kv-places=2")),
-            "keeps residual streams on the device where tails of caches rotate through places");
+            "keeps residual streams on the device where tails of caches cycle through places");
   EXPECT_EQ(contradictionIn(parsed("weights=1 slots=2 wrap")), "");
   EXPECT_EQ(contradictionIn(parsed("weights=1 ring=512 decode-cut=1")), "");
   EXPECT_EQ(refused("weights=1 slots=2 ring=512"),
@@ -145,7 +145,7 @@ TEST(Residency, SaysWhatContradictsItself) {
             "states no cut under the rule ahead-1, which says itself what is there on entry");
 }
 
-TEST(Residency, PlacesAreFewerThanWhatRotatesThroughThem) {
+TEST(Residency, PlacesAreFewerThanWhatCyclesThroughThem) {
   EXPECT_EQ(contradictionIn(parsed("kv=0-6@3 kv-places=6")), "");
   EXPECT_EQ(contradictionIn(parsed("kv=0-6@3 kv-places=2 weights=1 slots=2 decode-cut=1 mixed-cut=1")), "");
   EXPECT_EQ(refused("kv=0-6@3 kv-places=3 kv-slots=2"),
@@ -157,7 +157,7 @@ TEST(Residency, PlacesAreFewerThanWhatRotatesThroughThem) {
   EXPECT_EQ(contradictionIn(parsed("kv=0-6@3 kv-places=3 decode-write-back=dirty")), "");
   EXPECT_EQ(contradictionIn(parsed("kv=0-6@3 kv-places=3 decode-write-back=all mixed-write-back=all")), "");
   EXPECT_EQ(contradictionIn(parsed("kv=0-6@3 kv-places=3 mixed-write-back=all")),
-            "writes tails that rotate back as they are given up (all) in iterations of both classes or of none, got "
+            "writes tails that cycle back as they are given up (all) in iterations of both classes or of none, got "
             "decode-write-back=mirror and mixed-write-back=all");
   EXPECT_EQ(contradictionIn(parsed("kv=0-6@0 kv-places=3 kv-fifo=3/2")), "");
   EXPECT_EQ(refused("kv=0-6@0 kv-fifo=3/2"), "swaps tails first in, first out through places, got none");
@@ -168,9 +168,9 @@ TEST(Residency, PlacesAreFewerThanWhatRotatesThroughThem) {
   EXPECT_EQ(parsed("kv=0-6@0 kv-places=3 kv-fifo=3/2/1000"), parsed("kv=0-6@0 kv-places=3 kv-fifo=3/2"));
   EXPECT_EQ(contradictionIn(parsed("kv=0-6@0 kv-places=3 kv-fifo=3/2/1001")),
             "swaps tails with 1 to 1000 thousandths of a direction's rate while both are at work, got 1001");
-  EXPECT_TRUE(parsed("kv=0-6@3 kv-places=6").rotates());
+  EXPECT_TRUE(parsed("kv=0-6@3 kv-places=6").cycles());
   EXPECT_TRUE(parsed("kv=0-6@3 kv-places=6").wrapsAround());
-  EXPECT_FALSE(parsed("kv=0-6@3").rotates());
+  EXPECT_FALSE(parsed("kv=0-6@3").cycles());
 }
 
 TEST(Residency, SomethingIsThereOnEntryWhereItWraps) {

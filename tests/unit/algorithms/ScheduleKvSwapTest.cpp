@@ -13,7 +13,7 @@
 #include "rapidcheck.h"
 #include "tests/support/LongRun.h"
 #include "tests/unit/algorithms/KvSwapText.h"
-#include "tests/unit/algorithms/PlayRotation.h"
+#include "tests/unit/algorithms/PlayCycle.h"
 #include "tests/unit/algorithms/SwapByTicks.h"
 #include "gtest/gtest.h"
 
@@ -231,16 +231,16 @@ TEST(ScheduleKvSwap, WaitsOnASharedLinkAsThePapersWordsDo) {
 // layers fit an iteration, 12 and 11 of the paper's 40 / 3 go over an edge.
 TEST(ScheduleKvSwap, EndsWithItsIteration) {
   const KvSwapProblem asked = problem(40, 10, 3, /*endsWithIteration=*/true);
-  const std::optional<KvSwapCycle> cycle = kvSwapCycle(asked, 100);
-  ASSERT_TRUE(cycle.has_value());
-  EXPECT_EQ(cycle->period, 3);
-  EXPECT_EQ(cycle->waited, 0);
-  const Rotation rotation = kvSwapRotation(asked, *cycle);
-  for (const Rotation::Phase &phase : rotation.phases) {
+  const std::optional<KvSwapCycle> found = kvSwapCycle(asked, 100);
+  ASSERT_TRUE(found.has_value());
+  EXPECT_EQ(found->period, 3);
+  EXPECT_EQ(found->waited, 0);
+  const Cycle cycle = cycleOfSwaps(asked, *found);
+  for (const Cycle::Phase &phase : cycle.phases) {
     EXPECT_EQ(phase.moves.size(), 13u);
     EXPECT_EQ(phase.exits.size(), 13u);
   }
-  EXPECT_EQ(wrongIn(rotation, 40), "");
+  EXPECT_EQ(wrongIn(cycle, 40), "");
   // Figure 4 meets the formula with equality: without swaps over edges it waits, 5 layers' compute in 10 iterations.
   const std::optional<KvSwapCycle> four = kvSwapCycle(problem(9, 2, 2, /*endsWithIteration=*/true), 100);
   ASSERT_TRUE(four.has_value());
@@ -248,17 +248,17 @@ TEST(ScheduleKvSwap, EndsWithItsIteration) {
   EXPECT_EQ(four->waited, 5);
 }
 
-TEST(ScheduleKvSwap, RotationsAreSound) {
+TEST(ScheduleKvSwap, CyclesAreSound) {
   int64_t cycles = 0;
   for (int32_t layers = 3; layers <= casesOf(20, 48); ++layers)
     for (int32_t places = 2; places < layers; ++places)
       for (const auto &[in, out] :
            {std::pair(1, 1), std::pair(2, 2), std::pair(3, 3), std::pair(1, 2), std::pair(3, 2), std::pair(2, 5)}) {
         const KvSwapProblem asked = {layers, places, {1, in, out}, true};
-        const std::optional<KvSwapCycle> cycle = kvSwapCycle(asked, 64);
-        if (!cycle)
+        const std::optional<KvSwapCycle> found = kvSwapCycle(asked, 64);
+        if (!found)
           continue;
-        ASSERT_EQ(wrongIn(kvSwapRotation(asked, *cycle), layers), "")
+        ASSERT_EQ(wrongIn(cycleOfSwaps(asked, *found), layers), "")
             << layers << " " << places << " " << in << "/" << out;
         ++cycles;
       }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Layers that take turns, what rotations take beside compute, and which way tails are swapped.
+// Layers that take turns, what cycles take beside compute, and which way tails are swapped.
 #include "passes/algorithms/TakeTurns.h"
 
 #include <algorithm>
@@ -9,17 +9,17 @@
 #include <utility>
 #include <vector>
 
-#include "passes/algorithms/RotationOf.h"
-#include "passes/algorithms/RotationTime.h"
+#include "passes/algorithms/CycleOf.h"
+#include "passes/algorithms/CycleTime.h"
 #include "rapidcheck.h"
 #include "tests/support/LongRun.h"
-#include "tests/unit/algorithms/PlayRotation.h"
+#include "tests/unit/algorithms/PlayCycle.h"
 #include "gtest/gtest.h"
 
 namespace headrace::algorithms {
 namespace {
 
-std::string text(const Rotation::Phase &phase) {
+std::string text(const Cycle::Phase &phase) {
   std::string text = "entry";
   for (const int32_t layer : phase.entry)
     text += layer < 0 ? " -" : " " + std::to_string(layer);
@@ -34,11 +34,11 @@ std::string text(const Rotation::Phase &phase) {
 
 // The header's: 0, 2, 4 and 6 take turns in places 4 and 5.
 TEST(TakeTurns, OneGoesWhileAnotherComes) {
-  const Rotation rotation = takeTurns(8, 6, 2);
-  ASSERT_EQ(rotation.period(), 1u);
-  EXPECT_EQ(text(rotation.phases[0]), "entry 1 3 5 7 0 -; in 2>5@-1 4>4@0 6>5@2 0>4@4; out 0<4@0 2<5@2 4<4@4 6<5@6");
+  const Cycle cycle = takeTurns(8, 6, 2);
+  ASSERT_EQ(cycle.period(), 1u);
+  EXPECT_EQ(text(cycle.phases[0]), "entry 1 3 5 7 0 -; in 2>5@-1 4>4@0 6>5@2 0>4@4; out 0<4@0 2<5@2 4<4@4 6<5@6");
   // Five in two: where the first of them is at an edge changes.
-  const Rotation five = takeTurns(8, 5, 2);
+  const Cycle five = takeTurns(8, 5, 2);
   ASSERT_EQ(five.period(), 2u);
   EXPECT_EQ(text(five.phases[0]), "entry 2 5 7 0 -; in 1>4@-1 3>3@0 4>4@1 6>3@3 0>4@4; out 0<3@0 1<4@1 3<3@3 4<4@4 "
                                   "6<3@6");
@@ -52,11 +52,11 @@ TEST(TakeTurns, AreSound) {
   for (int32_t layers = 3; layers <= casesOf(24, 64); ++layers)
     for (int32_t places = 2; places < layers; ++places)
       for (int32_t turning = 1; turning <= std::min(places, 5); ++turning) {
-        const Rotation rotation = takeTurns(layers, places, turning);
+        const Cycle cycle = takeTurns(layers, places, turning);
         const std::string what = std::to_string(layers) + " " + std::to_string(places) + " " + std::to_string(turning);
-        ASSERT_EQ(wrongIn(rotation, layers), "") << what;
-        ASSERT_LE(rotation.period(), static_cast<uint64_t>(turning)) << what;
-        for (const Rotation::Phase &phase : rotation.phases) {
+        ASSERT_EQ(wrongIn(cycle, layers), "") << what;
+        ASSERT_LE(cycle.period(), static_cast<uint64_t>(turning)) << what;
+        for (const Cycle::Phase &phase : cycle.phases) {
           ASSERT_EQ(phase.moves.size(), static_cast<size_t>(layers - places + turning)) << what;
           ASSERT_EQ(phase.exits.size(), phase.moves.size()) << what;
         }
@@ -65,26 +65,26 @@ TEST(TakeTurns, AreSound) {
 
 // The header's picture: twelve quarters are three layers' compute. Four pairs, each begun a quarter of a layer late on
 // the way out, since the layer writes first: 12, and then 1 + 12 three times or 12, as the ends of pairs meet.
-TEST(RotationTime, OfPairs) {
-  const Rotation turns = takeTurns(8, 6, 2);
+TEST(CycleTime, OfPairs) {
+  const Cycle turns = takeTurns(8, 6, 2);
   // The first: in 0 to 12, out 1 to 13. The second: 2 computes from 12 on and has written at 13, in and out 13 to 25.
   // The third: 4 from 25, in from 25 to 37, out 26 to 38; the fourth both 38 to 50.
-  EXPECT_EQ(rotationTime(turns, 8, {4, 12, 12}), 50);
+  EXPECT_EQ(cycleTime(turns, 8, {4, 12, 12}), 50);
   // On a link with half of the rate for each while both are at work: in alone for 1, both until 1 + (12 - 1) x 2, out
   // alone for 1; in two iterations three each.
-  EXPECT_EQ(rotationTime(takeTurns(3, 2, 2), 3, {4, 12, 12, 500}), 2 * 3 * 24);
+  EXPECT_EQ(cycleTime(takeTurns(3, 2, 2), 3, {4, 12, 12, 500}), 2 * 3 * 24);
   // In one place, each once the one before it is home: 0 in, 1 written, 0 out: 3 x (12 + 1 + 12).
-  EXPECT_EQ(rotationTime(takeTurns(8, 6, 1), 8, {4, 12, 12}), 3 * 25);
+  EXPECT_EQ(cycleTime(takeTurns(8, 6, 1), 8, {4, 12, 12}), 3 * 25);
   // Nothing waits for short copies: 8 x 4, and the last way home behind the sixth layer.
-  EXPECT_EQ(rotationTime(turns, 8, {4, 1, 1}), 32);
+  EXPECT_EQ(cycleTime(turns, 8, {4, 1, 1}), 32);
   // Longer home than in: each pair takes the way home, and the first layer writes first.
-  EXPECT_EQ(rotationTime(turns, 8, {4, 8, 20}), 1 + 4 * 20);
+  EXPECT_EQ(cycleTime(turns, 8, {4, 8, 20}), 1 + 4 * 20);
 }
 
 // Time goes on by one, and what may begin does: an oracle without events.
-int64_t timeByTicks(const Rotation &rotation, int32_t layers, const KvSwapTimes &times) {
+int64_t timeByTicks(const Cycle &cycle, int32_t layers, const KvSwapTimes &times) {
   int64_t total = 0;
-  for (const Rotation::Phase &phase : rotation.phases) {
+  for (const Cycle::Phase &phase : cycle.phases) {
     std::map<int32_t, int32_t> here; // by place: the layer in it, -1 while it is on its way
     for (size_t place = 0; place < phase.entry.size(); ++place)
       if (phase.entry[place] >= 0)
@@ -144,18 +144,18 @@ int64_t timeByTicks(const Rotation &rotation, int32_t layers, const KvSwapTimes 
   return total;
 }
 
-TEST(RotationTime, AgainstTicks) {
+TEST(CycleTime, AgainstTicks) {
   rc::check("as tick by tick", [] {
     const auto layers = *rc::gen::inRange(3, 16);
     const auto places = *rc::gen::inRange(2, layers);
     const auto compute = *rc::gen::inRange(1, 12), in = *rc::gen::inRange(1, 40), out = *rc::gen::inRange(1, 40);
     const KvSwapTimes times = {4 * compute, in, out, *rc::gen::element(1000, 500, 750, 333)};
-    const Rotation turns = takeTurns(layers, places, *rc::gen::inRange(1, places + 1));
-    RC_ASSERT(rotationTime(turns, layers, times) == timeByTicks(turns, layers, times));
+    const Cycle turns = takeTurns(layers, places, *rc::gen::inRange(1, places + 1));
+    RC_ASSERT(cycleTime(turns, layers, times) == timeByTicks(turns, layers, times));
     const KvSwapProblem problem = {layers, places, {1, 1 + in / 4, 1 + out / 4}, true};
-    if (const std::optional<KvSwapCycle> cycle = kvSwapCycle(problem, 64)) {
-      const Rotation protocol = kvSwapRotation(problem, *cycle);
-      RC_ASSERT(rotationTime(protocol, layers, times) == timeByTicks(protocol, layers, times));
+    if (const std::optional<KvSwapCycle> found = kvSwapCycle(problem, 64)) {
+      const Cycle protocol = cycleOfSwaps(problem, *found);
+      RC_ASSERT(cycleTime(protocol, layers, times) == timeByTicks(protocol, layers, times));
     }
   });
 }
@@ -166,14 +166,14 @@ Residency swapped(int64_t places, SwapVisits visits) {
   return residency;
 }
 // Of an iteration in the mean, by what all compute takes, what both directions take, and what they take at once.
-double byItsLimit(const Rotation &rotation, int32_t layers, const KvSwapTimes &times) {
+double byItsLimit(const Cycle &cycle, int32_t layers, const KvSwapTimes &times) {
   int64_t limit = 0;
-  for (const Rotation::Phase &phase : rotation.phases) {
+  for (const Cycle::Phase &phase : cycle.phases) {
     const auto in = static_cast<int64_t>(phase.moves.size()) * times.in,
                out = static_cast<int64_t>(phase.exits.size()) * times.out;
     limit += std::max({layers * times.compute, in, out, (in + out) * 500 / times.both});
   }
-  return static_cast<double>(rotationTime(rotation, layers, times)) / static_cast<double>(limit);
+  return static_cast<double>(cycleTime(cycle, layers, times)) / static_cast<double>(limit);
 }
 
 // Llama-3.1-8B, 2 sequences at 32,768 on an H200: a swap takes 27 layers' compute, each way at 0.841 of its rate alone
@@ -183,9 +183,9 @@ TEST(SwapWay, InTurnsBothDirectionsAreAtWorkAtOnce) {
   const SwapWay way = swapWayOf(swapped(23, {27, 27, 841}), 32);
   EXPECT_EQ(way.turning, 2);
   const KvSwapTimes times = {1000, 27 * 841, 27 * 841, 841};
-  EXPECT_LE(byItsLimit(way.rotation, 32, times), 1.01);
+  EXPECT_LE(byItsLimit(way.cycle, 32, times), 1.01);
   const KvSwapProblem problem = {32, 23, {1, 27, 27}, true};
-  const Rotation protocol = kvSwapRotation(problem, *kvSwapCycle(problem, 128));
+  const Cycle protocol = cycleOfSwaps(problem, *kvSwapCycle(problem, 128));
   EXPECT_EQ(protocol.phases[0].moves.size(), 10u);
   EXPECT_GE(byItsLimit(protocol, 32, times), 1.6);
 }
@@ -203,18 +203,18 @@ TEST(SwapWay, TakesWhatTheLinkTakes) {
           const std::string what = std::to_string(layers) + " layers, " + std::to_string(places) + " places, " +
                                    std::to_string(visits) + " visits, " + std::to_string(both);
           const KvSwapProblem problem = {layers, places, {1, visits, visits}, true};
-          if (const auto cycle = kvSwapCycle(problem, kMostPeriod * 4);
-              cycle && cycle->period <= int64_t{kMostPeriod} && kvSwapWaits({layers, places, problem.times})) {
-            ASSERT_LE(rotationTime(way.rotation, layers, times) * cycle->period,
-                      rotationTime(kvSwapRotation(problem, *cycle), layers, times) *
-                          static_cast<int64_t>(way.rotation.period()))
+          if (const auto found = kvSwapCycle(problem, kMostPeriod * 4);
+              found && found->period <= int64_t{kMostPeriod} && kvSwapWaits({layers, places, problem.times})) {
+            ASSERT_LE(cycleTime(way.cycle, layers, times) * found->period,
+                      cycleTime(cycleOfSwaps(problem, *found), layers, times) *
+                          static_cast<int64_t>(way.cycle.period()))
                 << what;
           }
           if (visits < 8 || (layers - places) * visits < 3 * layers)
             continue;
           ++cases;
           // One place, where directions share the link: at each end of an iteration it rests for some layers.
-          ASSERT_LE(byItsLimit(way.rotation, layers, times), both == 500 ? 1.06 : 1.03) << what;
+          ASSERT_LE(byItsLimit(way.cycle, layers, times), both == 500 ? 1.06 : 1.03) << what;
         }
   EXPECT_GE(cases, 100);
 }
@@ -223,7 +223,7 @@ TEST(SwapWay, TakesWhatTheLinkTakes) {
 // long (39 places of 40 come back after 39 iterations).
 TEST(SwapWay, IsTheProtocolWhereItNeverWaits) {
   EXPECT_EQ(swapWayOf(swapped(7, {2, 2}), 9).turning, 0);
-  EXPECT_EQ(rotationPeriodOf(swapped(7, {2, 2}), 9), 10u);
+  EXPECT_EQ(cyclePeriodOf(swapped(7, {2, 2}), 9), 10u);
   EXPECT_GT(swapWayOf(swapped(7, {3, 3}), 9).turning, 0);
   EXPECT_EQ(swapWayOf(swapped(38, {1, 1}), 40).turning, 0);
   EXPECT_GT(swapWayOf(swapped(39, {1, 1}), 40).turning, 0);
@@ -232,7 +232,7 @@ TEST(SwapWay, IsTheProtocolWhereItNeverWaits) {
   EXPECT_EQ(swapWayOf(swapped(33, {6, 6}), 40).turning, 2);
   for (int32_t layers = 3; layers <= casesOf(20, 40); ++layers)
     for (int32_t places = 2; places < layers; ++places)
-      ASSERT_LE(rotationPeriodOf(swapped(places, {2, 3}), layers), kMostPeriod);
+      ASSERT_LE(cyclePeriodOf(swapped(places, {2, 3}), layers), kMostPeriod);
 }
 
 } // namespace

@@ -112,7 +112,7 @@ TEST(Choice, HasMoreBlocksThanAreAwayFromOneOn) {
 
 TEST(Choice, HasNoActivationBlocksBesidePlaces) {
   EXPECT_EQ(contradictionIn(parsed("act-ratio=1/3 kv=0-3@33 kv-slots=3")), "");
-  EXPECT_EQ(contradictionIn(parsed("act-ratio=1/3 kv-places=3")), ""); // nothing is away that could rotate
+  EXPECT_EQ(contradictionIn(parsed("act-ratio=1/3 kv-places=3")), ""); // nothing is away that could cycle
   EXPECT_EQ(contradictionIn(parsed("act-ratio=1/3 kv=0-3@33 kv-places=3")),
             "has activation blocks or places for tails of caches, got act-ratio=1/3 and kv-places=3: how many "
             "activation blocks there are, and their home, is fixed for the whole plan");

@@ -10,7 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "compiler/emit/CompileDraft.h"
-#include "passes/algorithms/RotationOf.h"
+#include "passes/algorithms/CycleOf.h"
 #include "runtime/model/ModelSpec.h"
 #include "tests/support/LongRun.h"
 #include "tests/unit/compiler/Requests.h"
@@ -41,7 +41,7 @@ private:
 
 // How often each mechanism was drawn.
 struct Drawn {
-  int rotating = 0, cycles = 0, noTails = 0, oneCut = 0, writtenBack = 0, duplex = 0, interfering = 0, several = 0,
+  int inPlaces = 0, cycles = 0, noTails = 0, oneCut = 0, writtenBack = 0, duplex = 0, interfering = 0, several = 0,
       grown = 0, actsAway = 0, residuals = 0, miniBatches = 0, transitions = 0;
 };
 
@@ -60,12 +60,12 @@ protected:
   }
 
   // What all placements have alike.
-  Choice anyCommon(CompileRequest &r, bool rotates) {
+  Choice anyCommon(CompileRequest &r, bool cycles) {
     Choice common = askedChoice(r);
-    common.miniBatches = oneIn(2) || rotates ? 1 : int64_t{1} << below(4);
+    common.miniBatches = oneIn(2) || cycles ? 1 : int64_t{1} << below(4);
     r.goal.batch = common.miniBatches * (1 + below(4));
     r.goal.miniBatches = common.miniBatches;
-    if (rotates)
+    if (cycles)
       return common;
     if (oneIn(3)) {
       common.actRatio = model::actRatioOf(1, 1 + below(3));
@@ -81,7 +81,7 @@ protected:
     return common;
   }
 
-  Candidate anyPlacement(const CompileRequest &r, const Choice &common, bool splits, bool rotates) {
+  Candidate anyPlacement(const CompileRequest &r, const Choice &common, bool splits, bool cycles) {
     const model::WeightLayout layout = model::layoutWeights(r.model);
     Candidate candidate = alike({}, common);
     algorithms::Residency &residency = candidate.residency;
@@ -103,7 +103,7 @@ protected:
       residency.weights().setSlots(below(5));
     if (splits) {
       residency.setKvAway(r.model->layers, below(4));
-      if (rotates) {
+      if (cycles) {
         std::optional<algorithms::SwapVisits> fifo;
         if (oneIn(2))
           fifo = algorithms::SwapVisits{1 + below(3), 1 + below(3), oneIn(2) ? 500 : 1000};
@@ -123,7 +123,7 @@ protected:
 
   // Alone, with all blocks in use, an iteration takes what the plan says of its bucket; with fewer it brings no more.
   static void expectPlayed(const Draft &draft, Iterations &iterations, const Candidate &candidate, int &buckets) {
-    if (candidate.residency.rotates() || draft.placements.size() > 1)
+    if (candidate.residency.cycles() || draft.placements.size() > 1)
       return;
     std::vector<PlayPoint> all, few;
     std::vector<uint64_t> expected;
@@ -183,15 +183,15 @@ TEST_F(EvaluateTest, IsWhatCompilingGives) {
     r.goal.context = 48 + 16 * below(4);
     r.buckets.contexts = {32, r.goal.context.value()};
     r.buckets.newTokens = {8};
-    const bool rotates = r.model->layers > 3 && oneIn(4), splits = rotates || oneIn(2);
-    const Choice common = anyCommon(r, rotates);
+    const bool cycles = r.model->layers > 3 && oneIn(4), splits = cycles || oneIn(2);
+    const Choice common = anyCommon(r, cycles);
     const int placements = oneIn(2) ? 1 : oneIn(2) ? 2 : 2 + below(11);
     std::vector<Candidate> candidates;
     for (int p = 0; p < placements; ++p) {
-      Candidate candidate = anyPlacement(r, common, splits, rotates);
+      Candidate candidate = anyPlacement(r, common, splits, cycles);
       candidate.name = absl::StrCat("p", p);
       const algorithms::Residency &residency = candidate.residency;
-      if (rotates && algorithms::rotationPeriodOf(residency, r.model->layers) > plan::kMostPhases)
+      if (cycles && algorithms::cyclePeriodOf(residency, r.model->layers) > plan::kMostPhases)
         continue;
       if (contradictionIn(candidate).empty() &&
           std::none_of(candidates.begin(), candidates.end(),
@@ -232,7 +232,7 @@ TEST_F(EvaluateTest, IsWhatCompilingGives) {
     expectPlayed(*draft, iterations, candidates.front(), played);
     ++compiled;
     const algorithms::Residency &first = candidates.front().residency;
-    drawn.rotating += rotates;
+    drawn.inPlaces += cycles;
     for (const plan::Schedule &schedule : plan->schedules) {
       drawn.cycles += schedule.period > 1 && schedule.phase == 0;
       drawn.noTails += schedule.kvBlocks > 0;
@@ -249,7 +249,7 @@ TEST_F(EvaluateTest, IsWhatCompilingGives) {
     drawn.transitions += !plan->transitions.empty();
   }
   EXPECT_GT(played, wanted / 5); // buckets
-  const std::map<std::string, int> all = {{"rotating", drawn.rotating},
+  const std::map<std::string, int> all = {{"in places", drawn.inPlaces},
                                           {"cycles", drawn.cycles},
                                           {"no tails", drawn.noTails},
                                           {"one cut", drawn.oneCut},

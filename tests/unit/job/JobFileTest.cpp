@@ -212,7 +212,7 @@ TEST(JobFile, RefusesBadGoals) {
   expectRefused("[goal]\nkv_tokens = \"auto\"\nkv_device_memory = \"1GiB\"\n",
                 " goal.kv_tokens = \"auto\": expected no goal.kv_device_memory beside it: it is what memory is left");
   expectRefused("[goal]\nkv_tokens = \"auto\"\n[policy]\nkv_places = 4\n",
-                " goal.kv_tokens = \"auto\": expected no policy.kv_places beside it: caches that rotate have places on "
+                " goal.kv_tokens = \"auto\": expected no policy.kv_places beside it: caches that cycle have places on "
                 "the host");
   expectRefused("[goal]\nkv_tokens = \"auto\"\n[policy]\nprefer = \"throughput\"\n",
                 " goal.kv_tokens = \"auto\": expected no policy.prefer = \"throughput\" beside it: the batch that is "

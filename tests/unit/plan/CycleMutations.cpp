@@ -84,13 +84,13 @@ bool renumberPhases(Plan &plan, Random &random) {
   if (all.empty())
     return false;
   const Schedule like = plan.schedules[pick(random, all)];
-  const bool rotates = coin(random);
+  const bool stays = coin(random);
   const auto other = static_cast<uint32_t>((like.phase + 1 + below(random, like.period - 1)) % like.period);
   for (const uint32_t i : all) {
     Schedule &s = plan.schedules[i];
     if (s.placement != like.placement || s.iterationClass != like.iterationClass || s.period != like.period)
       continue;
-    if (rotates)
+    if (stays)
       s.phase = (s.phase + 1) % s.period;
     else if (s.phase == like.phase || s.phase == other)
       s.phase = s.phase == other ? like.phase : other;

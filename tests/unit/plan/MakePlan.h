@@ -64,7 +64,7 @@ struct PlacementOptions {
   // Tails stay in the ring's slots over iterations, and the one that was used last makes room for the one that is
   // missing when it is two layers away. Cycles are as long as it takes until all is as before; `period` says nothing.
   // What is written back as a whole is so when it makes room. All classes keep homes alike.
-  bool rotates = false;
+  bool cycles = false;
   // Of such: the last slot is empty at first, and what is brought goes to the one that is, while what was used last
   // goes home from its own. At least three slots.
   bool spare = false;

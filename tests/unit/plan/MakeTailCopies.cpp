@@ -88,8 +88,8 @@ void PlacementBuilder::addCopiesOfTails(State &entry, State &exit) {
   if (inUse() == resident())
     return;
   const int steps = static_cast<int>(computes_.size());
-  if (options_.rotates)
-    return addRotation(entry, exit);
+  if (options_.cycles)
+    return addPlaces(entry, exit);
   for (int64_t layer = 0; layer < cacheCount(); ++layer)
     if (leavesDirty(layer) && !carries(layer))
       addEvicts(layer, tailAddress(otherPhase(false), layer), kNever, kNever, false);

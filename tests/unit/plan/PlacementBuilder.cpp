@@ -202,7 +202,7 @@ void PlacementBuilder::rememberPlaces() {
 
 uint64_t PlacementBuilder::tailAddress(uint32_t phase, int64_t layer) const {
   uint64_t slot = (phase * plan_.kvCaches() + static_cast<uint64_t>(layer)) % static_cast<uint64_t>(options_.ringSlots);
-  if (options_.rotates)
+  if (options_.cycles)
     slot = rounds_[phase].slotOf[static_cast<size_t>(layer)];
   return placement().slots[slots_ + slot].address - static_cast<uint64_t>(resident()) * plan_.kvBlockBytes();
 }

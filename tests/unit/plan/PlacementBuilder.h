@@ -8,7 +8,7 @@
 //   MakeActs.cpp           those of them that activation blocks add
 //   MakeCopies.cpp         its copies of weights, with what each waits for
 //   MakeTailCopies.cpp     its copies of tails, both ways
-//   MakeRotation.cpp       those of tails that stay over iterations
+//   MakePlaces.cpp         those of tails that stay over iterations
 //   MakeResiduals.cpp      those of residuals, both ways
 //   MakeActCopies.cpp      homes of activation blocks on the host, and their copies
 //   MakeSchedule.cpp       all in one order with edges; states, variants, transitions
@@ -131,7 +131,7 @@ private:
   bool hasTail() const { return homes_ != nullptr && resident() < existing(); }
   uint32_t periodOf(const LimitOptions &limits) const {
     const bool alone = limits.withoutTail || limits.noCycle;
-    return alone ? 1 : options_.rotates ? static_cast<uint32_t>(rounds_.size()) : options_.period;
+    return alone ? 1 : options_.cycles ? static_cast<uint32_t>(rounds_.size()) : options_.period;
   }
   // The iteration before or behind this one.
   uint32_t otherPhase(bool next) const {
@@ -188,7 +188,7 @@ private:
   void addEvicts(int64_t layer, uint64_t byte0, int append, int after, bool dirtyOnly);
   void addCopiesOfTail(int64_t layer, State &entry, State &exit);
   void addCopiesOfTails(State &entry, State &exit);
-  void addRotation(State &entry, State &exit);
+  void addPlaces(State &entry, State &exit);
   void addCopiesOfResiduals();
   void addCopiesOfActs();
   int freeFrom(const PlannedCopy &copy, int use) const;

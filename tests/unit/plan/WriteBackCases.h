@@ -37,9 +37,7 @@ inline Plan tailPlan(int64_t layers, const std::vector<Tails> &tails, const std:
 inline Tails turns(int64_t resident, WriteBack how, uint32_t slots = 2, int32_t layers = 4) {
   return {resident, 3, slots, how == WriteBack::Mirror, {inTurns(layers, slots, how)}};
 }
-inline Tails cycle(int64_t resident, WriteBack how) {
-  return {resident, 3, 2, how == WriteBack::Mirror, rotating(how)};
-}
+inline Tails cycle(int64_t resident, WriteBack how) { return {resident, 3, 2, how == WriteBack::Mirror, staying(how)}; }
 
 // One block of three of each of three layers on the device: bytes [0, 2048), tails of 4096 bytes from 4096 l on in the
 // slab. Schedules of a plan in turns: 0 the iteration; of a cycle: 0 and 1 the phases, then transitions: 2 brings state

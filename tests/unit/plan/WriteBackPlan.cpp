@@ -345,7 +345,7 @@ Phase inTurns(int32_t layers, uint32_t slots, WriteBack how) {
   return phase;
 }
 
-std::vector<Phase> rotating(WriteBack how) {
+std::vector<Phase> staying(WriteBack how) {
   const TailMove bring0{-1, false, 0, 0}, bring2{0, false, 2, 0}, next0{2, false, 0, 0};
   if (how == WriteBack::All)
     return {

@@ -56,6 +56,6 @@ Phase inTurns(int32_t layers, uint32_t slots, WriteBack how);
 //   phase      0                          1
 //   slot 0     0 ------ 2 ------------ | 2  0 ------ 2 ---------- 0
 //   slot 1     1 --------------------- | 1 -----------------------
-std::vector<Phase> rotating(WriteBack how);
+std::vector<Phase> staying(WriteBack how);
 
 } // namespace headrace::plan::test

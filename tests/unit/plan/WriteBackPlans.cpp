@@ -141,31 +141,30 @@ void addCycles(std::vector<NamedOptions> &out) {
 // As many slots as there are, less than layers. Of 4 layers in 3 slots two tails come in an iteration, and each is as
 // the other; 6 in 4: two, after four iterations; 6 in 5: one, four; 5 in 3: three, nine. With one of the slots empty: 4
 // in 3: three, after three iterations; 6 in 4: three, two; 6 in 5: two, ten.
-PlacementOptions rotation(KeepHome keepHome, int64_t blocksOnDevice, int slots, bool spare = false) {
+PlacementOptions places(KeepHome keepHome, int64_t blocksOnDevice, int slots, bool spare = false) {
   PlacementOptions p = ring(keepHome, blocksOnDevice, slots);
-  p.name = "rotation";
-  p.rotates = true;
+  p.name = "places";
+  p.cycles = true;
   p.spare = spare;
   return p;
 }
-void addRotations(std::vector<NamedOptions> &out) {
-  PlacementOptions late = rotation(KeepHome::EvictAll, 1, 3);
+void addPlaces(std::vector<NamedOptions> &out) {
+  PlacementOptions late = places(KeepHome::EvictAll, 1, 3);
   late.limits[0].evictAfter = 3;
   late.limits.push_back(mixed(KeepHome::EvictAll));
   out.push_back({"four tails in three slots, evict all", interleaved(tinyLlama(4), {late})});
-  out.push_back({"six tails in four slots, mirrored", interleaved(tinyLlama(6), {rotation(KeepHome::Mirror, 3, 4)})});
-  out.push_back(
-      {"six tails in five slots, evict all", interleaved(tinyLlama(6), {rotation(KeepHome::EvictAll, 2, 5)})});
+  out.push_back({"six tails in four slots, mirrored", interleaved(tinyLlama(6), {places(KeepHome::Mirror, 3, 4)})});
+  out.push_back({"six tails in five slots, evict all", interleaved(tinyLlama(6), {places(KeepHome::EvictAll, 2, 5)})});
   out.push_back({"six tails in four slots, one of them empty, evict all",
-                 interleaved(tinyLlama(6), {rotation(KeepHome::EvictAll, 1, 4, /*spare=*/true)})});
+                 interleaved(tinyLlama(6), {places(KeepHome::EvictAll, 1, 4, /*spare=*/true)})});
   out.push_back({"four tails in three slots, one of them empty, evict dirty",
-                 interleaved(tinyLlama(4), {rotation(KeepHome::EvictDirty, 2, 3, /*spare=*/true)})});
+                 interleaved(tinyLlama(4), {places(KeepHome::EvictDirty, 2, 3, /*spare=*/true)})});
   out.push_back({"six tails in five slots, one of them empty, mirrored",
-                 interleaved(tinyLlama(6), {rotation(KeepHome::Mirror, 1, 5, /*spare=*/true)})});
-  PlacementOptions away = rotation(KeepHome::EvictDirty, 0, 3);
+                 interleaved(tinyLlama(6), {places(KeepHome::Mirror, 1, 5, /*spare=*/true)})});
+  PlacementOptions away = places(KeepHome::EvictDirty, 0, 3);
   away.layers = {1};
   out.push_back({"five tails in three slots, evict dirty", interleaved(tinyLlama(5), {away})});
-  PlacementOptions some = rotation(KeepHome::EvictFixed, 1, 2), other = ring(KeepHome::EvictDirty, 2, 2);
+  PlacementOptions some = places(KeepHome::EvictFixed, 1, 2), other = ring(KeepHome::EvictDirty, 2, 2);
   some.limits[0].mirrorsEven = true;
   some.limits.push_back(limitsOf(KeepHome::Mirror));
   some.limits.back().withoutTail = true;
@@ -181,7 +180,7 @@ std::vector<NamedOptions> writeBackPlans() {
   addAway(out);
   addDirty(out);
   addCycles(out);
-  addRotations(out);
+  addPlaces(out);
   return out;
 }
 
@@ -207,9 +206,9 @@ NamedOptions randomSplitPlan(uint64_t seed) {
       p.carriedTails = static_cast<int>(below(slots + 1));
     }
     // Not of five layers, whose cycles are long.
-    if (p.rotates = slots >= 2 && slots < layers && layers < 5 && coin(); p.rotates)
+    if (p.cycles = slots >= 2 && slots < layers && layers < 5 && coin(); p.cycles)
       p.carriedTails = p.dirtyTails = 0;
-    p.spare = p.rotates && slots >= 3 && coin();
+    p.spare = p.cycles && slots >= 3 && coin();
     p.tailsInParts = below(4) == 0;
     p.resizable = below(4) != 0;
     if (coin()) {
@@ -222,12 +221,12 @@ NamedOptions randomSplitPlan(uint64_t seed) {
         p.limits[0].cutUnits = static_cast<int>(below(3));
     }
     if (below(3) == 0) {
-      p.limits.push_back(mixed(p.rotates ? p.limits[0].keepHome : keepHome()));
+      p.limits.push_back(mixed(p.cycles ? p.limits[0].keepHome : keepHome()));
       p.limits[1].cutUnits = p.limits[0].cutUnits;
-      p.limits[1].noCycle = p.period > 1 && p.dirtyTails == 0 && !p.rotates && coin();
+      p.limits[1].noCycle = p.period > 1 && p.dirtyTails == 0 && !p.cycles && coin();
     }
     for (LimitOptions &limits : p.limits) {
-      limits.mirrorsEven = below(4) == 0 && (!p.rotates || p.limits.size() == 1);
+      limits.mirrorsEven = below(4) == 0 && (!p.cycles || p.limits.size() == 1);
       limits.evictAfter = static_cast<int>(below(6));
     }
     if (resident > 0 && below(4) == 0) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "passes/algorithms/RotationTime.h"
+#include "passes/algorithms/CycleTime.h"
 
 #include <algorithm>
 #include <optional>
@@ -14,7 +14,7 @@ constexpr int32_t kNothing = -1;
 
 class IterationPlayer {
 public:
-  IterationPlayer(const Rotation::Phase &phase, int32_t layers, const KvSwapTimes &times)
+  IterationPlayer(const Cycle::Phase &phase, int32_t layers, const KvSwapTimes &times)
       : phase_(phase), layers_(layers), times_(times), emptiedBy_(phase.moves.size(), kNothing),
         broughtBy_(static_cast<size_t>(layers), kNothing) {
     std::vector<int32_t> left(phase.entry.size(), kNothing); // the last exit from each place
@@ -80,7 +80,7 @@ private:
            phase_.exits[static_cast<size_t>(exit)].layer >= visited_;
   }
 
-  const Rotation::Phase &phase_;
+  const Cycle::Phase &phase_;
   const int32_t layers_;
   const KvSwapTimes &times_;
   std::vector<int32_t> emptiedBy_;    // by move: the exit that leaves its place empty
@@ -93,9 +93,9 @@ private:
 
 } // namespace
 
-int64_t rotationTime(const Rotation &rotation, int32_t layers, const KvSwapTimes &times) {
+int64_t cycleTime(const Cycle &cycle, int32_t layers, const KvSwapTimes &times) {
   int64_t time = 0;
-  for (const Rotation::Phase &phase : rotation.phases)
+  for (const Cycle::Phase &phase : cycle.phases)
     time += IterationPlayer(phase, layers, times).run();
   return time;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Places that tails of KV caches rotate through, as a user of the command line asks for them and hears of them: 7
+// Places that tails of KV caches cycle through, as a user of the command line asks for them and hears of them: 7
 // layers in 3 places are a cycle of 15 iterations (SplitKvCommandTest.cpp has the model's cache).
 #include <gmock/gmock.h>
 
@@ -13,7 +13,7 @@ using testing::HasSubstr;
 
 constexpr const char *kModel = "llama-7-gqa-llama3-f32";
 
-class RotatingKv : public CommandLine {
+class KvPlaces : public CommandLine {
 protected:
   static std::vector<std::string> arguments(const std::vector<std::string> &more) {
     std::vector<std::string> all = {"compile",   golden(kModel), "--hardware",  "host", "--batch",    "8",
@@ -23,12 +23,12 @@ protected:
   }
 };
 
-TEST_F(RotatingKv, ThePlanGoesRoundAndSaysSo) {
+TEST_F(KvPlaces, ThePlanGoesRoundAndSaysSo) {
   const std::string plan = path("round.plan");
   const Outcome o = headrace(
       arguments({"--kv-device-memory", "345KiB", "--kv-places", "3", "--kv-write-back", "mirror", "-o", plan}));
   ASSERT_EQ(o.status, 0) << o.err;
-  EXPECT_THAT(o.out, HasSubstr("Tails of 7 layers rotate through 3 places, a cycle of 15 iterations: "));
+  EXPECT_THAT(o.out, HasSubstr("Tails of 7 layers cycle through 3 places in 15 iterations: "));
   const Outcome inspected = headrace({"inspect", plan, "--all"});
   EXPECT_EQ(inspected.status, 0) << inspected.err;
   EXPECT_THAT(inspected.out, HasSubstr("KV cycle         of 15 iterations; decode moves up to "));
@@ -50,7 +50,7 @@ TEST_F(RotatingKv, ThePlanGoesRoundAndSaysSo) {
   EXPECT_THAT(beyond.err, HasSubstr("one of the 15 phases of variant "));
 }
 
-TEST_F(RotatingKv, ItIsAskedForInAJobFileAsWell) {
+TEST_F(KvPlaces, ItIsAskedForInAJobFileAsWell) {
   writeText(path("job.toml"), "[model]\npath = \"" + golden(kModel) +
                                   "\"\n[goal]\nbatch = 8\ncontext = 64\nkv_device_memory = \"345KiB\"\n"
                                   "[policy]\nkv_places = 3\nkv_write_back = \"mirror\"\n"
@@ -62,7 +62,7 @@ TEST_F(RotatingKv, ItIsAskedForInAJobFileAsWell) {
   EXPECT_THAT(flags["command"].get<std::string>(), HasSubstr(" --kv-places 3 "));
 }
 
-TEST_F(RotatingKv, WhatDoesNotRotateIsRefused) {
+TEST_F(KvPlaces, WhatDoesNotCycleIsRefused) {
   for (const auto &[places, why] :
        {std::pair("1", "expected an integer from 2 to "), std::pair("7", "less than the 7 layers of "),
         std::pair("x", "expected an integer from 2 to ")}) {
@@ -73,7 +73,7 @@ TEST_F(RotatingKv, WhatDoesNotRotateIsRefused) {
   }
   const Outcome whole = headrace(arguments({"--kv-places", "3", "--dry-run"}));
   EXPECT_EQ(whole.status, 2);
-  EXPECT_THAT(whole.err, HasSubstr("all of them fit, and nothing rotates"));
+  EXPECT_THAT(whole.err, HasSubstr("all of them fit, and nothing cycles"));
 }
 
 } // namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Tails of caches that rotate through fewer places than there are tails: cycles of one to eight schedules and longer
+// Tails of caches that cycle through fewer places than there are tails: cycles of one to eight schedules and longer
 // ones. Tokens and logits are those of the all-resident plan, the device goes round the cycle without a transition, and
 // brings what the cycle says.
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 #include <set>
 
 #include "compiler/Compile.h"
-#include "passes/algorithms/RotationOf.h"
+#include "passes/algorithms/CycleOf.h"
 #include "runtime/core/Runtime.h"
 #include "runtime/serve/engine/BatchEngine.h"
 #include "tests/conformance/DevicesUnderTest.h"
@@ -38,19 +38,19 @@ constexpr Cycle kCycles[] = {{4, 3, 1},  {5, 2, 2}, {8, 6, 3},  {6, 5, 4}, {12, 
 constexpr Cycle kFifoCycles[] = {
     {9, 7, 10, {{2, 2}}}, {5, 4, 4, {{1, 1}}}, {8, 5, 2, {{1, 2}}}, {6, 2, 1, {{1, 1}}}, {9, 6, 1, {{6, 6, 500}}}};
 
-struct Rotating {
+struct Case {
   Cycle cycle;
   int64_t resident = 4; // blocks on the device, the scratch block included
   int64_t interval = 0; // of the weights, 0 none away
   algorithms::WriteBack writeBack = algorithms::WriteBack::Mirror;
 };
-std::ostream &operator<<(std::ostream &out, const Rotating &r) {
+std::ostream &operator<<(std::ostream &out, const Case &r) {
   return out << r.cycle.layers << " layers, " << r.cycle.places << " places, " << r.resident << " blocks, interval "
              << r.interval << ", written back " << static_cast<int>(r.writeBack)
              << (r.cycle.fifo ? ", first in, first out" : "");
 }
 
-class RotatingKv : public testing::TestWithParam<core::DeviceUnderTest> {
+class KvPlaces : public testing::TestWithParam<core::DeviceUnderTest> {
 protected:
   static bool all() { return longRun(); }
   static compiler::CompileRequest ask(int64_t layers) {
@@ -66,7 +66,7 @@ protected:
     request.buckets = {.newTokens = {1, 3, 8}, .sequences = {1, 3}, .contexts = {40}};
     return request;
   }
-  static compiler::Candidate placement(const Rotating &r) {
+  static compiler::Candidate placement(const Case &r) {
     compiler::Candidate candidate =
         compiler::stated(ask(r.cycle.layers).model,
                          {r.interval > 0 ? compiler::interval(r.interval) : compiler::none()})
@@ -103,10 +103,10 @@ protected:
     const auto runtime = load(plan, *device);
     return serve::generate(*runtime, request());
   }
-  static std::vector<Rotating> cases(const Cycle &cycle) {
+  static std::vector<Case> cases(const Cycle &cycle) {
     using algorithms::WriteBack;
     const auto drawn = static_cast<size_t>(cycle.period);
-    std::vector<Rotating> out;
+    std::vector<Case> out;
     if (cycle.fifo) {
       for (const WriteBack writeBack : {WriteBack::All, WriteBack::Mirror, WriteBack::Dirty})
         for (const int64_t interval : {0, 2})
@@ -125,13 +125,13 @@ protected:
   }
 };
 
-TEST_P(RotatingKv, TokensAreThoseOfTheResidentPlanAllTheWayRoundTheCycle) {
+TEST_P(KvPlaces, TokensAreThoseOfTheResidentPlanAllTheWayRoundTheCycle) {
   std::vector<Cycle> cycles(std::begin(kCycles), std::end(kCycles));
   cycles.insert(cycles.end(), std::begin(kFifoCycles), std::end(kFifoCycles));
   for (const Cycle &cycle : cycles) {
     const auto resident = expected(cycle.layers);
     ASSERT_TRUE(resident.ok()) << resident.status();
-    for (const Rotating &r : cases(cycle)) {
+    for (const Case &r : cases(cycle)) {
       SCOPED_TRACE(testing::Message() << r);
       const plan::Plan plan = compile(cycle.layers, {placement(r)});
       ASSERT_FALSE(plan.placements.empty());
@@ -180,7 +180,7 @@ TEST_P(RotatingKv, TokensAreThoseOfTheResidentPlanAllTheWayRoundTheCycle) {
 }
 
 // With all blocks above the first in use a cycle brings n m / (n - 2) tails an iteration.
-TEST_P(RotatingKv, ACycleBringsTheFewestBytes) {
+TEST_P(KvPlaces, ACycleBringsTheFewestBytes) {
   for (const Cycle &cycle : kCycles) {
     const plan::Plan plan = compile(cycle.layers, {placement({.cycle = cycle, .resident = 1})});
     ASSERT_FALSE(plan.placements.empty());
@@ -199,15 +199,15 @@ TEST_P(RotatingKv, ACycleBringsTheFewestBytes) {
 
 // Requests come and go in a batch of three, prompts in chunks beside decoding: the classes alternate, the cycle is left
 // where few blocks are in use and entered again, two iterations are in flight.
-TEST_P(RotatingKv, TokensAreThoseOfTheResidentPlanWhileRequestsComeAndGo) {
+TEST_P(KvPlaces, TokensAreThoseOfTheResidentPlanWhileRequestsComeAndGo) {
   const uint64_t least = all() ? 10'000 : 500;
   using algorithms::WriteBack;
   const Cycle cycle{5, 4, 12}, &swapped = kFifoCycles[1];
   const plan::Plan whole = compile(cycle.layers, compiler::stated(ask(cycle.layers).model, {compiler::none()}));
-  for (const Rotating &r :
-       {Rotating{.cycle = cycle, .writeBack = WriteBack::Mirror}, Rotating{.cycle = cycle, .writeBack = WriteBack::All},
-        Rotating{.cycle = cycle, .writeBack = WriteBack::Dirty},
-        Rotating{.cycle = swapped, .resident = 0, .writeBack = WriteBack::All}}) {
+  for (const Case &r :
+       {Case{.cycle = cycle, .writeBack = WriteBack::Mirror}, Case{.cycle = cycle, .writeBack = WriteBack::All},
+        Case{.cycle = cycle, .writeBack = WriteBack::Dirty},
+        Case{.cycle = swapped, .resident = 0, .writeBack = WriteBack::All}}) {
     SCOPED_TRACE(testing::Message() << r);
     const plan::Plan plan = compile(cycle.layers, {placement(r)});
     ASSERT_FALSE(plan.placements.empty());
@@ -245,7 +245,7 @@ TEST_P(RotatingKv, TokensAreThoseOfTheResidentPlanWhileRequestsComeAndGo) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Devices, RotatingKv, testing::ValuesIn(core::devicesOfPlans(core::devicesWithData())),
+INSTANTIATE_TEST_SUITE_P(Devices, KvPlaces, testing::ValuesIn(core::devicesOfPlans(core::devicesWithData())),
                          [](const auto &info) { return std::string(info.param.name); });
 
 } // namespace

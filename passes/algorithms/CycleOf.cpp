@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "passes/algorithms/RotationOf.h"
+#include "passes/algorithms/CycleOf.h"
 
 #include <algorithm>
 #include <optional>
 #include <utility>
 
-#include "passes/algorithms/RotationTime.h"
+#include "passes/algorithms/CycleTime.h"
 #include "passes/algorithms/TakeTurns.h"
 
 namespace headrace::algorithms {
@@ -36,32 +36,32 @@ SwapWay swapWayOf(const Residency &residency, int64_t tails) {
   SwapWay best;
   int64_t bestTime = 0;
   const auto consider = [&](SwapWay way) {
-    const int64_t time = rotationTime(way.rotation, problem.layers, times);
-    if (best.rotation.period() == 0 ||
-        time * static_cast<int64_t>(best.rotation.period()) < bestTime * static_cast<int64_t>(way.rotation.period())) {
+    const int64_t time = cycleTime(way.cycle, problem.layers, times);
+    if (best.cycle.period() == 0 ||
+        time * static_cast<int64_t>(best.cycle.period()) < bestTime * static_cast<int64_t>(way.cycle.period())) {
       best = std::move(way);
       bestTime = time;
     }
   };
-  if (const std::optional<KvSwapCycle> cycle = kvSwapCycle(problem, kIterations);
-      cycle && static_cast<uint64_t>(cycle->period) <= kMostPeriod)
-    consider({kvSwapRotation(problem, *cycle)});
-  if (best.rotation.period() > 0 && !kvSwapWaits({problem.layers, problem.places, problem.times}))
+  if (const std::optional<KvSwapCycle> found = kvSwapCycle(problem, kIterations);
+      found && static_cast<uint64_t>(found->period) <= kMostPeriod)
+    consider({cycleOfSwaps(problem, *found)});
+  if (best.cycle.period() > 0 && !kvSwapWaits({problem.layers, problem.places, problem.times}))
     return best;
   for (int32_t turning = 1; turning <= std::min(kMostTurning, problem.places); ++turning)
     consider({takeTurns(problem.layers, problem.places, turning), turning});
   return best;
 }
 
-Rotation rotationOf(const Residency &residency, int64_t tails) {
-  return residency.kv().fifo() ? swapWayOf(residency, tails).rotation : rotatePlaces(tails, residency.kv().places());
+Cycle cycleOf(const Residency &residency, int64_t tails) {
+  return residency.kv().fifo() ? swapWayOf(residency, tails).cycle : cyclePlaces(tails, residency.kv().places());
 }
 
-uint64_t rotationPeriodOf(const Residency &residency, int64_t tails) {
+uint64_t cyclePeriodOf(const Residency &residency, int64_t tails) {
   if (tails <= residency.kv().places())
     return 1;
-  return residency.kv().fifo() ? swapWayOf(residency, tails).rotation.period()
-                               : rotationPeriod(tails, residency.kv().places());
+  return residency.kv().fifo() ? swapWayOf(residency, tails).cycle.period()
+                               : cyclePeriod(tails, residency.kv().places());
 }
 
 } // namespace headrace::algorithms

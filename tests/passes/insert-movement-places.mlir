@@ -1,4 +1,4 @@
-// Tails of caches that rotate through places. Five layers in four places: the first iteration of a cycle of 12.
+// Tails of caches that cycle through places. Five layers in four places: the first iteration of a cycle of 12.
 // RUN: %python %S/Inputs/model.py --layers 5 > %t.mlir
 // RUN: headrace-opt %t.mlir -headrace-choose-homes="residency={kv=0-4@2} kv-blocks=4 kv-block-bytes=2048 kv-mirror=2" -headrace-insert-movement="residency={kv=0-4@2 kv-places=4} phase=0" -headrace-verify-phase=phase=movement | FileCheck %s
 // RUN: headrace-opt %t.mlir -headrace-choose-homes="residency={kv=0-4@2 decode-write-back=all} kv-blocks=4 kv-block-bytes=2048 kv-mirror=2" -headrace-insert-movement="residency={kv=0-4@2 kv-places=4 decode-write-back=all mixed-write-back=all} phase=0" -headrace-verify-phase=phase=movement | FileCheck %s --check-prefix=WHOLE
@@ -13,8 +13,8 @@
 
 // BEYOND: error: is number 12 of 12, but 5 tails in 4 places take a cycle of 12
 // UNSAID: error: is number 0 of 1, but 5 tails in 4 places take a cycle of 12
-// NONE: error: has no places that rotate: the residency names none (kv-places)
-// ALL: error: needs fewer places than the 5 tails of caches that rotate through them, got 5: nothing would move
+// NONE: error: has no places that cycle: the residency names none (kv-places)
+// ALL: error: needs fewer places than the 5 tails of caches that cycle through them, got 5: nothing would move
 // CUT: error: cannot wrap 5 movables and 0 bytes around: there are 4 weights that are moved
 // EARLY: error: movement is inserted in the homes phase, not in phase model
 

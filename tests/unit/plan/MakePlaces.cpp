@@ -8,7 +8,7 @@ namespace headrace::plan::test {
 
 // Iteration by iteration, until one begins as another has begun.
 void PlacementBuilder::chooseRounds() {
-  if (!options_.rotates)
+  if (!options_.cycles)
     return;
   const int64_t layers = cacheCount();
   std::vector<int64_t> held(static_cast<size_t>(options_.ringSlots));
@@ -42,7 +42,7 @@ void PlacementBuilder::chooseRounds() {
 }
 
 // A tail is ahead of its home while it stays where rows have been written to it that go back as a whole.
-void PlacementBuilder::addRotation(State &entry, State &exit) {
+void PlacementBuilder::addPlaces(State &entry, State &exit) {
   const uint64_t block = plan_.kvBlockBytes();
   const uint64_t begin = static_cast<uint64_t>(resident()) * block, end = static_cast<uint64_t>(inUse()) * block;
   const int steps = static_cast<int>(computes_.size());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Plays the phases of a rotation by the words of its header alone.
+// Plays the phases of a cycle by the words of its header alone.
 #pragma once
 
 #include <algorithm>
@@ -8,19 +8,19 @@
 #include <string>
 #include <vector>
 
-#include "passes/algorithms/RotatePlaces.h"
+#include "passes/algorithms/CyclePlaces.h"
 
 namespace headrace::algorithms {
 
 // What is wrong with it; empty: nothing. `ahead`: a layer is there, or on its way, so many visits before its own.
-inline std::string wrongIn(const Rotation &rotation, int32_t layers, int32_t ahead = 0) {
-  if (rotation.phases.empty())
+inline std::string wrongIn(const Cycle &cycle, int32_t layers, int32_t ahead = 0) {
+  if (cycle.phases.empty())
     return "no phases";
-  std::vector<int32_t> held = rotation.phases[0].entry;
+  std::vector<int32_t> held = cycle.phases[0].entry;
   std::vector<bool> visited(static_cast<size_t>(layers), true); // since it was brought
   const auto here = [&](int32_t layer) { return std::count(held.begin(), held.end(), layer); };
-  for (uint64_t phase = 0; phase < rotation.period(); ++phase) {
-    const Rotation::Phase &now = rotation.phases[phase];
+  for (uint64_t phase = 0; phase < cycle.period(); ++phase) {
+    const Cycle::Phase &now = cycle.phases[phase];
     const auto at = [&](int32_t visit) {
       return " in phase " + std::to_string(phase) + " behind layer " + std::to_string(visit);
     };
@@ -52,7 +52,7 @@ inline std::string wrongIn(const Rotation &rotation, int32_t layers, int32_t ahe
     if (exits != now.exits.size() || moves != now.moves.size())
       return "exits or moves out of order" + at(layers - 1);
   }
-  return held == rotation.phases[0].entry ? "" : "does not end as it began";
+  return held == cycle.phases[0].entry ? "" : "does not end as it began";
 }
 
 } // namespace headrace::algorithms

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "passes/algorithms/RotatePlaces.h"
+#include "passes/algorithms/CyclePlaces.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -51,7 +51,7 @@ Away shareOut(int64_t layers, int64_t places) {
 
 } // namespace
 
-bool Rotation::visitedOnEntry(uint64_t phase, int32_t place) const {
+bool Cycle::visitedOnEntry(uint64_t phase, int32_t place) const {
   const Phase &before = phases[(phase + period() - 1) % period()];
   for (auto move = before.moves.rbegin(); move != before.moves.rend(); ++move)
     if (move->place == place)
@@ -59,9 +59,9 @@ bool Rotation::visitedOnEntry(uint64_t phase, int32_t place) const {
   return true; // there all the time
 }
 
-uint64_t rotationPeriod(int64_t layers, int64_t places) { return shareOut(layers, places).period; }
+uint64_t cyclePeriod(int64_t layers, int64_t places) { return shareOut(layers, places).period; }
 
-Rotation rotatePlaces(int64_t layers, int64_t places) {
+Cycle cyclePlaces(int64_t layers, int64_t places) {
   const Away away = shareOut(layers, places);
   // Layer j + 2 is away until layer j has been visited for the first time.
   std::vector<int32_t> placeOf(static_cast<size_t>(layers), 0); // -1: away
@@ -81,9 +81,9 @@ Rotation rotatePlaces(int64_t layers, int64_t places) {
       place = static_cast<int32_t>(held.size());
       held.push_back(layer);
     }
-  Rotation rotation;
+  Cycle cycle;
   for (uint64_t phase = 0; phase < away.period; ++phase) {
-    Rotation::Phase &now = rotation.phases.emplace_back();
+    Cycle::Phase &now = cycle.phases.emplace_back();
     now.entry = held;
     for (int32_t visit = 0; visit < layers; ++visit) {
       const auto next = static_cast<int32_t>((visit + 2) % layers);
@@ -96,16 +96,16 @@ Rotation rotatePlaces(int64_t layers, int64_t places) {
       held[static_cast<size_t>(place)] = next;
     }
   }
-  return rotation;
+  return cycle;
 }
 
 NearestPlaces nearestPlaces(int64_t layers, int64_t places, uint64_t most) {
   NearestPlaces nearest;
   for (int64_t below = std::min(places, layers) - 1; below >= 2 && !nearest.below; --below)
-    if (rotationPeriod(layers, below) <= most)
+    if (cyclePeriod(layers, below) <= most)
       nearest.below = below;
   for (int64_t above = std::max<int64_t>(places, 1) + 1; above < layers && !nearest.above; ++above)
-    if (rotationPeriod(layers, above) <= most)
+    if (cyclePeriod(layers, above) <= most)
       nearest.above = above;
   return nearest;
 }

@@ -10,10 +10,10 @@ namespace {
 
 // Of several mini-batches each has its tail of each layer, which are visited one behind the other: what is called a
 // layer here is then a layer's mini-batch.
-class RotationPlanner {
+class CyclePlanner {
 public:
-  RotationPlanner(const Movables &movables, const Rotation &rotation, uint64_t phase, const Cut &cut, WriteBack back)
-      : movables_(movables), rotation_(rotation), phase_(phase), cut_(cut), back_(back), times_(rangeTimes(movables)) {
+  CyclePlanner(const Movables &movables, const Cycle &cycle, uint64_t phase, const Cut &cut, WriteBack back)
+      : movables_(movables), cycle_(cycle), phase_(phase), cut_(cut), back_(back), times_(rangeTimes(movables)) {
     for (size_t i = 0; i < movables.moved.size(); ++i)
       (moved(i).resizable() ? tails_ : weights_).push_back(i);
   }
@@ -89,7 +89,7 @@ private:
       add(Movement::Kind::Carry, -1, i, movables_.slotOf(moved(i)), moved(i).slotOffset, holding_[i]).bytes =
           carriedBytes(weight);
     }
-    const std::vector<int32_t> &entry = rotation_.phases[phase_].entry;
+    const std::vector<int32_t> &entry = cycle_.phases[phase_].entry;
     for (int32_t p = 0; p < static_cast<int32_t>(entry.size()); ++p) {
       const int32_t layer = entry[static_cast<size_t>(p)];
       if (layer < 0) {
@@ -97,7 +97,7 @@ private:
         continue;
       }
       // Written in iterations before, and not written back until it is given up.
-      const bool dirty = back_ == WriteBack::All && rotation_.visitedOnEntry(phase_, p);
+      const bool dirty = back_ == WriteBack::All && cycle_.visitedOnEntry(phase_, p);
       Movement &carry = add(Movement::Kind::Carry, -1, tailOf(layer), placeSlot(p), 0, plan_.holdings++);
       carry.bytes = tail(layer).bytes;
       carry.dirty = dirty;
@@ -115,7 +115,7 @@ private:
       if (carriedBytes(weight) > 0)
         copies_.push_back({i, times_.tailFreeAfter[i], next + moved(i).firstUse, {}, true});
     }
-    for (const PlaceMove &move : rotation_.phases[phase_].moves)
+    for (const PlaceMove &move : cycle_.phases[phase_].moves)
       copies_.push_back({tailOf(move.layer), stepOf(move.after),
                          (move.forNext() ? next : 0) + tail(move.layer).firstUse, move, move.forNext()});
     std::stable_sort(copies_.begin(), copies_.end(), [](const Copy &a, const Copy &b) { return a.due < b.due; });
@@ -136,7 +136,7 @@ private:
       for (const size_t i : weights_)
         if (static_cast<int64_t>(moved(i).lastUse) == step)
           add(Movement::Kind::GiveUp, step, i, movables_.slotOf(moved(i)), moved(i).slotOffset, holding_[i]);
-      for (const PlaceExit &exit : rotation_.phases[phase_].exits)
+      for (const PlaceExit &exit : cycle_.phases[phase_].exits)
         if (stepOf(exit.after) == step)
           giveUp(held_[static_cast<size_t>(exit.place)], step);
       for (; copy != copies_.end() && copy->behind == step; ++copy)
@@ -205,7 +205,7 @@ private:
   }
 
   const Movables &movables_;
-  const Rotation &rotation_;
+  const Cycle &cycle_;
   const uint64_t phase_;
   const Cut cut_;
   const WriteBack back_;
@@ -219,9 +219,9 @@ private:
 
 } // namespace
 
-MovementPlan planRotation(const Movables &movables, const Rotation &rotation, uint64_t phase, const Cut &carried,
-                          WriteBack back) {
-  return RotationPlanner(movables, rotation, phase, carried, back).run();
+MovementPlan planCycle(const Movables &movables, const Cycle &cycle, uint64_t phase, const Cut &carried,
+                       WriteBack back) {
+  return CyclePlanner(movables, cycle, phase, carried, back).run();
 }
 
 } // namespace headrace::algorithms

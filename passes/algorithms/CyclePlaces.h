@@ -49,7 +49,7 @@ struct PlaceExit {
 // What is where, iteration by iteration; phase `period` is phase 0 again. Whoever makes one decides what moves: a layer
 // is in one place at most, its place is not given up between its being brought and its visit, and a place is given up
 // once the layer in it has been visited, before another is brought into it.
-struct Rotation {
+struct Cycle {
   struct Phase {
     std::vector<int32_t> entry;   // the layer in each place at the start; -1: none
     std::vector<PlaceExit> exits; // in order
@@ -62,10 +62,10 @@ struct Rotation {
   bool visitedOnEntry(uint64_t phase, int32_t place) const;
 };
 
-// layers > places >= 2. After how many iterations places hold what they held, as rotatePlaces() has it: the least that
+// layers > places >= 2. After how many iterations places hold what they held, as cyclePlaces() has it: the least that
 // the fewest moves allow.
-uint64_t rotationPeriod(int64_t layers, int64_t places);
-Rotation rotatePlaces(int64_t layers, int64_t places);
+uint64_t cyclePeriod(int64_t layers, int64_t places);
+Cycle cyclePlaces(int64_t layers, int64_t places);
 
 // The next number of places below and above this one with a period of at most `most`.
 struct NearestPlaces {

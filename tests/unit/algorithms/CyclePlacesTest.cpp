@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Places that rotate: what is there when it is visited, the fewest moves by brute force, and the period by unrolling.
-#include "passes/algorithms/RotatePlaces.h"
+// Places that cycle: what is there when it is visited, the fewest moves by brute force, and the period by unrolling.
+#include "passes/algorithms/CyclePlaces.h"
 
 #include <algorithm>
 #include <limits>
@@ -9,100 +9,100 @@
 #include <string>
 #include <vector>
 
-#include "tests/unit/algorithms/PlayRotation.h"
+#include "tests/unit/algorithms/PlayCycle.h"
 #include "gtest/gtest.h"
 
 namespace headrace::algorithms {
 namespace {
 
-size_t movesOf(const Rotation &rotation) {
+size_t movesOf(const Cycle &cycle) {
   size_t moves = 0;
-  for (const Rotation::Phase &phase : rotation.phases)
+  for (const Cycle::Phase &phase : cycle.phases)
     moves += phase.moves.size();
   return moves;
 }
 
 // n = 5, P = 4: m = 1 layer is away at a time, each for n - 2 = 3 visits: 5 x 1 / 3 moves an iteration, 5 in 3. After 3
 // iterations the same layer is away, but the 4 places have gone on by one: 3 x 4 = 12 phases, 12 x 5 / 3 = 20 moves.
-TEST(RotatePlaces, FiveLayersInFourPlaces) {
-  const Rotation rotation = rotatePlaces(5, 4);
-  ASSERT_EQ(rotation.period(), 12u);
-  EXPECT_EQ(movesOf(rotation), 20u);
+TEST(CyclePlaces, FiveLayersInFourPlaces) {
+  const Cycle cycle = cyclePlaces(5, 4);
+  ASSERT_EQ(cycle.period(), 12u);
+  EXPECT_EQ(movesOf(cycle), 20u);
   // Layer 2 is away; it is brought into 0's place while 1 is visited, and 3 makes room for the 0 of the next iteration.
-  EXPECT_EQ(rotation.phases[0].entry, (std::vector<int32_t>{0, 1, 3, 4}));
-  EXPECT_EQ(rotation.phases[0].exits,
+  EXPECT_EQ(cycle.phases[0].entry, (std::vector<int32_t>{0, 1, 3, 4}));
+  EXPECT_EQ(cycle.phases[0].exits,
             (std::vector<PlaceExit>{{.layer = 0, .place = 0, .after = 0}, {.layer = 3, .place = 2, .after = 3}}));
-  EXPECT_EQ(rotation.phases[0].moves,
+  EXPECT_EQ(cycle.phases[0].moves,
             (std::vector<PlaceMove>{{.layer = 2, .place = 0, .after = 0}, {.layer = 0, .place = 2, .after = 3}}));
-  EXPECT_FALSE(rotation.phases[0].moves[0].forNext());
-  EXPECT_TRUE(rotation.phases[0].moves[1].forNext());
-  EXPECT_EQ(rotation.phases[1].entry, (std::vector<int32_t>{2, 1, 0, 4}));
-  EXPECT_EQ(rotation.phases[1].moves,
+  EXPECT_FALSE(cycle.phases[0].moves[0].forNext());
+  EXPECT_TRUE(cycle.phases[0].moves[1].forNext());
+  EXPECT_EQ(cycle.phases[1].entry, (std::vector<int32_t>{2, 1, 0, 4}));
+  EXPECT_EQ(cycle.phases[1].moves,
             (std::vector<PlaceMove>{{.layer = 3, .place = 1, .after = 1}, {.layer = 1, .place = 3, .after = 4}}));
-  EXPECT_EQ(rotation.phases[2].entry, (std::vector<int32_t>{2, 3, 0, 1}));
-  EXPECT_EQ(rotation.phases[2].moves, (std::vector<PlaceMove>{{.layer = 4, .place = 0, .after = 2}}));
-  EXPECT_EQ(rotation.phases[3].entry, (std::vector<int32_t>{4, 3, 0, 1}));
+  EXPECT_EQ(cycle.phases[2].entry, (std::vector<int32_t>{2, 3, 0, 1}));
+  EXPECT_EQ(cycle.phases[2].moves, (std::vector<PlaceMove>{{.layer = 4, .place = 0, .after = 2}}));
+  EXPECT_EQ(cycle.phases[3].entry, (std::vector<int32_t>{4, 3, 0, 1}));
 }
 
 // n = 4, P = 3: layers 0 and 2 share a place, 1 and 3 stay. 4 x 1 / 2 = 2 moves an iteration, all of them the same.
-TEST(RotatePlaces, OfFourLayersTwoStay) {
-  const Rotation rotation = rotatePlaces(4, 3);
-  ASSERT_EQ(rotation.period(), 1u);
-  EXPECT_EQ(movesOf(rotation), 2u);
+TEST(CyclePlaces, OfFourLayersTwoStay) {
+  const Cycle cycle = cyclePlaces(4, 3);
+  ASSERT_EQ(cycle.period(), 1u);
+  EXPECT_EQ(movesOf(cycle), 2u);
 }
 
 // Two places are two slots: every layer is brought in every iteration.
-TEST(RotatePlaces, TwoPlacesBringEverything) {
+TEST(CyclePlaces, TwoPlacesBringEverything) {
   for (int64_t layers = 3; layers <= 40; ++layers) {
-    const Rotation rotation = rotatePlaces(layers, 2);
-    EXPECT_EQ(rotation.period(), layers % 2 == 0 ? 1u : 2u) << layers;
-    EXPECT_EQ(movesOf(rotation), static_cast<size_t>(layers) * rotation.period());
+    const Cycle cycle = cyclePlaces(layers, 2);
+    EXPECT_EQ(cycle.period(), layers % 2 == 0 ? 1u : 2u) << layers;
+    EXPECT_EQ(movesOf(cycle), static_cast<size_t>(layers) * cycle.period());
   }
 }
 
 // In place 0 of the case above: phase 0 brings 2 before its visit; in place 2 it brings 0 behind its visit. Place 1
 // keeps layer 1, which is visited.
-TEST(RotatePlaces, WhatWasVisitedSinceItWasBrought) {
-  const Rotation rotation = rotatePlaces(5, 4);
-  EXPECT_TRUE(rotation.visitedOnEntry(1, 0));
-  EXPECT_TRUE(rotation.visitedOnEntry(1, 1));
-  EXPECT_FALSE(rotation.visitedOnEntry(1, 2));
-  EXPECT_FALSE(rotation.visitedOnEntry(2, 3)); // phase 1 brings 1 into place 3 behind its visit
+TEST(CyclePlaces, WhatWasVisitedSinceItWasBrought) {
+  const Cycle cycle = cyclePlaces(5, 4);
+  EXPECT_TRUE(cycle.visitedOnEntry(1, 0));
+  EXPECT_TRUE(cycle.visitedOnEntry(1, 1));
+  EXPECT_FALSE(cycle.visitedOnEntry(1, 2));
+  EXPECT_FALSE(cycle.visitedOnEntry(2, 3)); // phase 1 brings 1 into place 3 behind its visit
   // Phase 0 follows phase 11.
   for (int32_t place = 0; place < 4; ++place) {
     bool visited = true;
-    for (const PlaceMove &move : rotation.phases[11].moves)
+    for (const PlaceMove &move : cycle.phases[11].moves)
       if (move.place == place)
         visited = move.layer > move.after;
-    EXPECT_EQ(rotation.visitedOnEntry(0, place), visited) << place;
+    EXPECT_EQ(cycle.visitedOnEntry(0, place), visited) << place;
   }
 }
 
 // A place that is given on more than once in an iteration: the last of its moves counts. Of four layers in two places 2
 // and 3 are brought before their visits, then 0 and 1 behind theirs, for the next iteration.
-TEST(RotatePlaces, WhatWasVisitedSinceItWasBroughtLast) {
-  const Rotation rotation = rotatePlaces(4, 2);
-  ASSERT_EQ(rotation.period(), 1u);
-  EXPECT_EQ(rotation.phases[0].moves, (std::vector<PlaceMove>{{.layer = 2, .place = 0, .after = 0},
-                                                              {.layer = 3, .place = 1, .after = 1},
-                                                              {.layer = 0, .place = 0, .after = 2},
-                                                              {.layer = 1, .place = 1, .after = 3}}));
-  EXPECT_FALSE(rotation.visitedOnEntry(0, 0));
-  EXPECT_FALSE(rotation.visitedOnEntry(0, 1));
+TEST(CyclePlaces, WhatWasVisitedSinceItWasBroughtLast) {
+  const Cycle cycle = cyclePlaces(4, 2);
+  ASSERT_EQ(cycle.period(), 1u);
+  EXPECT_EQ(cycle.phases[0].moves, (std::vector<PlaceMove>{{.layer = 2, .place = 0, .after = 0},
+                                                           {.layer = 3, .place = 1, .after = 1},
+                                                           {.layer = 0, .place = 0, .after = 2},
+                                                           {.layer = 1, .place = 1, .after = 3}}));
+  EXPECT_FALSE(cycle.visitedOnEntry(0, 0));
+  EXPECT_FALSE(cycle.visitedOnEntry(0, 1));
 }
 
-TEST(RotatePlaces, EveryCaseUpToThirtyLayersIsSoundAndAsShortAsItSays) {
+TEST(CyclePlaces, EveryCaseUpToThirtyLayersIsSoundAndAsShortAsItSays) {
   for (int32_t layers = 3; layers <= 30; ++layers)
     for (int32_t places = 2; places < layers; ++places) {
       SCOPED_TRACE(std::to_string(layers) + " layers, " + std::to_string(places) + " places");
-      const Rotation rotation = rotatePlaces(layers, places);
-      ASSERT_EQ(rotation.period(), rotationPeriod(layers, places));
-      ASSERT_EQ(wrongIn(rotation, layers, /*ahead=*/1), "");
+      const Cycle cycle = cyclePlaces(layers, places);
+      ASSERT_EQ(cycle.period(), cyclePeriod(layers, places));
+      ASSERT_EQ(wrongIn(cycle, layers, /*ahead=*/1), "");
       // n m / (n - 2) moves an iteration.
-      EXPECT_EQ(movesOf(rotation) * static_cast<size_t>(layers - 2),
-                rotation.period() * static_cast<size_t>(layers * (layers - places)));
-      for (uint64_t phase = 1; phase < rotation.period(); ++phase)
-        EXPECT_NE(rotation.phases[phase].entry, rotation.phases[0].entry) << phase;
+      EXPECT_EQ(movesOf(cycle) * static_cast<size_t>(layers - 2),
+                cycle.period() * static_cast<size_t>(layers * (layers - places)));
+      for (uint64_t phase = 1; phase < cycle.period(); ++phase)
+        EXPECT_NE(cycle.phases[phase].entry, cycle.phases[0].entry) << phase;
     }
 }
 
@@ -135,7 +135,7 @@ size_t fewestMoves(int layers, int places, int iterations) {
   return best;
 }
 
-TEST(RotatePlaces, NoWayHasFewerMoves) {
+TEST(CyclePlaces, NoWayHasFewerMoves) {
   for (int layers = 3; layers <= 7; ++layers)
     for (int places = 2; places < layers; ++places) {
       const int iterations = layers - 2; // n m / (n - 2) an iteration: n m in all
@@ -146,7 +146,7 @@ TEST(RotatePlaces, NoWayHasFewerMoves) {
 
 // Who is away at the start is chosen so that the cycle is the shortest that the fewest moves allow: every choice is
 // tried.
-TEST(RotatePlaces, NoOtherStartHasAShorterPeriod) {
+TEST(CyclePlaces, NoOtherStartHasAShorterPeriod) {
   for (int32_t layers = 3; layers <= 12; ++layers)
     for (int32_t places = 2; places < layers; ++places) {
       uint64_t shortest = std::numeric_limits<uint64_t>::max();
@@ -170,12 +170,12 @@ TEST(RotatePlaces, NoOtherStartHasAShorterPeriod) {
         if (held == start)
           shortest = std::min(shortest, period);
       }
-      EXPECT_EQ(rotationPeriod(layers, places), shortest) << layers << " layers, " << places << " places";
+      EXPECT_EQ(cyclePeriod(layers, places), shortest) << layers << " layers, " << places << " places";
     }
 }
 
 // 7 layers: 2 places take 2 iterations, 3 take 15, 4 take 20, 5 take 25, 6 take 30.
-TEST(RotatePlaces, TheNearestThatAreShortEnough) {
+TEST(CyclePlaces, TheNearestThatAreShortEnough) {
   const NearestPlaces all = nearestPlaces(7, 4, 30);
   EXPECT_EQ(all.below, 3);
   EXPECT_EQ(all.above, 5);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Tails of caches that rotate through places, as asked for: what the plan has, what its reason says, and what is
+// Tails of caches that cycle through places, as asked for: what the plan has, what its reason says, and what is
 // refused.
 //
 // Six layers of tinyLlama at batch 2 and context 512 have 65 blocks of 24 KiB (SplitCachesTest.cpp); 10 of them stay,
@@ -39,7 +39,7 @@ CompileRequest longContexts(int64_t layers, int64_t places) {
   return r;
 }
 
-TEST(RotatingCaches, APlanHasAScheduleOfEachClassForEachPhase) {
+TEST(KvPlaces, APlanHasAScheduleOfEachClassForEachPhase) {
   const auto plan = compile(longContexts(kLayers, 5));
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_EQ(plan->policy.kvPlaces, 5);
@@ -64,21 +64,20 @@ TEST(RotatingCaches, APlanHasAScheduleOfEachClassForEachPhase) {
         EXPECT_EQ(a.exitState, b.exitState);
       }
   // 330 KiB in the mean: 1.5 x 220.
-  EXPECT_THAT(plan->reason, HasSubstr("Tails of 6 layers rotate through 5 places, a cycle of 4 iterations: 330.00 KiB "
+  EXPECT_THAT(plan->reason, HasSubstr("Tails of 6 layers cycle through 5 places in 4 iterations: 330.00 KiB "
                                       "brought an iteration in the mean, "));
 }
 
-TEST(RotatingCaches, ACycleOfOneIsNoneToThePlan) {
+TEST(KvPlaces, ACycleOfOneIsNoneToThePlan) {
   const auto plan = compile(longContexts(kLayers, 4)); // 6 x 2 / 4 = 3 tails an iteration
   ASSERT_TRUE(plan.ok()) << plan.status();
   for (const plan::Schedule &schedule : plan->schedules)
     EXPECT_EQ(schedule.period, 1u);
-  EXPECT_THAT(plan->reason,
-              HasSubstr("rotate through 4 places, a cycle of 1 iteration: 660.00 KiB brought an iteration"));
+  EXPECT_THAT(plan->reason, HasSubstr("cycle through 4 places in 1 iteration: 660.00 KiB brought an iteration"));
 }
 
 // Variants by bucket, then blocks, then phase.
-TEST(RotatingCaches, VariantsOfACycleStandOneBehindTheOther) {
+TEST(KvPlaces, VariantsOfACycleStandOneBehindTheOther) {
   const auto plan = compile(longContexts(kLayers, 5));
   ASSERT_TRUE(plan.ok()) << plan.status();
   int cycles = 0;
@@ -100,7 +99,7 @@ TEST(RotatingCaches, VariantsOfACycleStandOneBehindTheOther) {
 }
 
 // All that is dirty has a way home.
-TEST(RotatingCaches, WhatIsCarriedDirtyHasAFlush) {
+TEST(KvPlaces, WhatIsCarriedDirtyHasAFlush) {
   CompileRequest r = longContexts(kLayers, 5);
   r.policy.kvWriteBack = model::KvWriteBack::All;
   const auto plan = compile(r);
@@ -123,7 +122,7 @@ TEST(RotatingCaches, WhatIsCarriedDirtyHasAFlush) {
 // What weights, places and the rest leave is filled with blocks. With 34 blocks of all six layers too few, 65 - R
 // blocks of 6 - P layers make up for 34 of 6: with two places R is at most 14, four leave no room for a block (2 x 64
 // is less than 204), so weights are away.
-TEST(RotatingCaches, BlocksFillWhatPlacesLeave) {
+TEST(KvPlaces, BlocksFillWhatPlacesLeave) {
   CompileRequest r = longContexts(kLayers, 2);
   r.policy.none = false;
   r.goal.kvDeviceMemory.reset();
@@ -148,7 +147,7 @@ TEST(RotatingCaches, BlocksFillWhatPlacesLeave) {
   }
 }
 
-TEST(RotatingCaches, AnObjectiveIsHeldAgainstTheSlowestPhase) {
+TEST(KvPlaces, AnObjectiveIsHeldAgainstTheSlowestPhase) {
   CompileRequest r = longContexts(kLayers, 5);
   r.policy.none = false;
   r.policy.name = "headrace";
@@ -178,7 +177,7 @@ TEST(RotatingCaches, AnObjectiveIsHeldAgainstTheSlowestPhase) {
   }
 }
 
-TEST(RotatingCaches, PlacesThatNothingRotatesThroughAreRefused) {
+TEST(KvPlaces, PlacesThatNothingCyclesThroughAreRefused) {
   const auto refused = [](CompileRequest r, const std::string &text) {
     const auto plan = compile(r);
     EXPECT_EQ(plan.status().code(), absl::StatusCode::kInvalidArgument) << plan.status();
@@ -193,7 +192,7 @@ TEST(RotatingCaches, PlacesThatNothingRotatesThroughAreRefused) {
   CompileRequest all = longContexts(kLayers, 5);
   all.goal.kvDeviceMemory.reset();
   refused(all, "policy.kv_places = 5: expected fewer KV blocks on the device than there are (65 a layer): all of them "
-               "fit, and nothing rotates");
+               "fit, and nothing cycles");
   CompileRequest kept = longContexts(kLayers, 5);
   kept.policy = {};
   kept.policy.name = "select-n";

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/core/Stages.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "runtime/base/StatusMacros.h"
+#include "runtime/model/ModelSpec.h"
+#include "runtime/plan/value/BufferIndex.h"
+
+namespace headrace::core {
+namespace {
+
+template <typename... Parts> absl::Status refuse(size_t stage, const Parts &...parts) {
+  return absl::InvalidArgumentError(absl::StrCat("stage ", stage, ": ", parts...));
+}
+
+int64_t rowsOf(const SequenceRows &sequence) { return static_cast<int64_t>(sequence.tokens.size()) + sequence.padding; }
+
+// That the next stage goes on where the one before it ends, with all else alike.
+absl::Status checkStage(size_t number, const plan::Plan &plan, const plan::Plan &first, int64_t layersBefore) {
+  const model::ModelSpec &spec = plan.model;
+  if (!spec.isStage() || spec.stage.of != first.model->stage.of || spec.name != first.model->name)
+    return refuse(number, "its plan is of ", spec.isStage() ? "a stage of " : "", spec.name, " of ",
+                  spec.isStage() ? spec.stage.of : spec.layers, " layers, expected a stage of ", first.model->name,
+                  " of ", first.model->stage.of);
+  if (spec.stage.first != layersBefore)
+    return refuse(number, "its plan is of layers from ", spec.stage.first, " on, expected from ", layersBefore, " on");
+  for (const auto &[what, is, wanted] :
+       {std::tuple("mini-batches", static_cast<int64_t>(plan.miniBatches), static_cast<int64_t>(first.miniBatches)),
+        {"tokens a KV block", plan.blockTokens, first.blockTokens},
+        {"features of a row", spec.hidden, first.model->hidden},
+        {"activation blocks", plan.actBlocks, int64_t{0}}})
+    if (is != wanted)
+      return refuse(number, "its plan has ", is, " ", what, ", expected ", wanted);
+  return absl::OkStatus();
+}
+
+} // namespace
+
+Stages::Stages(absl::Span<Runtime *const> stages, DeviceGroup &group, size_t microBatches)
+    : group_(group), batches_(microBatches), wanted_(group.size(), 0) {
+  int64_t sampled = 0, blocks = std::numeric_limits<int64_t>::max(), longest = 0;
+  for (Runtime *const runtime : stages) {
+    const plan::Plan &plan = runtime->plan();
+    Stage &stage = stages_.emplace_back();
+    stage.runtime = runtime;
+    stage.home.resize(plan.miniBatches);
+    for (const plan::Extent &extent : plan.placements[runtime->placement()].extents)
+      if (const plan::Buffer &buffer = plan.buffers[extent.buffer]; buffer.kind == plan::BufferKind::Residual)
+        stage.home[buffer.index] = extent.address;
+    blocks = std::min(blocks, runtime->kvBlocks().limit());
+    longest = std::max(longest, plan.metaLayout.maxBlocksPerSequence);
+    sampled = plan.metaLayout.maxSequences * plan.miniBatches;
+  }
+  for (MicroBatch &batch : batches_)
+    batch.sampled.reserve(static_cast<size_t>(sampled));
+  table_.reserve(static_cast<size_t>(longest));
+  for (Runtime *const runtime : stages) // the lowest free are given out: of all stages the same
+    for (uint32_t i = 0; i < runtime->plan().miniBatches; ++i)
+      runtime->kvBlocks(i).setOffered(blocks - 1);
+}
+
+absl::Status Stages::grow(uint32_t miniBatch, std::vector<int32_t> &table, int64_t tokens) {
+  for (size_t i = stages_.size(); i-- > 0;) {
+    KvBlocks &pool = stages_[i].runtime->kvBlocks(miniBatch);
+    table_.assign(table.begin(), table.end());
+    RETURN_IF_ERROR(pool.grow(i > 0 ? table_ : table, tokens)); // if of one of all
+  }
+  return absl::OkStatus();
+}
+
+void Stages::release(uint32_t miniBatch, std::vector<int32_t> &table) {
+  for (size_t i = stages_.size(); i-- > 0;) {
+    table_.assign(table.begin(), table.end());
+    stages_[i].runtime->kvBlocks(miniBatch).release(i > 0 ? table_ : table);
+  }
+}
+
+absl::StatusOr<std::unique_ptr<Stages>> Stages::make(absl::Span<Runtime *const> stages, DeviceGroup &group,
+                                                     size_t microBatches) {
+  if (stages.empty() || stages.size() > group.size())
+    return absl::InvalidArgumentError(absl::StrCat(stages.size(), " stages on ", group.size(),
+                                                   " devices: expected one device for each, and a stage"));
+  if (microBatches == 0)
+    return absl::InvalidArgumentError("0 micro-batches at once: expected at least 1");
+  const plan::Plan &first = stages.front()->plan();
+  int64_t layers = 0;
+  for (size_t i = 0; i < stages.size(); ++i) {
+    RETURN_IF_ERROR(checkStage(i, stages[i]->plan(), first, layers));
+    layers += stages[i]->plan().model->layers;
+  }
+  if (layers != first.model->stage.of)
+    return refuse(stages.size(), "is missing: ", first.model->name, " has ", first.model->stage.of,
+                  " layers, the stages that are there ", layers);
+  return std::unique_ptr<Stages>(new Stages(stages, group, microBatches));
+}
+
+absl::Status Stages::begin(absl::Span<const absl::Span<const SequenceRows>> miniBatches) {
+  if (underWay() == batches_.size())
+    return absl::FailedPreconditionError(
+        absl::StrCat(batches_.size(), " micro-batches are under way, as many as may be"));
+  MicroBatch &next = batch(begun_);
+  next.miniBatches = miniBatches;
+  next.tokens = next.sequences = next.context = 0;
+  for (const absl::Span<const SequenceRows> sequences : miniBatches) {
+    int64_t tokens = 0;
+    for (const SequenceRows &sequence : sequences) {
+      tokens += rowsOf(sequence);
+      next.context = std::max(next.context, sequence.firstPosition + rowsOf(sequence));
+    }
+    next.tokens = std::max(next.tokens, tokens);
+    next.sequences = std::max(next.sequences, static_cast<int64_t>(sequences.size()));
+  }
+  for (Stage &stage : stages_) // before any of them has begun
+    RETURN_IF_ERROR(stage.runtime->choose(next.tokens, next.sequences, next.context).status());
+  ++begun_;
+  return launchAll();
+}
+
+// From the last to the first, as each makes room for the one before it.
+absl::Status Stages::launchAll() {
+  for (bool any = true; any;) {
+    any = false;
+    for (size_t stage = stages_.size(); stage-- > 0;) {
+      ASSIGN_OR_RETURN(launched, launchNext(stage));
+      any |= launched;
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> Stages::launchNext(size_t number) {
+  Stage &stage = stages_[number];
+  const uint64_t ready = number == 0 ? begun_ : stages_[number - 1].published;
+  const bool idle = stage.published == stage.taken;
+  const bool rowsGone = number + 1 == stages_.size() || stages_[number + 1].taken == stage.published;
+  if (!idle || !rowsGone || stage.taken == ready)
+    return false;
+  const MicroBatch &next = batch(stage.taken);
+  ASSIGN_OR_RETURN(variant, stage.runtime->choose(next.tokens, next.sequences, next.context));
+  const plan::Plan &plan = stage.runtime->plan();
+  RETURN_IF_ERROR(writeMetas(plan.metaLayout, plan.blockTokens, next.miniBatches, stage.runtime->device().meta()));
+  if (number > 0)
+    passOn(number, next);
+  RETURN_IF_ERROR(stage.runtime->launch(variant));
+  ++stage.taken;
+  return true;
+}
+
+// Rows that the stage before has sent to where this one receives.
+void Stages::passOn(size_t number, const MicroBatch &batch) {
+  Stage &from = stages_[number - 1], &to = stages_[number];
+  if (!from.runtime->device().holdsData())
+    return;
+  const auto row = static_cast<uint64_t>(to.runtime->plan().model->hidden) * sizeof(float);
+  for (size_t i = 0; i < batch.miniBatches.size(); ++i) {
+    uint64_t rows = 0;
+    for (const SequenceRows &sequence : batch.miniBatches[i])
+      rows += static_cast<uint64_t>(rowsOf(sequence));
+    if (rows > 0)
+      std::memcpy(to.runtime->device().hostSlab().subspan(to.home[i], rows * row).data(),
+                  from.runtime->device().hostSlab().subspan(from.home[i], rows * row).data(), rows * row);
+  }
+}
+
+absl::Status Stages::awaitAny() {
+  for (size_t i = 0; i < stages_.size(); ++i)
+    wanted_[i] = stages_[i].published < stages_[i].taken ? stages_[i].runtime->launched() : 0;
+  ASSIGN_OR_RETURN(ready, group_.waitAny(wanted_, kForeverNs));
+  Stage &stage = stages_[ready];
+  ASSIGN_OR_RETURN(tokens, stage.runtime->awaitTokens());
+  if (ready + 1 == stages_.size())
+    batch(stage.published).sampled.assign(tokens.begin(), tokens.end());
+  ++stage.published;
+  return launchAll();
+}
+
+absl::StatusOr<absl::Span<const int32_t>> Stages::await() {
+  if (underWay() == 0)
+    return absl::FailedPreconditionError("no micro-batch is under way");
+  while (stages_.back().published == awaited_)
+    RETURN_IF_ERROR(awaitAny());
+  return absl::MakeConstSpan(batch(awaited_++).sampled);
+}
+
+} // namespace headrace::core

@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A model cut into stages over the devices of a group: its tokens are, bit for bit, those of one device that has all of
+// it, wherever each stage's weights, caches and streams lie and however many micro-batches are on their way.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "compiler/Compile.h"
+#include "runtime/core/Stages.h"
+#include "runtime/host/HostGroup.h"
+#include "runtime/sim/SimGroup.h"
+#include "tests/support/StatedPlacements.h"
+#include "tests/support/TinyPlan.h"
+
+namespace headrace::core {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr int64_t kLayers = 6, kContext = 64, kBlockTokens = 4;
+constexpr uint64_t kSeed = 3;
+
+// What all stages have alike.
+struct Options {
+  bool opt = false, tied = false;
+  int64_t miniBatches = 1, sequences = 2; // of each mini-batch
+  int64_t interval = 0;                   // of the weights, 0 none away
+  int64_t resident = 0;                   // KV blocks on the device, the scratch block included; 0: all
+  bool streamsLeave = false;              // between layers, too
+  bool attendsOnCpu = false;
+  const char *encoding = "";
+};
+
+model::ModelSpec modelOf(const Options &options) {
+  model::ModelSpec spec = options.opt ? tinyOpt(kLayers) : tinyLlama(kLayers);
+  spec.tiedEmbeddings = options.tied;
+  std::string expected;
+  if (*options.encoding != 0)
+    spec.encodings = *model::weightEncodingsFromText(options.encoding, spec, expected);
+  return spec;
+}
+
+plan::Plan compiled(const model::ModelSpec &spec, const Options &options) {
+  compiler::CompileRequest request;
+  request.model = spec;
+  request.hardware = tinyPlan({.spec = tinyLlama(1), .kind = model::DeviceKind::Host}).hardware;
+  request.goal.miniBatches = options.miniBatches;
+  request.goal.batch = options.sequences * options.miniBatches;
+  request.goal.context = kContext;
+  request.goal.blockTokens = kBlockTokens;
+  request.buckets = {
+      .newTokens = {1, options.sequences, 16}, .sequences = {1, options.sequences}, .contexts = {kContext}};
+  compiler::Candidate candidate =
+      compiler::stated(spec, {options.interval > 0 ? compiler::interval(options.interval) : compiler::none()}).front();
+  if (options.attendsOnCpu || options.resident > 0)
+    candidate.residency.setKvAway(spec.layers, options.attendsOnCpu ? 0 : options.resident);
+  if (options.attendsOnCpu)
+    request.policy.attention = model::Attention::Cpu;
+  if (options.streamsLeave)
+    request.policy.residuals = model::Residuals::Host;
+  request.placements = {candidate};
+  absl::StatusOr<plan::Plan> plan = compiler::compile(request);
+  EXPECT_TRUE(plan.ok()) << plan.status();
+  return plan.ok() ? *std::move(plan) : plan::Plan();
+}
+
+// One that has all of the model, or its stages: the first layer of each.
+class Served {
+public:
+  Served(const Options &options, const std::vector<int64_t> &firstLayers, size_t microBatches = 1,
+         bool virtualTime = false) {
+    const model::ModelSpec whole = modelOf(options);
+    weights_ = model::syntheticWeights(kSeed);
+    auto group = virtualTime
+                     ? sim::makeSimGroup(firstLayers.size(), {})
+                     : host::makeHostGroup(std::vector<host::HostOptions>(firstLayers.size(), {.unpaced = true}),
+                                           std::numeric_limits<double>::infinity());
+    EXPECT_TRUE(group.ok()) << group.status();
+    group_ = *std::move(group);
+    plans_.reserve(firstLayers.size());
+    std::vector<Runtime *> runtimes;
+    for (size_t i = 0; i < firstLayers.size(); ++i) {
+      const int64_t end = i + 1 < firstLayers.size() ? firstLayers[i + 1] : kLayers;
+      plans_.push_back(compiled(model::stageOf(whole, firstLayers[i], end - firstLayers[i]), options));
+      auto runtime = Runtime::load(plans_.back(), group_->device(i), {}, weights_.get(), {});
+      EXPECT_TRUE(runtime.ok()) << runtime.status();
+      if (!runtime.ok())
+        return;
+      runtimes_.push_back(*std::move(runtime));
+      runtimes.push_back(runtimes_.back().get());
+    }
+    if (firstLayers.size() == 1)
+      return;
+    auto stages = Stages::make(runtimes, *group_, microBatches);
+    EXPECT_TRUE(stages.ok()) << stages.status();
+    if (stages.ok())
+      stages_ = *std::move(stages);
+  }
+
+  Stages &stages() { return *stages_; }
+  void grow(uint32_t miniBatch, std::vector<int32_t> &table, int64_t tokens) {
+    const absl::Status status =
+        stages_ ? stages_->grow(miniBatch, table, tokens) : runtimes_.front()->kvBlocks(miniBatch).grow(table, tokens);
+    EXPECT_TRUE(status.ok()) << status;
+  }
+  DeviceGroup &group() { return *group_; }
+  std::vector<plan::Plan> &plans() { return plans_; }
+  Runtime &runtime(size_t stage) { return *runtimes_[stage]; }
+
+  // An iteration of these sequences, of each mini-batch.
+  std::vector<int32_t> run(absl::Span<const absl::Span<const SequenceRows>> miniBatches) {
+    absl::StatusOr<absl::Span<const int32_t>> tokens;
+    if (stages_) {
+      EXPECT_TRUE(stages_->begin(miniBatches).ok());
+      tokens = stages_->await();
+    } else {
+      Runtime &runtime = *runtimes_.front();
+      int64_t most = 0, context = 0, sequences = 0;
+      for (const auto &of : miniBatches) {
+        int64_t count = 0;
+        for (const SequenceRows &rows : of) {
+          count += static_cast<int64_t>(rows.tokens.size());
+          context = std::max(context, rows.firstPosition + static_cast<int64_t>(rows.tokens.size()));
+        }
+        most = std::max(most, count);
+        sequences = std::max(sequences, static_cast<int64_t>(of.size()));
+      }
+      const plan::Plan &plan = runtime.plan();
+      EXPECT_TRUE(writeMetas(plan.metaLayout, plan.blockTokens, miniBatches, runtime.device().meta()).ok());
+      const auto variant = runtime.choose(most, sequences, context);
+      EXPECT_TRUE(variant.ok()) << variant.status();
+      EXPECT_TRUE(runtime.launch(*variant).ok());
+      tokens = runtime.awaitTokens();
+    }
+    EXPECT_TRUE(tokens.ok()) << tokens.status();
+    return tokens.ok() ? std::vector<int32_t>(tokens->begin(), tokens->end()) : std::vector<int32_t>();
+  }
+
+private:
+  std::unique_ptr<model::WeightSource> weights_;
+  std::unique_ptr<DeviceGroup> group_;
+  std::vector<plan::Plan> plans_;
+  std::vector<std::unique_ptr<Runtime>> runtimes_;
+  std::unique_ptr<Stages> stages_;
+};
+
+// Sequences of one micro-batch: prompts in chunks of 8, then so many tokens each, half of them drawn.
+struct Requests {
+  struct One {
+    std::vector<int32_t> tokens;
+    std::vector<int32_t> blocks;
+    int64_t prompt = 0, cached = 0;
+  };
+  std::vector<std::vector<One>> miniBatches;
+  std::vector<std::vector<SequenceRows>> rows;
+  std::vector<absl::Span<const SequenceRows>> spans;
+
+  Requests(const Options &options, int32_t salt) {
+    for (int64_t m = 0; m < options.miniBatches; ++m) {
+      auto &of = miniBatches.emplace_back();
+      for (int64_t s = 0; s < options.sequences; ++s) {
+        One one;
+        one.prompt = 3 + (5 * s + 4 * m + salt) % 11;
+        for (int32_t i = 0; i < one.prompt; ++i)
+          one.tokens.push_back((7 * salt + 3 * i + 11 * static_cast<int32_t>(m + 2 * s) + 1) % 90);
+        of.push_back(std::move(one));
+      }
+    }
+  }
+  absl::Span<const absl::Span<const SequenceRows>> next(Served &served) {
+    rows.assign(miniBatches.size(), {});
+    spans.clear();
+    for (size_t m = 0; m < miniBatches.size(); ++m) {
+      for (size_t s = 0; s < miniBatches[m].size(); ++s) {
+        One &one = miniBatches[m][s];
+        const int64_t count = std::min<int64_t>(8, static_cast<int64_t>(one.tokens.size()) - one.cached);
+        served.grow(static_cast<uint32_t>(m), one.blocks, one.cached + count);
+        rows[m].push_back(
+            {.tokens =
+                 absl::MakeConstSpan(one.tokens).subspan(static_cast<size_t>(one.cached), static_cast<size_t>(count)),
+             .firstPosition = one.cached,
+             .blocks = one.blocks,
+             .sample = one.cached + count == static_cast<int64_t>(one.tokens.size()),
+             .requestSlot = static_cast<int32_t>(s),
+             .temperature = s % 2 == 0 ? 0.0f : 0.8f,
+             .seed = 17 + s,
+             .promptTokens = one.prompt});
+        one.cached += count;
+      }
+      spans.emplace_back(rows[m]);
+    }
+    return spans;
+  }
+  void take(absl::Span<const int32_t> tokens) {
+    size_t at = 0;
+    for (auto &of : miniBatches)
+      for (One &one : of)
+        if (one.cached == static_cast<int64_t>(one.tokens.size()))
+          one.tokens.push_back(tokens[at++]);
+    EXPECT_EQ(at, tokens.size());
+  }
+  std::vector<std::vector<int32_t>> all() const {
+    std::vector<std::vector<int32_t>> out;
+    for (const auto &of : miniBatches)
+      for (const One &one : of)
+        out.push_back(one.tokens);
+    return out;
+  }
+};
+
+constexpr int kIterations = 14;
+
+std::vector<std::vector<int32_t>> generated(Served &served, const Options &options) {
+  Requests requests(options, 1);
+  for (int i = 0; i < kIterations && !testing::Test::HasFailure(); ++i)
+    requests.take(served.run(requests.next(served)));
+  return requests.all();
+}
+
+void expectTheSame(const Options &options) {
+  Served whole(options, {0});
+  const auto wanted = generated(whole, options);
+  for (const std::vector<int64_t> &cut : {std::vector<int64_t>{0, 3}, {0, 1, 5}, {0, 2, 3, 4}}) {
+    Served stages(options, cut);
+    ASSERT_FALSE(testing::Test::HasFailure());
+    EXPECT_EQ(generated(stages, options), wanted) << cut.size() << " stages";
+  }
+}
+
+TEST(Stages, TokensAreThoseOfOneDevice) {
+  expectTheSame({});
+  expectTheSame({.tied = true});
+  expectTheSame({.opt = true});
+}
+TEST(Stages, WithWeightsAway) { expectTheSame({.interval = 1}); }
+TEST(Stages, WithCachesAway) { expectTheSame({.interval = 2, .resident = 5}); }
+TEST(Stages, WithMiniBatches) {
+  expectTheSame({.miniBatches = 3});
+  expectTheSame({.miniBatches = 2, .interval = 1, .streamsLeave = true});
+}
+TEST(Stages, WithPackedWeights) { expectTheSame({.interval = 1, .encoding = "q4:32"}); }
+TEST(Stages, WithAttentionOnTheCpu) { expectTheSame({.miniBatches = 2, .attendsOnCpu = true}); }
+
+// Three on their way over three stages: each gets what it gets alone.
+TEST(Stages, MicroBatchesFollowEachOther) {
+  const Options options{.interval = 1};
+  std::vector<std::vector<std::vector<int32_t>>> wanted;
+  std::vector<Requests> requests;
+  Options room = options;
+  room.sequences = 6; // KV blocks for all of them
+  for (int32_t m = 0; m < 3; ++m) {
+    Served whole(options, {0});
+    Requests alone(options, 1 + m);
+    for (int i = 0; i < kIterations; ++i)
+      alone.take(whole.run(alone.next(whole)));
+    wanted.push_back(alone.all());
+    requests.emplace_back(options, 1 + m);
+  }
+  Served stages(room, {0, 2, 4}, 3);
+  ASSERT_FALSE(HasFailure());
+  for (int i = 0; i < kIterations; ++i)
+    for (Requests &of : requests) {
+      if (i > 0) {
+        const auto tokens = stages.stages().await();
+        ASSERT_TRUE(tokens.ok()) << tokens.status();
+        of.take(*tokens);
+      }
+      const absl::Status begun = stages.stages().begin(of.next(stages));
+      ASSERT_TRUE(begun.ok()) << begun;
+    }
+  EXPECT_EQ(stages.stages().underWay(), 3u);
+  EXPECT_EQ(stages.stages().begin({}).code(), absl::StatusCode::kFailedPrecondition);
+  for (size_t m = 0; m < requests.size(); ++m) {
+    const auto tokens = stages.stages().await();
+    ASSERT_TRUE(tokens.ok()) << tokens.status();
+    requests[m].take(*tokens);
+    EXPECT_EQ(requests[m].all(), wanted[m]) << m;
+  }
+  EXPECT_EQ(stages.stages().await().status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+} // namespace
+} // namespace headrace::core
