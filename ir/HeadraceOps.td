@@ -144,11 +144,13 @@ def Headrace_ResidualOp : Headrace_Op<"residual", [Headrace_NameResults, Headrac
 def Headrace_IoOp : Headrace_Op<"io", [Headrace_NameResults, Headrace_Persistent]> {
   let summary = "a fixed buffer between host and device: meta, sampled, output or history";
   let description = [{
-    Each mini-batch has its own, but for the output, which is of all of them. Those of a role are declared one behind the
-    other, the first mini-batch's first: they are ranges of one buffer of the plan. `mini_batch(0)` is not printed.
+    Meta and output are of all mini-batches: of meta a step reads what its own has. Of sampled and history each has its
+    own. Those of a role are declared one behind the other, the first mini-batch's first: they are ranges of one buffer of
+    the plan. `mini_batch(0)` is not printed.
 
-        %meta = headrace.io meta : <4096, bytes>
-        %meta.1 = headrace.io meta mini_batch(1) : <4096, bytes>
+        %meta = headrace.io meta : <8192, bytes>
+        %sampled = headrace.io sampled : <256, bytes>
+        %sampled.1 = headrace.io sampled mini_batch(1) : <256, bytes>
   }];
   let arguments = (ins EnumProp<Headrace_IoRole>:$role, DefaultValuedProp<I32Prop, "0">:$mini_batch,
                        DefaultValuedProp<Headrace_AddressProp, "::headrace::ir::Address()">:$at);
@@ -161,7 +163,8 @@ def Headrace_StagingOp : Headrace_Op<"staging", [Headrace_NameResults, Headrace_
   let summary = "a mini-batch's range of the host slab for steps of the cpu lane";
   let description = [{
     Holds nothing when the iteration begins. `meta` and `qkv` are what `stage` brings down, `attended` what attention on
-    the CPU makes and fetch_rows brings up, `scratch` its workspace. Each layer has the same range in turn.
+    the CPU makes and fetch_rows brings up, `scratch` its workspace. Each layer has the same range in turn; `meta` is of
+    all mini-batches.
 
         %staging.qkv = headrace.staging qkv : <host, 3072, f32>
         %staging.qkv.1 = headrace.staging qkv mini_batch(1) : <host, 3072, f32>

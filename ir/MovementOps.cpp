@@ -146,12 +146,17 @@ LogicalResult ActOp::verify() {
 LogicalResult ResidualOp::verify() { return verifyMiniBatch(*this, getMiniBatch()); }
 
 LogicalResult IoOp::verify() {
-  if (getRole() == IoRole::Output && getMiniBatch() != 0)
-    return emitOpError() << "has mini-batch " << getMiniBatch() << ", but the output is of all of them";
+  if ((getRole() == IoRole::Output || getRole() == IoRole::Meta) && getMiniBatch() != 0)
+    return emitOpError() << "has mini-batch " << getMiniBatch() << ", but " << stringifyIoRole(getRole())
+                         << " is of all of them";
   return verifyMiniBatch(*this, getMiniBatch());
 }
 
-LogicalResult StagingOp::verify() { return verifyMiniBatch(*this, getMiniBatch()); }
+LogicalResult StagingOp::verify() {
+  if (getRole() == StagingRole::Meta && getMiniBatch() != 0)
+    return emitOpError() << "has mini-batch " << getMiniBatch() << ", but meta is of all of them";
+  return verifyMiniBatch(*this, getMiniBatch());
+}
 
 StepInfo &StageOp::stepInfo() { return getProperties().step; }
 int StageOp::tiedOperand(unsigned) { return 1; } // buffer, staging

@@ -5,7 +5,7 @@
 
 namespace headrace::kernels {
 
-// Walks the arrays in the order of IterationMeta's members and returns the end; `place` gets each one's offset.
+// Walks the arrays but the block table and returns the end, a multiple of 64; `place` gets each one's offset.
 template <typename Place> static uint64_t walkArrays(const MetaLayout &layout, Place place) {
   uint64_t offset = sizeof(IterationMeta);
   auto add = [&](uint32_t IterationMeta::*member, int64_t elements, uint64_t elementBytes) {
@@ -35,12 +35,16 @@ template <typename Place> static uint64_t walkArrays(const MetaLayout &layout, P
   add(&IterationMeta::actBlock, layout.maxActBlocks, 4);
   add(&IterationMeta::actPosition, layout.maxActBlocks, 4);
   add(&IterationMeta::actTokens, layout.maxActBlocks, 4);
-  add(&IterationMeta::blockTable, sequences * layout.maxBlocksPerSequence, 4); // last: see metaBytesInUse
-  return (offset + 255) / 256 * 256;
+  return (offset + 63) / 64 * 64;
 }
 
-uint64_t metaBytes(const MetaLayout &layout) {
+uint64_t metaFixedBytes(const MetaLayout &layout) {
   return walkArrays(layout, [](uint32_t IterationMeta::*, uint64_t) {});
+}
+
+uint64_t metaBytes(const MetaLayout &layout, uint32_t miniBatches) {
+  const auto table = static_cast<uint64_t>(layout.maxSequences * layout.maxBlocksPerSequence) * sizeof(int32_t);
+  return (miniBatches * (metaFixedBytes(layout) + table) + 255) / 256 * 256;
 }
 
 uint64_t metaBytesInUse(const IterationMeta &meta) {
@@ -50,22 +54,26 @@ uint64_t metaBytesInUse(const IterationMeta &meta) {
 void initMeta(const MetaLayout &layout, IterationMeta *meta) {
   std::memset(static_cast<void *>(meta), 0, sizeof *meta);
   meta->tableStride = static_cast<int32_t>(layout.maxBlocksPerSequence);
-  walkArrays(layout, [meta](uint32_t IterationMeta::*member, uint64_t offset) {
+  meta->blockTable = static_cast<uint32_t>(walkArrays(layout, [meta](uint32_t IterationMeta::*member, uint64_t offset) {
     meta->*member = static_cast<uint32_t>(offset);
-  });
+  }));
 }
 
 void initMetas(const MetaLayout &layout, uint32_t miniBatches, IterationMeta *meta) {
-  for (uint32_t i = 0; i < miniBatches; ++i)
-    initMeta(layout, metaOf(layout, meta, i));
+  for (uint32_t i = 0; i < miniBatches; ++i) {
+    IterationMeta *const own = metaOf(layout, meta, i);
+    initMeta(layout, own);
+    own->blockTable *= miniBatches - i;
+  }
 }
 
 IterationMeta *metaOf(const MetaLayout &layout, IterationMeta *meta, uint32_t miniBatch) {
-  return reinterpret_cast<IterationMeta *>(reinterpret_cast<char *>(meta) + miniBatch * metaBytes(layout));
+  return reinterpret_cast<IterationMeta *>(reinterpret_cast<char *>(meta) + miniBatch * metaFixedBytes(layout));
 }
 
 const IterationMeta *metaOf(const MetaLayout &layout, const IterationMeta *meta, uint32_t miniBatch) {
-  return reinterpret_cast<const IterationMeta *>(reinterpret_cast<const char *>(meta) + miniBatch * metaBytes(layout));
+  return reinterpret_cast<const IterationMeta *>(reinterpret_cast<const char *>(meta) +
+                                                 miniBatch * metaFixedBytes(layout));
 }
 
 } // namespace headrace::kernels

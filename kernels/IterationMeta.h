@@ -9,9 +9,14 @@
 //
 // Rows (tokens) of one sequence follow each other; sequence s owns rows [queryStart[s], queryStart[s + 1]).
 //
-// Where an iteration passes each layer for several mini-batches, each has one of its own, and the buffer all of them,
-// one behind the other, metaBytes() apart (metaOf()). What is said here of an iteration is then of a mini-batch, but
-// for the tokens of all of them, which lie in one array.
+// Where an iteration passes each layer for several mini-batches, each has a header and arrays of its own, which lie
+// metaFixedBytes() apart (metaOf()), and behind them a block table, at the stride of its own sequences:
+//
+//   | header, arrays of 0 | header, arrays of 1 | table of 0 | table of 1 |  not in use  |
+//   | <----------------------- one copy ------------------------------> |
+//
+// Only the tables' offsets change from iteration to iteration. What is said here of an iteration is then of a
+// mini-batch, but for the tokens of all of them, which lie in one array.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +39,7 @@ struct IterationMeta {
   uint32_t kvSlot;         // int32 [T]: block * blockTokens + row in block, where k and v of this row are written
   uint32_t queryStart;     // int32 [S + 1]
   uint32_t contextLength;  // int32 [S]: tokens in the cache once this iteration's are appended
-  uint32_t blockTable;     // int32 [S, tableStride]
+  uint32_t blockTable;     // int32 [S, tableStride]; behind the arrays, and tables, of all mini-batches before
   uint32_t sampleRow;      // int32 [S]: row of x for the s-th sampled token
   uint32_t requestSlot;    // int32 [S]: where `sampled` keeps the s-th sampled token
   uint32_t samplePosition; // int32 [S]: position of the token being sampled; so many are before it
@@ -74,13 +79,15 @@ struct MetaLayout {
 // Of an iteration.
 inline constexpr uint32_t kMostMiniBatches = 64;
 
-// Bytes of one mini-batch's, a multiple of 256.
-uint64_t metaBytes(const MetaLayout &layout);
-// Bytes that an iteration uses: all arrays, and of the block tables its sequences'.
+// Bytes of a mini-batch's header and of its arrays but the block table, a multiple of 64.
+uint64_t metaFixedBytes(const MetaLayout &layout);
+// Bytes of the buffer of so many mini-batches, at the plan's longest stride, a multiple of 256.
+uint64_t metaBytes(const MetaLayout &layout, uint32_t miniBatches = 1);
+// Bytes from a mini-batch's header to the end of its block table's rows in use.
 uint64_t metaBytesInUse(const IterationMeta &meta);
 // Fills in the header's offsets and the plan's longest stride; counts are zero.
 void initMeta(const MetaLayout &layout, IterationMeta *meta);
-// Of so many mini-batches, the first one's at `meta`.
+// Of so many mini-batches, the first one's at `meta`. Their block tables have no rows: all are behind the last arrays.
 void initMetas(const MetaLayout &layout, uint32_t miniBatches, IterationMeta *meta);
 // That of a mini-batch, the first one's at `meta`.
 IterationMeta *metaOf(const MetaLayout &layout, IterationMeta *meta, uint32_t miniBatch);

@@ -120,7 +120,7 @@ struct RepackedDevice::Repacked {
   }
 
   void copyMeta(const kernels::IterationMeta *from, core::Device &to) const {
-    std::memcpy(static_cast<void *>(to.meta()), from, kernels::metaBytes(plan.metaLayout) * plan.miniBatches);
+    std::memcpy(static_cast<void *>(to.meta()), from, kernels::metaBytes(plan.metaLayout, plan.miniBatches));
   }
 
   absl::Status iteration(const GraphOfAll &graph, const kernels::IterationMeta *meta, const core::LaunchInUse &inUse) {

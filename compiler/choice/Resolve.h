@@ -61,6 +61,7 @@ struct Target {
   uint64_t residualBytes(int64_t hidden) const; // of a mini-batch, of the largest iteration: F32 on every device
   int64_t sequences() const { return batch * choice.miniBatches; }               // of all mini-batches
   int64_t mostSampled() const { return meta.maxSequences * choice.miniBatches; } // rows of an iteration, at most
+  uint64_t metaBytes() const { return kernels::metaBytes(meta, static_cast<uint32_t>(choice.miniBatches)); }
   int64_t caches(int64_t layers) const { return layers * choice.miniBatches; }
   KvOnDevice kvOnDevice(int64_t layers) const { return {caches(layers), kvBlocks, kvBlockBytes}; }
   // The ranges that tails go through where `slots` are asked for, or the places that are stated.

@@ -57,7 +57,6 @@ public:
       else if (auto staging = llvm::dyn_cast<ir::StagingOp>(op);
                staging && staging.getRole() == ir::StagingRole::Meta) {
         buffers_[staging.getBuffer()] = index_.io(plan::Io::Meta);
-        firstByte_[staging.getBuffer()] = static_cast<uint64_t>(staging.getMiniBatch()) * staging.sizeInBytes();
       } else if (auto slot = llvm::dyn_cast<ir::SlotOp>(op)) {
         const auto begin = static_cast<uint64_t>(slot.address().value);
         slotsBegin_ = std::min(slotsBegin_, begin);
@@ -100,7 +99,7 @@ private:
           kvPartOffset(kv, plan_, plan_.placements[schedule_.placement].kvBlocks,
                        kv.getPart() == ir::KvPart::Mirror ? tailBytes_.lookup(kv.getLayer()) : 0);
   }
-  // The ranges of all mini-batches are one buffer.
+  // The ranges of all mini-batches are one buffer; so is what they have of the iteration buffer.
   void addIo(ir::IoOp io) {
     buffers_[io.getBuffer()] = index_.io(toPlan(io.getRole()));
     firstByte_[io.getBuffer()] = static_cast<uint64_t>(io.getMiniBatch()) * io.sizeInBytes();
@@ -228,6 +227,12 @@ private:
       operand.bufferOffset = firstByteOf(ranges_.bufferOf(access.value)) + access.range.offset;
       operand.bytes = access.range.bytes;
       operand.address = byteAddress(access.value) + access.range.offset;
+      if (access.arg == ir::Arg::Meta) { // from the header of the step's mini-batch on
+        const uint64_t header = op.stepInfo().miniBatch * kernels::metaFixedBytes(plan_.metaLayout);
+        operand.bufferOffset += header;
+        operand.bytes -= header;
+        operand.address += header;
+      }
       if (auto kv = ranges_.bufferOf(access.value).getDefiningOp<ir::KvOp>(); kv && access.arg == ir::Arg::Kv)
         operand.interleaved = kv.isInterleaved();
       if (access.arg == ir::Arg::Bias && llvm::isa<ir::NormOp>(op)) {

@@ -188,7 +188,7 @@ private:
   }
   plan::Local &local(BufferIndex transient) { return schedule_.locals[localOf_[static_cast<size_t>(transient)]]; }
 
-  // Rows, or an iteration buffer, for the cpu lane.
+  // Rows, or the iteration buffer, for the cpu lane.
   void copyDown(const Step &of) {
     const StepBuffer &buffer = steps_.buffer(of.x);
     plan::Step step;
@@ -208,7 +208,6 @@ private:
       from.address = local(of.x).address;
     } else {
       from.buffer = places_.planBuffer(buffer);
-      from.bufferOffset = static_cast<uint64_t>(of.miniBatch) * buffer.bytes;
       for (const auto &[index, bytes, address] : placed_.below)
         if (index == of.x)
           from.address = address;

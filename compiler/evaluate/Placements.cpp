@@ -23,9 +23,8 @@ PlacementFamily::PlacementFamily(const model::ModelSpec &spec, const model::Weig
   kvBlockBytes_ = target.kvBlockBytes;
   kvBlocks_ = target.kvBlocks;
   const auto ids = [](int64_t count) { return model::alignUp(static_cast<uint64_t>(count) * sizeof(int32_t)); };
-  io_ = static_cast<uint64_t>(target.choice.miniBatches) *
-            (kernels::metaBytes(target.meta) + ids(target.batch) + target.historyBytes) +
-        ids(target.sequences());
+  io_ = static_cast<uint64_t>(target.choice.miniBatches) * (ids(target.batch) + target.historyBytes) +
+        target.metaBytes() + ids(target.sequences());
   caches_ = static_cast<uint64_t>(target.caches(spec.layers));
   const auto away = static_cast<uint64_t>(target.choice.miniBatches) * target.choice.residency.actAway().size();
   actBytes_ = (caches_ - away) * target.actBytes;

@@ -86,7 +86,7 @@ PlanWriter::PlanWriter(const model::WeightLayout &layout, const Target &target, 
   const auto io = [&](const char *name, uint64_t bytes, plan::Io which) {
     plan.buffers.push_back({name, plan::BufferKind::Io, -1, bytes, static_cast<uint32_t>(which)});
   };
-  io("meta", plan.miniBatches * kernels::metaBytes(target.meta), plan::Io::Meta);
+  io("meta", target.metaBytes(), plan::Io::Meta);
   io("sampled", plan.miniBatches * ids(target.meta.maxSequences), plan::Io::Sampled);
   io("output", ids(target.mostSampled()), plan::Io::Output);
   io("history", plan.miniBatches * target.historyBytes, plan::Io::History);

@@ -42,7 +42,7 @@ public:
     declare();
     x_.resize(made_.own.size(), kNoBuffer);
     if (onCpu_)
-      ofEach([&] { stage(own().meta, Staging::Meta, /*layer=*/-1); });
+      stage(made_.meta, Staging::Meta, /*layer=*/-1);
     comes_.resize(made_.own.size(), kNoBuffer);
     if (!leaves_)
       ofEach([&] { begin(); });
@@ -138,12 +138,13 @@ private:
     const auto io = [&](plan::Io role, uint64_t bytes) {
       return add({.kind = Kind::Io, .bytes = bytes, .miniBatch = batch(), .io = role});
     };
+    made_.meta = io(plan::Io::Meta, target_.metaBytes());
     // The ranges of a role lie one behind the other.
-    ofEach([&] { own().meta = io(plan::Io::Meta, kernels::metaBytes(target_.meta)); });
     ofEach([&] { own().sampled = io(plan::Io::Sampled, ids(target_.meta.maxSequences)); });
     miniBatch_ = 0;
     made_.output = io(plan::Io::Output, ids(target_.mostSampled()));
     ofEach([&] { own().history = io(plan::Io::History, target_.historyBytes); });
+    miniBatch_ = 0;
     if (onCpu_)
       declareStaging();
   }
@@ -151,7 +152,9 @@ private:
   void declareStaging() {
     for (const StepBuffer &of : stagingBuffers(spec_, target_)) {
       const BufferIndex buffer = add(of);
-      made_.own[static_cast<size_t>(of.miniBatch)].staging[static_cast<size_t>(of.staging)] = buffer;
+      for (Steps::Own &own : made_.own)
+        if (of.staging == Staging::Meta || &own == &made_.own[static_cast<size_t>(of.miniBatch)])
+          own.staging[static_cast<size_t>(of.staging)] = buffer;
     }
   }
   BufferIndex staged(Staging what) { return own().staging[static_cast<size_t>(what)]; }
@@ -414,10 +417,8 @@ std::vector<StepBuffer> stagingBuffers(const model::ModelSpec &spec, const Targe
   const auto rows = [&](int64_t columns) {
     return static_cast<uint64_t>(limits.tokens * columns) * model::dtypeBytes(target.activation);
   };
-  const auto count = static_cast<int32_t>(target.choice.miniBatches);
-  for (int32_t i = 0; i < count; ++i)
-    declare(i, Staging::Meta, kernels::metaBytes(target.meta), Elements::Bytes);
-  for (int32_t i = 0; i < count; ++i) {
+  declare(0, Staging::Meta, target.metaBytes(), Elements::Bytes);
+  for (int32_t i = 0; i < target.choice.miniBatches; ++i) {
     declare(i, Staging::Qkv, rows(spec.qkvRows()), elementsOf(target.activation));
     declare(i, Staging::Attended, rows(spec.qRows()), elementsOf(target.activation));
     declare(i, Staging::Scratch,

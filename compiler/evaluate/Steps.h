@@ -66,7 +66,7 @@ struct StepsRequest {
 // What a buffer's bytes are, as the IR has it in a type.
 enum class Elements : uint8_t { F32 = 0, F16 = 1, BF16 = 2, Bytes = 3, Packed = 4 };
 
-// What of the host slab steps of the cpu lane work on, of each mini-batch.
+// What of the host slab steps of the cpu lane work on: the iteration buffer of all mini-batches, the others of each.
 enum class Staging : uint8_t { Meta = 0, Qkv = 1, Attended = 2, Scratch = 3 };
 
 struct StepBuffer {
@@ -106,7 +106,7 @@ struct Step {
   int32_t miniBatch = 0;
   bool sampledRows = false; // one row a sequence; else one a token
 
-  // What it uses beside what its mini-batch has (meta, sampled, history) and the output.
+  // What it uses beside meta, what its mini-batch has (sampled, history) and the output.
   BufferIndex unit = kNoBuffer; // of weights, of which: matrix, table or norm; bias or positions; heads' norms
   UnitRange weight, bias, headNorms;
   BufferIndex x = kNoBuffer;          // rows; rope_append rotates them in place
@@ -131,16 +131,17 @@ struct Step {
 
 struct Steps {
   struct Own { // of a mini-batch
-    BufferIndex meta = kNoBuffer, sampled = kNoBuffer, history = kNoBuffer;
+    BufferIndex sampled = kNoBuffer, history = kNoBuffer;
+    // Meta is the same buffer for all.
     std::array<BufferIndex, model::enumCount<Staging>()> staging = {kNoBuffer, kNoBuffer, kNoBuffer, kNoBuffer};
     std::vector<BufferIndex> kv, act; // by layer; `act` empty: none are kept
   };
   // In the order of declaration: units of weights by number, caches, activation blocks, meta, sampled, output, history,
   // what the cpu lane works on; then what steps make, in their order.
   std::vector<StepBuffer> buffers;
-  int32_t firstUnit = 0; // of the layout's units the number of the first that there is
-  std::vector<Own> own;  // by mini-batch
-  BufferIndex output = kNoBuffer;
+  int32_t firstUnit = 0;                            // of the layout's units the number of the first that there is
+  std::vector<Own> own;                             // by mini-batch
+  BufferIndex meta = kNoBuffer, output = kNoBuffer; // of all mini-batches
   std::vector<Step> steps;
 
   BufferIndex ofUnit(int32_t unit) const { return unit - firstUnit; }
@@ -159,8 +160,8 @@ inline bool attendsOnCpu(const Choice &choice, plan::IterationClass iterationCla
 std::vector<StepBuffer> movableBuffers(const model::ModelSpec &spec, const model::WeightLayout &layout,
                                        const Target &target);
 
-// What of the host slab the cpu lane works on, where that attends: the iteration buffers of all mini-batches, as they
-// are on the device, then what each has for itself; each a multiple of model::kAlign, one behind the other.
+// What of the host slab the cpu lane works on, where that attends: the iteration buffer, as it is on the device, then
+// what each mini-batch has for itself; each a multiple of model::kAlign, one behind the other.
 std::vector<StepBuffer> stagingBuffers(const model::ModelSpec &spec, const Target &target);
 
 } // namespace headrace::compiler

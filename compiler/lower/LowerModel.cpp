@@ -90,7 +90,7 @@ private:
       at(step.comes) = ir::OnDeviceOp::create(builder_, loc_, type(step.comes),
                                               homes_[static_cast<size_t>(steps_.buffer(step.comes).miniBatch)]);
     const Steps::Own &own = steps_.own[static_cast<size_t>(step.miniBatch)];
-    const Value meta = at(own.meta);
+    const Value meta = at(steps_.meta);
     const Rows rows = step.sampledRows ? Rows::Sampled : Rows::Tokens;
     const StepInfo info = infoOf(step);
     ir::Workspace scratch;

@@ -35,7 +35,7 @@ DirectBytes directBytes(const plan::Plan &plan, const plan::Schedule &schedule, 
   DirectBytes out;
   if (step.kind != plan::StepKind::Compute || !step.direct)
     return out;
-  out.metaOffset = step.miniBatch * kernels::metaBytes(plan.metaLayout);
+  out.metaOffset = step.miniBatch * kernels::metaFixedBytes(plan.metaLayout);
   const model::ModelSpec &spec = plan.model;
   if (step.op == kernels::Op::Embed)
     out.readPerRow =

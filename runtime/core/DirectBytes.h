@@ -17,10 +17,10 @@ struct DirectBytes {
   // Device to host, of rows whose slot in the KV cache is in [firstSlot, endSlot).
   uint64_t writtenPerRow = 0, firstSlot = 0, endSlot = 0;
 
-  uint64_t metaOffset = 0; // of its mini-batch's iteration buffer from the first one's
+  uint64_t metaOffset = 0; // of its mini-batch's header from the first one's
 
   bool any() const { return readPerRow != 0 || writtenPerRow != 0; }
-  // `first`: the iteration buffer of the first mini-batch, which those of the others lie behind.
+  // `first`: the header of the first mini-batch, which those of the others lie behind.
   uint64_t read(const kernels::IterationMeta &first) const;
   uint64_t written(const kernels::IterationMeta &first) const;
 };

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -19,20 +18,12 @@ absl::string_view view(std::string_view text) { return {text.data(), text.size()
 } // namespace
 
 Metas metasOf(const plan::Plan &plan, const kernels::IterationMeta *first) {
-  return {first, kernels::metaBytes(plan.metaLayout), plan.miniBatches};
+  return {first, kernels::metaFixedBytes(plan.metaLayout), plan.miniBatches};
 }
 
 uint64_t bytesInUse(const Metas &metas) {
-  uint64_t bytes = 0;
-  for (uint32_t i = 0; i < metas.count; ++i)
-    bytes = std::max(bytes, kernels::metaBytesInUse(metas.of(i)));
-  return bytes;
-}
-
-void copyInUse(const Metas &metas, std::byte *to) {
-  const uint64_t bytes = bytesInUse(metas);
-  for (uint32_t i = 0; i < metas.count; ++i)
-    std::memcpy(to + i * metas.bytes, &metas.of(i), bytes);
+  const uint32_t last = metas.count - 1;
+  return last * metas.bytes + kernels::metaBytesInUse(metas.of(last));
 }
 
 namespace {
@@ -63,6 +54,7 @@ absl::Status checkFits(std::string_view who, const Bucket &bucket, const kernels
 
 absl::Status checkFits(std::string_view device, const Bucket &bucket, const Metas &metas) {
   uint32_t sampled = 0;
+  uint64_t table = metas.count * metas.bytes; // where the next block table begins
   for (uint32_t i = 0; i < metas.count; ++i) {
     const kernels::IterationMeta &meta = metas.of(i);
     const auto who = [&] {
@@ -74,6 +66,11 @@ absl::Status checkFits(std::string_view device, const Bucket &bucket, const Meta
       return absl::InvalidArgumentError(absl::StrCat(who(), ": its first token is number ", meta.firstOutput, ", ",
                                                      sampled, " are sampled before it"));
     sampled += static_cast<uint32_t>(meta.numSampled);
+    if (i * metas.bytes + meta.blockTable != table)
+      return absl::InvalidArgumentError(
+          absl::StrCat(who(), ": its block table begins at byte ", i * metas.bytes + meta.blockTable,
+                       " of the iteration's, expected ", table, ", where what is before it ends"));
+    table = i * metas.bytes + kernels::metaBytesInUse(meta);
   }
   return absl::OkStatus();
 }

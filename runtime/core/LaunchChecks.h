@@ -19,10 +19,10 @@ struct Bucket {
   int64_t tokens = 0, sequences = 0, context = 0;
 };
 
-// The iteration buffers of a launch: of so many mini-batches, the first one's at `first`.
+// The iteration buffer of a launch: of so many mini-batches, the first one's header at `first`.
 struct Metas {
   const kernels::IterationMeta *first = nullptr;
-  uint64_t bytes = 0; // of one
+  uint64_t bytes = 0; // from one header to the next
   uint32_t count = 1;
 
   const kernels::IterationMeta &of(uint32_t miniBatch) const {
@@ -37,13 +37,12 @@ struct Metas {
   }
 };
 Metas metasOf(const plan::Plan &plan, const kernels::IterationMeta *first);
-// Bytes from the start of each mini-batch's that the iteration uses: the most of any of them.
+// Bytes from the first header on that the iteration uses, of a buffer that checkFits() accepts: to the end of the last
+// block table. A launch brings so many, in one copy.
 uint64_t bytesInUse(const Metas &metas);
-// So many of each to the same place from `to` on: what a launch brings where the caller's thread copies.
-void copyInUse(const Metas &metas, std::byte *to);
 
-// InvalidArgument where the counts of an iteration buffer do not fit the bucket, or do not follow each other, and where
-// a sequence is longer than the bucket's context.
+// InvalidArgument where the counts of an iteration buffer do not fit the bucket, where the tokens or block tables of
+// mini-batches do not follow each other, and where a sequence is longer than the bucket's context.
 absl::Status checkFits(std::string_view device, const Bucket &bucket, const Metas &metas);
 // Of one mini-batch's by itself; `who` begins the message.
 absl::Status checkFits(std::string_view who, const Bucket &bucket, const kernels::IterationMeta &meta);

@@ -157,10 +157,14 @@ absl::Status writeMeta(const kernels::MetaLayout &layout, int64_t blockTokens, a
 
 absl::Status writeMetas(const kernels::MetaLayout &layout, int64_t blockTokens,
                         absl::Span<const absl::Span<const SequenceRows>> miniBatches, kernels::IterationMeta *meta) {
+  const uint64_t fixed = kernels::metaFixedBytes(layout);
   uint32_t sampled = 0;
+  uint64_t table = miniBatches.size() * fixed; // from `meta` on: where the next block table begins
   for (uint32_t i = 0; i < miniBatches.size(); ++i) {
     kernels::IterationMeta *const own = kernels::metaOf(layout, meta, i);
+    own->blockTable = static_cast<uint32_t>(table - i * fixed);
     RETURN_IF_ERROR(writeMeta(layout, blockTokens, miniBatches[i], own));
+    table = i * fixed + kernels::metaBytesInUse(*own);
     own->firstOutput = sampled;
     sampled += static_cast<uint32_t>(own->numSampled);
   }

@@ -32,11 +32,13 @@ struct SequenceRows {
 };
 
 // Refuses what does not fit `layout` (InvalidArgument naming sequence, figure and limit); `meta` is then unspecified.
-// Rows that the last use of this buffer had and this one has not get the scratch block (kvSlot 0).
+// Rows that the last use of this buffer had and this one has not get the scratch block (kvSlot 0). The block table is
+// written where `meta` says that it begins.
 absl::Status writeMeta(const kernels::MetaLayout &layout, int64_t blockTokens, absl::Span<const SequenceRows> sequences,
                        kernels::IterationMeta *meta);
-// Of an iteration of several mini-batches, some of them perhaps empty: the sequences of each, whose request slots and
-// blocks are the mini-batch's own, into the iteration buffers that lie from `meta` on.
+// Of an iteration of several mini-batches, all that the plan has, some of them perhaps empty: the sequences of each,
+// whose request slots and blocks are the mini-batch's own, into the iteration buffer at `meta`. Block tables are placed
+// one behind the other.
 absl::Status writeMetas(const kernels::MetaLayout &layout, int64_t blockTokens,
                         absl::Span<const absl::Span<const SequenceRows>> miniBatches, kernels::IterationMeta *meta);
 

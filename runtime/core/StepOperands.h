@@ -107,8 +107,11 @@ public:
     return require(plan::Arg::Workspace, bytes);
   }
 
+  // The header of the step's mini-batch: its arrays and the block tables of all are in what follows.
   absl::StatusOr<const kernels::IterationMeta *> meta() const {
-    absl::StatusOr<std::byte *> p = require(plan::Arg::Meta, kernels::metaBytes(plan_.metaLayout));
+    const uint64_t begin = step_.miniBatch * kernels::metaFixedBytes(plan_.metaLayout);
+    absl::StatusOr<std::byte *> p =
+        require(plan::Arg::Meta, kernels::metaBytes(plan_.metaLayout, plan_.miniBatches) - begin);
     if (!p.ok())
       return p.status();
     return reinterpret_cast<const kernels::IterationMeta *>(*p);

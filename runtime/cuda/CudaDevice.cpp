@@ -258,16 +258,10 @@ absl::Status CudaDevice::launchIteration(CudaGraph &graph) {
   return absl::OkStatus();
 }
 
-// One packed copy before the graph: inside it, it would wait behind the prefetches. Of each mini-batch what the
-// iteration uses of it, a row of the copy.
+// One packed copy before the graph: inside it, it would wait behind the prefetches.
 absl::Status CudaDevice::bringMeta(const CudaGraph &graph, const core::Metas &metas) {
-  std::byte *const to = o_->arena.data() + o_->metaAddress;
-  const uint64_t bytes = core::bytesInUse(metas);
-  if (metas.count == 1)
-    HEADRACE_CUDA(graph.name, cudaMemcpyAsync(to, metas.first, bytes, cudaMemcpyHostToDevice, o_->launch));
-  else
-    HEADRACE_CUDA(graph.name, cudaMemcpy2DAsync(to, metas.bytes, metas.first, metas.bytes, bytes, metas.count,
-                                                cudaMemcpyHostToDevice, o_->launch));
+  HEADRACE_CUDA(graph.name, cudaMemcpyAsync(o_->arena.data() + o_->metaAddress, metas.first, core::bytesInUse(metas),
+                                            cudaMemcpyHostToDevice, o_->launch));
   return absl::OkStatus();
 }
 

@@ -76,7 +76,7 @@ absl::Status OpenedDevice::startTrace(TraceBy by, const std::string &libraries) 
 }
 
 absl::Status OpenedDevice::findMeta() {
-  metaBytes = plan.miniBatches * kernels::metaBytes(plan.metaLayout);
+  metaBytes = kernels::metaBytes(plan.metaLayout, plan.miniBatches);
   const uint32_t buffer = plan.ioBuffer(plan::Io::Meta);
   for (const plan::Extent &extent : plan.placements[0].extents)
     if (extent.buffer == buffer && extent.space == plan::Space::Device && extent.bufferOffset == 0 &&

@@ -103,7 +103,7 @@ absl::Status LaneDevice::open(const plan::Plan &plan, const core::DeviceOptions 
   arena_ = std::move(arena);
   slab_ = std::move(slab);
 
-  const uint64_t metaBytes = plan.miniBatches * kernels::metaBytes(plan.metaLayout);
+  const uint64_t metaBytes = kernels::metaBytes(plan.metaLayout, plan.miniBatches);
   const uint64_t slots = static_cast<uint64_t>(plan.mostSampled());
   absl::StatusOr<uint64_t> meta = deviceHome(plan.ioBuffer(plan::Io::Meta), metaBytes);
   absl::StatusOr<uint64_t> output = deviceHome(plan.ioBuffer(plan::Io::Output), slots * sizeof(int32_t));
@@ -377,7 +377,7 @@ absl::StatusOr<std::optional<core::WrongNumber>> LaneDevice::findWrongNumber(uin
   const kernels::IterationMeta *staging = meta();
   RETURN_IF_ERROR(core::checkFits("host device", graph->bucket, core::metasOf(*plan_, staging)));
   // Both threads wait for the next launch, so what they share is this one's.
-  core::copyInUse(core::metasOf(*plan_, staging), reinterpret_cast<std::byte *>(shared_->meta));
+  std::memcpy(static_cast<void *>(shared_->meta), staging, core::bytesInUse(core::metasOf(*plan_, staging)));
   const bool toTheEnd = core::writesBack(*plan_, plan_->schedules[plan_->variants[variant].schedule]);
   std::optional<core::WrongNumber> found;
   auto bound = graph->bound.begin();

@@ -32,7 +32,7 @@ private:
     for (uint32_t i = 0; i < graph.poisonBefore; ++i)
       poison(graph.poison[i]);
     if (launch.staging != nullptr)
-      core::copyInUse(s_.metas.at(launch.staging), reinterpret_cast<std::byte *>(s_.meta));
+      std::memcpy(static_cast<void *>(s_.meta), launch.staging, core::bytesInUse(s_.metas.at(launch.staging)));
     uint64_t ended = launch.base[0];
     // Who waits for tokens asks for the launch's end next. Where nothing is between, both are there before it is woken.
     // Once it has ended the graph, and what the next launch brings, are not this one's any more.

@@ -54,7 +54,7 @@ RowCounter::RowCounter(const plan::Plan &plan, const plan::Schedule &schedule)
   for (const core::DirectBytes &direct : core::directBytes(plan, schedule))
     if (direct.writtenPerRow != 0 &&
         static_cast<int64_t>(direct.firstSlot) < firstActSlot_) // else of activation blocks
-      homeSlots_[direct.metaOffset / kernels::metaBytes(plan.metaLayout)] = {direct.firstSlot, direct.endSlot};
+      homeSlots_[direct.metaOffset / kernels::metaFixedBytes(plan.metaLayout)] = {direct.firstSlot, direct.endSlot};
 }
 
 void RowCounter::count(const kernels::IterationMeta &first, std::vector<cost::Rows> &byMiniBatch) const {

@@ -43,7 +43,7 @@ absl::Status SimDeviceBase::open(const plan::Plan &plan, const core::DeviceOptio
   counters_ = {};
   for (Iteration &it : iterations_) {
     it = {};
-    it.staging.assign(plan.miniBatches * kernels::metaBytes(plan.metaLayout) / sizeof(uint64_t), 0);
+    it.staging.assign(kernels::metaBytes(plan.metaLayout, plan.miniBatches) / sizeof(uint64_t), 0);
     kernels::initMetas(plan.metaLayout, plan.miniBatches, it.meta());
     it.tokens.assign(static_cast<size_t>(plan.mostSampled()), 0);
   }

@@ -73,11 +73,11 @@ headrace.iteration @same_kv_of_a_mini_batch decode phase(model) limits(8, 8, 204
 // -----
 
 headrace.iteration @same_io_of_a_mini_batch decode phase(model) limits(8, 8, 2048) {
-  %other = headrace.io meta : <512, bytes>
+  %other = headrace.io history : <512, bytes>
   // expected-note@+1 {{declared here}}
-  %a = headrace.io meta mini_batch(1) : <512, bytes>
+  %a = headrace.io history mini_batch(1) : <512, bytes>
   // expected-error@+1 {{declares a buffer that is there already}}
-  %b = headrace.io meta mini_batch(1) : <512, bytes>
+  %b = headrace.io history mini_batch(1) : <512, bytes>
 }
 
 // -----

@@ -121,14 +121,28 @@ headrace.iteration @kv_mini_batch_below_0 decode phase(model) limits(8, 8, 2048)
 
 headrace.iteration @io_mini_batch decode phase(model) limits(8, 8, 2048) {
   // expected-error@+1 {{has mini-batch 64, expected 0 to 63}}
-  %meta = headrace.io meta mini_batch(64) : <512, bytes>
+  %sampled = headrace.io sampled mini_batch(64) : <512, bytes>
 }
 
 // -----
 
 headrace.iteration @output_mini_batch decode phase(model) limits(8, 8, 2048) {
-  // expected-error@+1 {{has mini-batch 1, but the output is of all of them}}
+  // expected-error@+1 {{has mini-batch 1, but output is of all of them}}
   %output = headrace.io output mini_batch(1) : <512, bytes>
+}
+
+// -----
+
+headrace.iteration @meta_mini_batch decode phase(model) limits(8, 8, 2048) {
+  // expected-error@+1 {{has mini-batch 1, but meta is of all of them}}
+  %meta = headrace.io meta mini_batch(1) : <512, bytes>
+}
+
+// -----
+
+headrace.iteration @staged_meta_mini_batch decode phase(model) limits(8, 8, 2048) {
+  // expected-error@+1 {{has mini-batch 2, but meta is of all of them}}
+  %meta = headrace.staging meta mini_batch(2) : <host, 512, bytes>
 }
 
 // -----

@@ -88,13 +88,13 @@ headrace.iteration @homes mixed phase(homes) limits(512, 8, 2048) {
   %l = headrace.linear head sampled(%meta) %x, %d[0 for 2000] step<head> : <512, bytes>, <400, f32>, <2000, bf16> -> <2000, f32>
 }
 
-// Each mini-batch has its own caches and its own meta, sampled and history; the output is of all of them.
+// Each mini-batch has its own caches and its own sampled and history; meta and output are of all of them.
 // CHECK-LABEL: headrace.iteration @mini_batches decode phase(model) limits(8, 8, 2048) {
 headrace.iteration @mini_batches decode phase(model) limits(8, 8, 2048) {
   // CHECK-NEXT: %meta = headrace.io meta : <512, bytes>
   %meta = headrace.io meta mini_batch(0) : <512, bytes>
-  // CHECK-NEXT: %meta.1 = headrace.io meta mini_batch(1) : <512, bytes>
-  %meta1 = headrace.io meta mini_batch(1) : <512, bytes>
+  // CHECK-NEXT: %history.1 = headrace.io history mini_batch(1) : <512, bytes>
+  %history1 = headrace.io history mini_batch(1) : <512, bytes>
   // CHECK-NEXT: %sampled.63 = headrace.io sampled mini_batch(63) at 4096 : <32, bytes>
   %sampled = headrace.io sampled mini_batch(63) at 4096 : <32, bytes>
   // CHECK-NEXT: %output = headrace.io output : <64, bytes>
@@ -107,8 +107,8 @@ headrace.iteration @mini_batches decode phase(model) limits(8, 8, 2048) {
   %tail = headrace.kv 0 mini_batch(1) tail at 512 : <host, 4096, bf16>
   // CHECK-NEXT: %kv.0.1.mirror = headrace.kv 0 mini_batch(1) mirror : <host, 1024, bf16>
   %mirror = headrace.kv 0 mini_batch(1) mirror : <host, 1024, bf16>
-  // CHECK-NEXT: headrace.publish sampled(%meta.1) %output step<head, mini_batch 1> : <512, bytes>, <64, bytes>
-  headrace.publish sampled(%meta1) %output step<head, mini_batch 1> : <512, bytes>, <64, bytes>
+  // CHECK-NEXT: headrace.publish sampled(%meta) %output step<head, mini_batch 1> : <512, bytes>, <64, bytes>
+  headrace.publish sampled(%meta) %output step<head, mini_batch 1> : <512, bytes>, <64, bytes>
 }
 
 // CHECK-LABEL: headrace.iteration @movement decode phase(movement) limits(8, 8, 2048) {

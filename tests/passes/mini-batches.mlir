@@ -17,9 +17,9 @@
 // CHECK: headrace.rope_append tokens(%meta) %output, %kv.0, %d.kv.0.tail home %kv.0.tail, %kv.0.mirror
 // CHECK: %d.layers.0.out = headrace.on_device %layers.0.out
 // CHECK: headrace.linear out tokens(%meta) %attended, %d.layers.0.out
-// CHECK: headrace.rope_append tokens(%meta.1) %sampled, %kv.0.1, %d.kv.0.1.tail home %kv.0.1.tail, %kv.0.1.mirror
+// CHECK: headrace.rope_append tokens(%meta) %sampled, %kv.0.1, %d.kv.0.1.tail home %kv.0.1.tail, %kv.0.1.mirror
 // CHECK-NOT: headrace.on_device %layers.0.out
-// CHECK: headrace.linear out tokens(%meta.1) %{{.*}}, %d.layers.0.out
+// CHECK: headrace.linear out tokens(%meta) %{{.*}}, %d.layers.0.out[0 for 1000] step<attention 0, mini_batch 1>
 
 // One copy of the weight; one of each tail, there and back, which says whose it is.
 // MOVED: %slot.0 = headrace.slot 0 : slot<1024>
@@ -33,7 +33,7 @@
 // MOVED-NOT: headrace.prefetch
 // MOVED-NOT: headrace.release
 // MOVED: headrace.evict all %{{.*}}#1[0 for 768] to %kv.0.1.tail step<movement 0, resizable, mini_batch 1, device_bytes 768, link_bytes 768>
-// MOVED: headrace.linear out tokens(%meta.1)
+// MOVED: headrace.linear out tokens(%meta) {{.*}} step<attention 0, mini_batch 1>
 // MOVED-NEXT: headrace.release %d.layers.0.out
 
 // Through one slot the second tail comes once the first has been used and is home.
@@ -46,8 +46,9 @@
 // ONE: headrace.evict dirty %{{.*}}#1[0 for 768] to %kv.0.1.tail step<movement 0 on d2h, resizable, mini_batch 1
 
 // The ranges of a role lie one behind the other; each tail behind its mirror, the mini-batches of a layer in order.
-// PLACED: %meta = headrace.io meta at 0 : <512, bytes>
-// PLACED: %meta.1 = headrace.io meta mini_batch(1) at 512 : <512, bytes>
+// PLACED: %meta = headrace.io meta at 0 : <1024, bytes>
+// PLACED: %history = headrace.io history at 1024 : <512, bytes>
+// PLACED: %history.1 = headrace.io history mini_batch(1) at 1536 : <512, bytes>
 // PLACED: headrace.weight 0 "layers.0.out" out layer 0 at 0 : <host
 // PLACED: headrace.kv 0 mirror at 1024 : <host, 256, f32>
 // PLACED: headrace.kv 0 tail at 1280 : <host, 512, f32>
@@ -61,17 +62,18 @@
 
 // FEW: error: 'kv.0.1.mirror' has no address in the host slab
 headrace.iteration @decode decode phase(model) limits(8, 8, 64) {
-  %meta = headrace.io meta : <512, bytes>
-  %meta1 = headrace.io meta mini_batch(1) : <512, bytes>
+  %meta = headrace.io meta : <1024, bytes>
+  %history0 = headrace.io history : <512, bytes>
+  %history1 = headrace.io history mini_batch(1) : <512, bytes>
   %qkv0 = headrace.io output : <600, f32>
   %qkv1 = headrace.io sampled : <600, f32>
   %out = headrace.weight 0 "layers.0.out" out layer 0 : <1000, f32>
   %kv0 = headrace.kv 0 : <1024, f32>
   %kv1 = headrace.kv 0 mini_batch(1) : <1024, f32>
-  %r0, %k0 = headrace.rope_append tokens(%meta) %qkv0, %kv0 step<attention 0> : <512, bytes>, <600, f32>, <1024, f32>
-  %a0 = headrace.attention tokens(%meta) %r0, %k0 step<attention 0> : <512, bytes>, <600, f32>, <1024, f32> -> <400, f32>
-  %x0 = headrace.linear out tokens(%meta) %a0, %out[0 for 1000] step<attention 0> : <512, bytes>, <400, f32>, <1000, f32> -> <400, f32>
-  %r1, %k1 = headrace.rope_append tokens(%meta1) %qkv1, %kv1 step<attention 0, mini_batch 1> : <512, bytes>, <600, f32>, <1024, f32>
-  %a1 = headrace.attention tokens(%meta1) %r1, %k1 step<attention 0, mini_batch 1> : <512, bytes>, <600, f32>, <1024, f32> -> <400, f32>
-  %x1 = headrace.linear out tokens(%meta1) %a1, %out[0 for 1000] step<attention 0, mini_batch 1> : <512, bytes>, <400, f32>, <1000, f32> -> <400, f32>
+  %r0, %k0 = headrace.rope_append tokens(%meta) %qkv0, %kv0 step<attention 0> : <1024, bytes>, <600, f32>, <1024, f32>
+  %a0 = headrace.attention tokens(%meta) %r0, %k0 step<attention 0> : <1024, bytes>, <600, f32>, <1024, f32> -> <400, f32>
+  %x0 = headrace.linear out tokens(%meta) %a0, %out[0 for 1000] step<attention 0> : <1024, bytes>, <400, f32>, <1000, f32> -> <400, f32>
+  %r1, %k1 = headrace.rope_append tokens(%meta) %qkv1, %kv1 step<attention 0, mini_batch 1> : <1024, bytes>, <600, f32>, <1024, f32>
+  %a1 = headrace.attention tokens(%meta) %r1, %k1 step<attention 0, mini_batch 1> : <1024, bytes>, <600, f32>, <1024, f32> -> <400, f32>
+  %x1 = headrace.linear out tokens(%meta) %a1, %out[0 for 1000] step<attention 0, mini_batch 1> : <1024, bytes>, <400, f32>, <1000, f32> -> <400, f32>
 }

@@ -62,8 +62,7 @@ void verifyBuffers(const Plan &plan, const model::WeightLayout &layout, const Bu
   for (int32_t layer = 0; layer < plan.model->layers && plan.actBlocks > 0; ++layer)
     for (uint32_t miniBatch = 0; miniBatch < plan.miniBatches; ++miniBatch)
       expect(buffers.act(layer, miniBatch), actName(layer, miniBatch, plan.miniBatches), layer, act, true);
-  const uint64_t metas = product({plan.miniBatches, kernels::metaBytes(plan.metaLayout)});
-  expect(buffers.io(Io::Meta), "meta", -1, metas, true);
+  expect(buffers.io(Io::Meta), "meta", -1, kernels::metaBytes(plan.metaLayout, plan.miniBatches), true);
   const uint64_t ids = times(plan.metaLayout.maxSequences, sizeof(int32_t));
   const uint64_t history = product({static_cast<uint64_t>(plan.kvBlocks + plan.actBlocks),
                                     static_cast<uint64_t>(plan.blockTokens), sizeof(int32_t)});

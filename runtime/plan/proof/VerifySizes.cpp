@@ -47,10 +47,11 @@
 // KvTail is what else of it may be in use (CacheHomes::bytesInUse), as one run on the device, KvHome what may be in use
 // and is mirrored, on the host: all of it, or, where copies write the tail back, the blocks that are at home on the
 // device. What has no blocks is no operand. Output is a whole buffer, and so are Meta, Sampled and History; of several
-// mini-batches the range of the step's own (Plan::ioRangeBytes()). Caches and transients are the step's mini-batch's.
-// Weights cover the bytes of their tensors (WeightLayout.h), packed ones of scales and minima as well as of codes; the
-// matrices' are worked out here (UnitBytes.h). Table and Positions of a step marked direct are in host
-// memory. A Workspace holds nothing before or after its step.
+// mini-batches the range of the step's own (Plan::ioRangeBytes()), of Meta from its header to the buffer's end, as
+// block tables are behind all arrays. Caches and transients are the step's mini-batch's. Weights cover the bytes of
+// their tensors (WeightLayout.h), packed ones of scales and minima as well as of codes; the matrices' are worked out
+// here (UnitBytes.h). Table and Positions of a step marked direct are in host memory. A Workspace holds nothing before
+// or after its step.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -191,19 +192,25 @@ private:
   }
   // The range of the step's mini-batch; where there is one mini-batch, the buffer.
   void range(Arg arg, unsigned accesses, Io io) {
+    const uint64_t bytes = plan_.ioRangeBytes(plan_.buffers[buffers_.io(io)]);
+    range(arg, accesses, io, step_->miniBatch * bytes, bytes);
+  }
+  void meta() {
+    const uint64_t begin = step_->miniBatch * kernels::metaFixedBytes(plan_.metaLayout);
+    range(Arg::Meta, kR, Io::Meta, begin, plan_.buffers[buffers_.io(Io::Meta)].bytes - begin);
+  }
+  void range(Arg arg, unsigned accesses, Io io, uint64_t begin, uint64_t bytes) {
     const uint32_t buffer = buffers_.io(io);
     if (plan_.miniBatches == 1) {
       whole(arg, accesses, buffer);
       return;
     }
-    const uint64_t bytes = plan_.ioRangeBytes(plan_.buffers[buffer]), begin = step_->miniBatch * bytes;
     const Operand *operand = take(arg, accesses);
     if (operand && (operand->buffer != buffer || operand->bufferOffset != begin || operand->bytes != bytes))
       fail("operand ", argName(arg), " is ",
            describe(plan_, schedule_, operand->buffer, operand->bufferOffset, operand->bytes), ", expected ",
            describe(plan_, schedule_, buffer, begin, bytes), " of mini-batch ", step_->miniBatch);
   }
-  void meta() { range(Arg::Meta, kR, Io::Meta); }
 
   // A transient buffer from its start, with at least `bytes`.
   void local(Arg arg, unsigned accesses, uint64_t bytes) {

@@ -65,9 +65,9 @@ void StructureCheck::checkHeader() {
     return;
   if (const absl::StatusOr<model::Inputs> inputs = model::parseInputs(inputsOf(plan_), "inputs"); !inputs.ok())
     fail(inputs.status().message());
-  if (ok() && kernels::metaBytes(meta) >= kMaxMetaBytes / plan_.miniBatches)
+  if (ok() && kernels::metaBytes(meta, plan_.miniBatches) >= kMaxMetaBytes)
     fail("max_tokens ", meta.maxTokens, ", max_sequences ", meta.maxSequences, " and max_blocks_per_sequence ",
-         meta.maxBlocksPerSequence, " make a meta buffer of ", plan_.miniBatches * kernels::metaBytes(meta),
+         meta.maxBlocksPerSequence, " make a meta buffer of ", kernels::metaBytes(meta, plan_.miniBatches),
          " bytes, expected less than ", kMaxMetaBytes);
   atMost(plan_.arenaBytes, kMaxBytes, "arena_bytes");
   atMost(plan_.hostBytes, kMaxBytes, "host_bytes");

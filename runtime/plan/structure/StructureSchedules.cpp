@@ -195,7 +195,7 @@ bool StructureCheck::checkCopy(const Schedule &s, uint32_t i, const std::string 
               ", expected a multiple of a block's ", plan_.kvBlockBytes());
 }
 
-// What steps of the cpu lane find in the slab: rows that device steps have made, and a mini-batch's iteration buffer.
+// What steps of the cpu lane find in the slab: rows that device steps have made, and the iteration buffer.
 bool StructureCheck::checkCopyDown(const Schedule &s, const Step &step, const std::string &at) {
   const Operand &from = s.operands[step.firstOperand], &to = s.operands[step.firstOperand + 1];
   const Buffer &buffer = plan_.buffer(s, from.buffer);
@@ -207,13 +207,12 @@ bool StructureCheck::checkCopyDown(const Schedule &s, const Step &step, const st
   if (meta ? static_cast<Io>(buffer.index) != Io::Meta || plan_.metaOnHost == kNowhere
            : !s.locals[from.buffer - plan_.buffers.size()].staged())
     return fail(at, " copies ", buffer.name, ", which has no range on the host");
-  const uint64_t bytes = meta ? plan_.ioRangeBytes(buffer) : buffer.bytes;
-  const uint64_t begin = meta ? step.miniBatch * bytes : 0;
-  if (from.bufferOffset != begin || from.bytes != bytes)
+  if (from.bufferOffset != 0 || from.bytes != buffer.bytes)
     return fail(at, " copies bytes [", from.bufferOffset, ", ", from.bufferOffset + from.bytes, ") of ", buffer.name,
-                ", expected [", begin, ", ", begin + bytes, ")");
-  if (!meta && step.miniBatch != buffer.index)
-    return fail(at, ".mini_batch is ", step.miniBatch, ", expected ", buffer.index, ", whose ", buffer.name, " is");
+                ", expected [0, ", buffer.bytes, ")");
+  if (const uint32_t whose = meta ? 0 : buffer.index; step.miniBatch != whose)
+    return fail(at, ".mini_batch is ", step.miniBatch, ", expected ", whose,
+                meta ? ", of what all have" : ", whose " + buffer.name + " is");
   if (step.dirtyOnly || (meta && step.resizable))
     return fail(at, step.dirtyOnly ? ".dirty_only" : ".resizable", " is set, but it copies ", buffer.name);
   return true;

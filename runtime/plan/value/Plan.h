@@ -62,9 +62,11 @@ constexpr bool isTransient(BufferKind kind) { return kind == BufferKind::Activat
 const char *bufferKindName(BufferKind kind); // "weight", "kv", "io", ...
 
 enum class Io : uint8_t {
-  // Of all but Output each mini-batch has a range, one behind the other (Plan::ioRangeBytes()), of at least what is
-  // said here.
-  Meta = 0,    // the iteration buffer: kernels::IterationMeta
+  // Of Sampled and History each mini-batch has a range, one behind the other (Plan::ioRangeBytes()), of at least what
+  // is
+  // said here. Of Meta a mini-batch's steps use what lies from its header on (kernels::metaFixedBytes() apart): its
+  // arrays, and behind all of those its block table.
+  Meta = 0,    // the iteration buffer: kernels::IterationMeta of each mini-batch
   Sampled = 1, // int32 [maxSequences]: what each request slot sampled last
   Output = 2,  // int32 [miniBatches x maxSequences]: an iteration's tokens, see IterationMeta::firstOutput
   // int32 [kvBlocks + actBlocks, blockTokens]: the id of the token whose key and value are there in a cache, or whose
@@ -348,8 +350,8 @@ struct Plan {
   uint64_t arenaBytes = 0;   // device memory it does use, all variants and transitions
   // Pinned: every unit that any placement offloads, the tails of caches, residuals, and what the cpu lane works on.
   uint64_t hostBytes = 0;
-  // Where in the slab an iteration that has steps in the cpu lane copies the iteration buffers to, for them: all
-  // mini-batches' one behind the other, as on the device; else nowhere. Nothing is there when an iteration starts.
+  // Where in the slab an iteration that has steps in the cpu lane copies the iteration buffer to, for them: whole, as
+  // it is on the device; else nowhere. Nothing is there when an iteration starts.
   uint64_t metaOnHost = kNowhere;
   bool attendsOnCpu() const { return metaOnHost != kNowhere; }
 
@@ -397,8 +399,8 @@ struct Plan {
   //
   //   | 0 of kv.0 | 0 of kv.1 | 1 of kv.0 | 1 of kv.1 | 2 of kv.0 | ...     two layers: a stride of two blocks
   uint64_t kvStride() const;
-  // Of one mini-batch: it has the bytes [miniBatch x this, + this) of the buffer, which is one of an Io but Output.
-  // Where there are several, a multiple of model::kAlign.
+  // Of one mini-batch: it has the bytes [miniBatch x this, + this) of the buffer, which is Sampled or History. Where
+  // there are several, a multiple of model::kAlign.
   uint64_t ioRangeBytes(const Buffer &io) const { return io.bytes / (miniBatches == 0 ? 1 : miniBatches); }
   // Sequences of a mini-batch that may run.
   int64_t mostSequences() const { return metaLayout.maxSequences; }

@@ -30,9 +30,9 @@ def iteration(kind, phase, options):
     step = lambda text, b: f"step<{text}" + (f", mini_batch {b}" if b else "")
     whose = lambda b: f" mini_batch({b})" if b else ""
 
-    for role, kind_of in (("meta", META), ("sampled", IDS)):
-        for b in batches:
-            emit(f"%{of(role, b)} = headrace.io {role}{whose(b)} : {kind_of}")
+    emit(f"%meta = headrace.io meta : {META}")
+    for b in batches:
+        emit(f"%{of('sampled', b)} = headrace.io sampled{whose(b)} : {IDS}")
     emit(f"%output = headrace.io output : {IDS}")
     for b in batches:
         emit(f"%{of('history', b)} = headrace.io history{whose(b)} : {IDS}")
@@ -58,19 +58,18 @@ def iteration(kind, phase, options):
 
     def embed(b):
         into = f" into {comes(0, b)}" if leaves else ""
-        emit(f"%{of('x.0', b)}, %{of('nh', b)} = headrace.embed tokens(%{of('meta', b)}) %embedding[0 for {EMBEDDING}],"
+        emit(f"%{of('x.0', b)}, %{of('nh', b)} = headrace.embed tokens(%meta) %embedding[0 for {EMBEDDING}],"
              f" %{of('sampled', b)}, %{of('history', b)}{into} {step('embedding', b)}, device_bytes 512>"
              f" : {META}, <{EMBEDDING}, bf16>, {IDS}, {IDS} -> {x}")
 
     def gather(b):
-        emit(f"%{of('g', b)} = headrace.gather_rows sampled(%{of('meta', b)}) %{of(f'x.{options.layers}', b)}"
+        emit(f"%{of('g', b)} = headrace.gather_rows sampled(%meta) %{of(f'x.{options.layers}', b)}"
              f" {step('head', b)}> : {META}, {x} -> {row}")
 
     for b in batches if not leaves else []:
         embed(b)
     for layer, b in ((layer, b) for layer in range(options.layers) for b in batches):
         a, m = step(f"attention {layer}", b), step(f"mlp {layer}", b)
-        meta = f"%{of('meta', b)}"
         weight = lambda role: f"%layers.{layer}.{role}"
         n, q, r, k, att, o, mid, u, s = (f"%{of(f'{name}.{layer}', b)}" for name in "nqrkaomus")
         if leaves and layer == 0:
@@ -81,51 +80,51 @@ def iteration(kind, phase, options):
         acts = f"<{options.acts}, f32>"
         again, more = (f", %{of(f'again.{layer}', b)}", f", <{options.recomputed}, bf16>") if options.acts else ("", "")
         if options.acts:
-            emit(f"{again[2:]} = headrace.recompute_kv tokens({meta}) %{of(f'act.{layer}', b)}, {weight('qkv')}[256 for 3840]"
+            emit(f"{again[2:]} = headrace.recompute_kv tokens(%meta) %{of(f'act.{layer}', b)}, {weight('qkv')}[256 for 3840]"
                  f" {a}, flops 7000, device_bytes 6000> scratch 512 : {META}, {acts}, {unit['qkv']}"
                  f" -> <{options.recomputed}, bf16>")
-        emit(f"{n} = headrace.norm qkv tokens({meta}) {entering}, {weight('qkv')}[0 for 256] {a}, flops 768>"
+        emit(f"{n} = headrace.norm qkv tokens(%meta) {entering}, {weight('qkv')}[0 for 256] {a}, flops 768>"
              f" : {META}, {x}, {unit['qkv']} -> {row}")
         if options.acts:
-            emit(f"%{of(f'kept.{layer}', b)} = headrace.act_append tokens({meta}) {n}, %{of(f'act.{layer}', b)}"
+            emit(f"%{of(f'kept.{layer}', b)} = headrace.act_append tokens(%meta) {n}, %{of(f'act.{layer}', b)}"
                  f" {a}, device_bytes 800> : {META}, {row}, {acts}")
-        emit(f"{q} = headrace.linear qkv tokens({meta}) {n}, {weight('qkv')}[256 for 3840] {a}, flops 3840>"
+        emit(f"{q} = headrace.linear qkv tokens(%meta) {n}, {weight('qkv')}[256 for 3840] {a}, flops 3840>"
              f" : {META}, {row}, {unit['qkv']} -> {qkv}")
         appended, cache = (f"{k}:2", f"{k}#0, {k}#1") if options.acts else (k, k)
-        emit(f"{r}, {appended} = headrace.rope_append tokens({meta}) {q}, %{of(f'kv.{layer}', b)}{again} {a}, flops 512>"
+        emit(f"{r}, {appended} = headrace.rope_append tokens(%meta) {q}, %{of(f'kv.{layer}', b)}{again} {a}, flops 512>"
              f" : {META}, {qkv}, {KV}{more}")
-        emit(f"{att} = headrace.attention tokens({meta}) {r}, {cache} {a}, flops 8192> scratch 256"
+        emit(f"{att} = headrace.attention tokens(%meta) {r}, {cache} {a}, flops 8192> scratch 256"
              f" : {META}, {qkv}, {KV}{more} -> {row}")
-        emit(f"{o} = headrace.linear out tokens({meta}) {att}, {weight('out')}[0 for 2048] onto {entering}"
+        emit(f"{o} = headrace.linear out tokens(%meta) {att}, {weight('out')}[0 for 2048] onto {entering}"
              f" {a}, flops 2048> : {META}, {row}, {unit['out']} -> {x}")
-        emit(f"{mid} = headrace.norm up tokens({meta}) {o}, {weight('up')}[0 for 256] {m}, flops 768>"
+        emit(f"{mid} = headrace.norm up tokens(%meta) {o}, {weight('up')}[0 for 256] {m}, flops 768>"
              f" : {META}, {x}, {unit['up']} -> {row}")
-        emit(f"{u} = headrace.linear up tokens({meta}) {mid}, {weight('up')}[256 for 7936]"
+        emit(f"{u} = headrace.linear up tokens(%meta) {mid}, {weight('up')}[256 for 7936]"
              f"{'' if gated else ' then relu'} {m}, flops 7936> : {META}, {row}, {unit['up']} -> {up}")
         activated = u
         if gated:
             activated = s
-            emit(f"{s} = headrace.activate tokens({meta}) {u} {m}, flops 1024> : {META}, {up} -> {act}")
-        emit(f"{leaving} = headrace.linear down tokens({meta}) {activated}, {weight('down')}[0 for 4096]"
+            emit(f"{s} = headrace.activate tokens(%meta) {u} {m}, flops 1024> : {META}, {up} -> {act}")
+        emit(f"{leaving} = headrace.linear down tokens(%meta) {activated}, {weight('down')}[0 for 4096]"
              f" onto {o} {m}, flops 4096> : {META}, {act}, {unit['down']} -> {x}")
         if leaves and layer == options.layers - 1:
             gather(b)
     output = "%output"
     for b in batches:
         h = step("head", b)
-        meta, sampled, history = (f"%{of(name, b)}" for name in ("meta", "sampled", "nh"))
+        sampled, history = (f"%{of(name, b)}" for name in ("sampled", "nh"))
         g, f, l, ns, no = (f"%{of(name, b)}" for name in ("g", "f", "l", "ns", "no"))
         if not leaves:
             gather(b)
-        emit(f"{f} = headrace.norm head sampled({meta}) {g}, %head[0 for 256] {h}, flops 768>"
+        emit(f"{f} = headrace.norm head sampled(%meta) {g}, %head[0 for 256] {h}, flops 768>"
              f" : {META}, {row}, <{head}, bf16> -> {row}")
         if tied:
-            emit(f"{l} = headrace.linear head sampled({meta}) {f}, %embedding[0 for {EMBEDDING}] {h}, flops 16384>"
+            emit(f"{l} = headrace.linear head sampled(%meta) {f}, %embedding[0 for {EMBEDDING}] {h}, flops 16384>"
                  f" : {META}, {row}, <{EMBEDDING}, bf16> -> {logits}")
         else:
-            emit(f"{l} = headrace.linear head sampled({meta}) {f}, %head[256 for 16128] {h}, flops 16128>"
+            emit(f"{l} = headrace.linear head sampled(%meta) {f}, %head[256 for 16128] {h}, flops 16128>"
                  f" : {META}, {row}, <{head}, bf16> -> {logits}")
-        emit(f"{ns}, {no} = headrace.sample sampled({meta}) {l}, {history}, {sampled}, {output} {h}, flops 4096>"
+        emit(f"{ns}, {no} = headrace.sample sampled(%meta) {l}, {history}, {sampled}, {output} {h}, flops 4096>"
              f" scratch 256 : {META}, {logits}, {IDS}, {IDS}, {IDS}")
         output = no
     emit(f"headrace.publish sampled(%meta) {output} step<head> : {META}, {IDS}")

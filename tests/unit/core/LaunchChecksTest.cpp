@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/core/LaunchChecks.h"
 
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -31,6 +35,32 @@ TEST(LaunchChecks, AnIterationFitsItsBucketOrIsRefusedWithBoth) {
   EXPECT_FALSE(checkFits("sim", {8, 2, 40}, {&meta}).ok());
   meta.numSampled = -1;
   EXPECT_FALSE(checkFits("sim", {8, 2, 40}, {&meta}).ok());
+}
+
+// Two mini-batches of two sequences each whose tables have three and two words a row, written by themselves: each at
+// the first byte behind the arrays. Another's rows would be in the way.
+TEST(LaunchChecks, BlockTablesOfMiniBatchesFollowEachOther) {
+  const kernels::MetaLayout layout{.maxTokens = 2, .maxSequences = 2, .maxBlocksPerSequence = 3};
+  const uint64_t fixed = kernels::metaFixedBytes(layout);
+  std::vector<uint64_t> words(kernels::metaBytes(layout, 2) / sizeof(uint64_t));
+  auto *const first = reinterpret_cast<kernels::IterationMeta *>(words.data());
+  kernels::initMetas(layout, 2, first);
+  kernels::IterationMeta *const second = kernels::metaOf(layout, first, 1);
+  const Metas metas{first, fixed, 2};
+  EXPECT_TRUE(checkFits("sim", {2, 2, 12}, metas).ok()); // no rows
+  EXPECT_EQ(bytesInUse(metas), 2 * fixed);
+  first->numSequences = second->numSequences = 2;
+  first->tableStride = 3, second->tableStride = 2;
+  const absl::Status status = checkFits("sim", {2, 2, 12}, metas);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(std::string(status.message()),
+            absl::StrCat("sim: mini-batch 1: its block table begins at byte ", 2 * fixed,
+                         " of the iteration's, expected ", 2 * fixed + 24, ", where what is before it ends"));
+  second->blockTable += 24;
+  EXPECT_TRUE(checkFits("sim", {2, 2, 12}, metas).ok());
+  EXPECT_EQ(bytesInUse(metas), 2 * fixed + 24 + 16);
+  first->blockTable += 4;
+  EXPECT_FALSE(checkFits("sim", {2, 2, 12}, metas).ok());
 }
 
 TEST(LaunchChecks, TokensOfTheLastTwoIterationsAreHeld) {

@@ -7,6 +7,8 @@
 #include <limits>
 #include <vector>
 
+#include "runtime/core/LaunchChecks.h"
+
 namespace headrace::core {
 namespace {
 
@@ -102,6 +104,89 @@ TEST(MetaBytes, OfLongContextsWhatIsInUseIsCopied) {
   ASSERT_TRUE(writeMeta(layout, 16, rows, meta).ok());
   EXPECT_EQ(kernels::metaBytesInUse(*meta), meta->blockTable + 131072u); // 4,194,304 at the plan's stride
   EXPECT_LT(meta->blockTable, 12000u);
+}
+
+// The iteration buffer of several mini-batches.
+class Buffer {
+public:
+  Buffer(const kernels::MetaLayout &layout, uint32_t miniBatches)
+      : layout_(layout), count_(miniBatches), words_(kernels::metaBytes(layout, miniBatches) / sizeof(uint64_t)) {
+    kernels::initMetas(layout, miniBatches, first());
+  }
+  kernels::IterationMeta *first() { return reinterpret_cast<kernels::IterationMeta *>(words_.data()); }
+  const kernels::IterationMeta &of(uint32_t miniBatch) { return *kernels::metaOf(layout_, first(), miniBatch); }
+  Metas metas() { return {first(), kernels::metaFixedBytes(layout_), count_}; }
+  absl::Status write(int64_t blockTokens, const std::vector<std::vector<SequenceRows>> &miniBatches) {
+    const std::vector<absl::Span<const SequenceRows>> each(miniBatches.begin(), miniBatches.end());
+    return writeMetas(layout_, blockTokens, each, first());
+  }
+  // `count` words from byte `begin` on.
+  std::vector<int32_t> words(uint64_t begin, int64_t count) {
+    const int32_t *p = first()->array<int32_t>(static_cast<uint32_t>(begin));
+    return {p, p + count};
+  }
+  size_t bytes() const { return words_.size() * sizeof(uint64_t); }
+
+private:
+  const kernels::MetaLayout layout_;
+  const uint32_t count_;
+  std::vector<uint64_t> words_;
+};
+
+// Of three mini-batches the first has sequences of three blocks and of one, the second none, the third one of two: 2 x
+// 3
+// + 0 + 1 x 2 words behind the arrays of all. In the next iteration it is the first that has none.
+TEST_F(MetaWriter, TablesOfMiniBatchesLieBehindAllArraysEachAtItsOwnStride) {
+  Buffer buffer(layout_, 3);
+  const uint64_t tables = 3 * kernels::metaFixedBytes(layout_);
+  const auto tableOf = [&](uint32_t i) { return i * kernels::metaFixedBytes(layout_) + buffer.of(i).blockTable; };
+  const SequenceRows three{.tokens = next_, .firstPosition = 8, .blocks = otherBlocks_, .sample = true};
+  const SequenceRows two{.tokens = next_, .firstPosition = 4, .blocks = blocks_, .sample = true};
+  const SequenceRows one{.tokens = next_, .blocks = blocks_, .sample = true};
+  ASSERT_TRUE(buffer.write(4, {{three, one}, {}, {two}}).ok());
+  EXPECT_EQ(tableOf(0), tables);
+  EXPECT_EQ(tableOf(1), tables + 24);
+  EXPECT_EQ(tableOf(2), tables + 24);
+  EXPECT_THAT(buffer.words(tables, 4), ElementsAre(7, 1, 3, 5)); // the second row has room for three
+  EXPECT_THAT(buffer.words(tables + 24, 2), ElementsAre(5, 2));
+  EXPECT_EQ(bytesInUse(buffer.metas()), tables + 32);
+  EXPECT_EQ(buffer.of(2).firstOutput, 2u);
+
+  ASSERT_TRUE(buffer.write(4, {{}, {two}, {one, three}}).ok());
+  EXPECT_EQ(tableOf(1), tables);
+  EXPECT_EQ(tableOf(2), tables + 8);
+  EXPECT_THAT(buffer.words(tables, 3), ElementsAre(5, 2, 5));
+  EXPECT_THAT(buffer.words(tables + 20, 3), ElementsAre(7, 1, 3));
+  EXPECT_EQ(bytesInUse(buffer.metas()), tables + 32);
+}
+
+// 4 mini-batches of 32 sequences of up to 131,072 tokens in blocks of 16: 4 tables of 32 x 8,192 words, 1,048,576 bytes
+// each.
+class MetaBytesOfMiniBatches : public testing::Test {
+protected:
+  // Bytes of tables that are copied where all sequences of each mini-batch have so many blocks.
+  uint64_t tablesInUse(const std::vector<size_t> &blocks) {
+    std::vector<std::vector<SequenceRows>> rows;
+    for (const size_t count : blocks)
+      rows.emplace_back(count == 0 ? 0 : 32, SequenceRows{.tokens = token_,
+                                                          .firstPosition = static_cast<int64_t>(count) * 16 - 1,
+                                                          .blocks = absl::MakeConstSpan(blocks_).first(count)});
+    EXPECT_TRUE(buffer_.write(16, rows).ok());
+    return bytesInUse(buffer_.metas()) - 4 * kernels::metaFixedBytes(kLayout);
+  }
+
+  static constexpr kernels::MetaLayout kLayout{.maxTokens = 32, .maxSequences = 32, .maxBlocksPerSequence = 8192};
+  Buffer buffer_{kLayout, 4};
+  const std::vector<int32_t> token_ = {-1}, blocks_ = std::vector<int32_t>(8192, 9);
+};
+
+TEST_F(MetaBytesOfMiniBatches, WhatIsInUseIsCopied) {
+  EXPECT_EQ(kernels::metaFixedBytes(kLayout), 2624u); // header: 128, arrays: 2,496
+  EXPECT_EQ(buffer_.bytes(), 4 * 2624u + 4 * 1048576u);
+  EXPECT_EQ(tablesInUse({256, 256, 256, 256}), 131072u);            // 4 x 32 x 256 x 4
+  EXPECT_EQ(tablesInUse({8192, 256, 256, 256}), 1048576u + 98304u); // 4,194,304 were each as long as the longest
+  EXPECT_EQ(tablesInUse({256, 0, 0, 0}), 32768u);                   // 131,072
+  EXPECT_EQ(tablesInUse({8192, 8192, 8192, 8192}), 4 * 1048576u);   // all there is
 }
 
 // Positions 3 to 5 of a prompt, two rows of padding at 6 and 7; then padding alone.

@@ -100,7 +100,7 @@ public:
     if (plan.model->rope.enabled)
       frequencies_ = core::inverseFrequencies(plan.model->rope, plan.model->headDim);
     for (Memory &staging : staging_) {
-      staging = take(plan.miniBatches * kernels::metaBytes(plan.metaLayout), 0);
+      staging = take(kernels::metaBytes(plan.metaLayout, plan.miniBatches), 0);
       kernels::initMetas(plan.metaLayout, plan.miniBatches, reinterpret_cast<kernels::IterationMeta *>(staging.get()));
     }
     arrivals_.assign(kernels::CudaWorkspace::kArrivals, 0);
@@ -236,8 +236,8 @@ private:
   // What is not in use is not read either: it is poison.
   void copyMeta(std::byte *to) {
     const core::Metas metas = core::metasOf(*plan_, meta());
-    std::memset(to, 0xff, metas.count * metas.bytes);
-    core::copyInUse(metas, to);
+    std::memset(to, 0xff, kernels::metaBytes(plan_->metaLayout, plan_->miniBatches));
+    std::memcpy(to, metas.first, core::bytesInUse(metas));
   }
   void copyUntil(uint64_t ticket) {
     for (; done_ < ticket; ++done_) {

@@ -71,6 +71,32 @@ TEST(IterationMetaLayout, ArraysAreApartAlignedAndInsideTheBuffer) {
   }
 }
 
+// Of several mini-batches headers lie as far apart as one's arrays take; block tables are behind all of them, none of
+// which has a row yet, and all have room for every row.
+TEST(IterationMetaLayout, OfMiniBatchesTablesAreBehindAllArrays) {
+  for (const MetaLayout &layout : {MetaLayout{1, 1, 1}, MetaLayout{7, 3, 5}, MetaLayout{64, 32, 512}})
+    for (const uint32_t count : {1u, 2u, 5u, kMostMiniBatches}) {
+      std::vector<uint64_t> words(metaBytes(layout, count) / sizeof(uint64_t));
+      auto *const first = reinterpret_cast<IterationMeta *>(words.data());
+      initMetas(layout, count, first);
+      IterationMeta alone;
+      initMeta(layout, &alone);
+      const uint64_t apart = metaFixedBytes(layout);
+      EXPECT_EQ(apart, alone.blockTable);
+      EXPECT_EQ(apart % 64, 0u);
+      for (uint32_t i = 0; i < count; ++i) {
+        const IterationMeta *const own = metaOf(layout, first, i);
+        EXPECT_EQ(reinterpret_cast<const char *>(own) - reinterpret_cast<const char *>(first), i * apart);
+        EXPECT_EQ(i * apart + own->blockTable, count * apart);
+        EXPECT_EQ(own->promptTokens, alone.promptTokens);
+      }
+      const uint64_t end = count * (apart + layout.maxSequences * layout.maxBlocksPerSequence * sizeof(int32_t));
+      EXPECT_GE(metaBytes(layout, count), end);
+      EXPECT_LT(metaBytes(layout, count) - end, 256u);
+      EXPECT_EQ(metaBytes(layout, count) % 256, 0u);
+    }
+}
+
 TEST(Half, EveryF16AndBf16ValueSurvivesTheRoundTrip) {
   for (uint32_t i = 0; i < 65536; ++i) {
     const uint16_t half = static_cast<uint16_t>(i);

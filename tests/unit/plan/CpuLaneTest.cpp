@@ -4,7 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <string>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "kernels/Kernels.h"
 #include "runtime/model/WeightLayout.h"
 #include "runtime/plan/PlanFile.h"
@@ -91,6 +94,37 @@ TEST(CpuLane, WhatItsPlansAreIsRefused) {
         {"meta without a range", Rule::Structure, "copies meta, which has no range on the host",
          [](Plan &p) { p.metaOnHost = kNowhere; }}})
     test::expectRefused(somePlan(), broken);
+}
+
+// Of two mini-batches, whose headers lie apart by so many bytes: one copy brings the iteration buffer of both, and a
+// step reads it from its own mini-batch's header to the end, where the block tables are.
+TEST(CpuLane, OfMiniBatchesTheIterationBufferIsCopiedOnceAndReadToItsEnd) {
+  const Plan plan = test::makePlan(test::cpuPlans()[6].options);
+  ASSERT_EQ(plan.miniBatches, 2u);
+  const uint64_t apart = kernels::metaFixedBytes(plan.metaLayout), bytes = kernels::metaBytes(plan.metaLayout, 2);
+  const auto ofSecond = [](Plan &p, Op op) -> Operand & {
+    const std::vector<Spot> steps = test::spots(p, [&](const Spot &s) {
+      const Step &step = test::stepAt(p, s);
+      return step.kind == StepKind::Compute && step.op == op && step.miniBatch == 1;
+    });
+    return *test::part(p, steps[0], Arg::Meta);
+  };
+  const std::string part = absl::StrCat("copies bytes [0, ", apart, ") of meta, expected [0, ", bytes, ")");
+  for (const Broken &broken :
+       {Broken{"the first one's alone", Rule::Structure, part.c_str(),
+               [&](Plan &p) {
+                 const Spot copy = copyOf(p, "meta");
+                 test::source(p, copy).bytes = test::destination(p, copy).bytes = apart;
+               }},
+        {"the copy of the second", Rule::Structure, ".mini_batch is 1, expected 0, of what all have",
+         [](Plan &p) { test::stepAt(p, copyOf(p, "meta")).miniBatch = 1; }},
+        {"arrays without tables", Rule::Structure, "of mini-batch 1",
+         [&](Plan &p) { ofSecond(p, Op::Append).bytes = apart; }},
+        {"from the first one's header", Rule::Structure, "of mini-batch 1", [&](Plan &p) {
+           Operand &meta = ofSecond(p, Op::Norm);
+           meta.address -= apart, meta.bufferOffset = 0, meta.bytes = bytes;
+         }}})
+    test::expectRefused(plan, broken);
 }
 
 TEST(CpuLane, WhatItMayRunIsRefused) {

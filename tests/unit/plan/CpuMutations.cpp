@@ -97,6 +97,22 @@ bool readBeforeTheCopy(Plan &plan, Random &random) {
   insertCopy(plan, copy.schedule, reader, step, from, to);
   return true;
 }
+// Of the iteration buffer the first mini-batch's arrays are left out, or the last tables.
+bool copyPartOfMeta(Plan &plan, Random &random) {
+  std::vector<Spot> all = copiesDown(plan, true);
+  if (all.empty())
+    return false;
+  const Spot spot = pick(random, all);
+  const uint64_t less = coin(random) ? metaArraysBytes(plan) : kGranule;
+  const bool front = coin(random);
+  for (uint32_t k = 0; k < 2; ++k) {
+    Operand &o = scheduleAt(plan, spot).operands[stepAt(plan, spot).firstOperand + k];
+    o.bytes -= less;
+    o.bufferOffset += front ? less : 0;
+    o.address += front ? less : 0;
+  }
+  return true;
+}
 bool leaveCopyOut(Plan &plan, Random &random) {
   std::vector<Spot> all = copiesDown(plan, coin(random));
   if (all.empty())
@@ -341,6 +357,7 @@ const std::vector<Mutation> &cpuMutations() {
   static const std::vector<Mutation> kAll = {
       {"drop an edge of the cpu lane", dropEdge},
       {"read before the copy is there", readBeforeTheCopy},
+      {"copy a part of meta", copyPartOfMeta},
       {"leave a copy down out", leaveCopyOut},
       {"append after attention", appendAfterAttention},
       {"leave a step of attention out", leaveStepOut},

@@ -129,7 +129,7 @@ Plan makePlan(const PlanOptions &given) {
       plan.buffers.push_back(
           {"act." + std::to_string(layer) + (count > 1 ? "." + std::to_string(i) : ""), BufferKind::Act, layer,
            alignUp(static_cast<uint64_t>(plan.actBlocks * plan.blockTokens * plan.model->hidden) * 4), i});
-  plan.buffers.push_back({"meta", BufferKind::Io, -1, count * kernels::metaBytes(plan.metaLayout)});
+  plan.buffers.push_back({"meta", BufferKind::Io, -1, kernels::metaBytes(plan.metaLayout, count)});
   const auto ids = [](int64_t number) { return alignUp(static_cast<uint64_t>(number) * 4); };
   plan.buffers.push_back({"sampled", BufferKind::Io, -1, count * ids(largest.sequences), 1});
   plan.buffers.push_back({"output", BufferKind::Io, -1, ids(count * largest.sequences), 2});

@@ -20,10 +20,16 @@ Operand PlacementBuilder::whole(Arg arg, Access access, uint32_t buffer) const {
   return {buffer, e.space, access, arg, 0, e.bytes, e.address, e.interleaved};
 }
 
+// Of the iteration buffer what lies behind the headers and arrays of the mini-batches before.
 Operand PlacementBuilder::range(Arg arg, Access access, Io io) const {
   Operand o = whole(arg, access, plan_.ioBuffer(io));
-  o.bytes /= plan_.miniBatches;
-  o.bufferOffset = miniBatch_ * o.bytes;
+  if (io == Io::Meta) {
+    o.bufferOffset = miniBatch_ * kernels::metaFixedBytes(plan_.metaLayout);
+    o.bytes -= o.bufferOffset;
+  } else {
+    o.bytes /= plan_.miniBatches;
+    o.bufferOffset = miniBatch_ * o.bytes;
+  }
   o.address += o.bufferOffset;
   return o;
 }
@@ -146,7 +152,7 @@ void PlacementBuilder::addCompute() {
   const bool leave = plan_.residualsLeave();
   const int64_t layers = plan_.model->layers;
   if (onCpu())
-    ofEach([&] { copyMetaDown(); });
+    copyMetaDown();
   if (!leave)
     ofEach([&] { addEmbed(); });
   for (int64_t layer = 0; layer < layers; ++layer)

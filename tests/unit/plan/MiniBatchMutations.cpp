@@ -6,6 +6,7 @@
 #include "runtime/model/WeightLayout.h"
 #include "tests/unit/plan/CacheSpots.h"
 #include "tests/unit/plan/MutationParts.h"
+#include "tests/unit/plan/OracleMemory.h"
 
 namespace headrace::plan::test {
 namespace {
@@ -36,10 +37,19 @@ template <Io kWhich> bool useAnothersRange(Plan &plan, Random &random) {
   Schedule &s = scheduleAt(plan, spot);
   for (uint32_t k = step.firstOperand; k < step.firstOperand + step.operandCount; ++k)
     if (Operand &o = s.operands[k]; isIo(plan, o, kWhich)) {
-      const uint64_t to = other(plan, step.miniBatch, random) * o.bytes;
+      const bool meta = kWhich == Io::Meta;
+      const uint64_t to = other(plan, step.miniBatch, random) * (meta ? metaArraysBytes(plan) : o.bytes);
       o.address += to - o.bufferOffset;
+      o.bytes -= meta ? to - o.bufferOffset : 0;
       o.bufferOffset = to;
     }
+  return true;
+}
+// Of the iteration buffer only the arrays, or those and a part of the tables.
+bool useFewerTables(Plan &plan, Random &random) {
+  std::vector<Spot> of = spots(plan, [&](const Spot &spot) { return part(plan, spot, Arg::Meta) != nullptr; });
+  Operand &o = *part(plan, pick(random, of), Arg::Meta);
+  o.bytes = coin(random) ? metaArraysBytes(plan) : o.bytes - kGranule;
   return true;
 }
 bool useAnothersCache(Plan &plan, Random &random) {
@@ -231,6 +241,7 @@ bool publishEarly(Plan &plan, Random &random) {
 const std::vector<Mutation> &miniBatchMutations() {
   static const std::vector<Mutation> all = {
       {"use another mini-batch's meta", useAnothersRange<Io::Meta>},
+      {"use fewer block tables", useFewerTables},
       {"use another mini-batch's slots", useAnothersRange<Io::Sampled>},
       {"use another mini-batch's history", useAnothersRange<Io::History>},
       {"use another mini-batch's cache", useAnothersCache},

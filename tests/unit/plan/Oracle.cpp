@@ -186,7 +186,12 @@ private:
       breaks(args[arg].buffer != buffer || args[arg].bytes != bytes || args[arg].bufferOffset != step.miniBatch * bytes,
              Rule::Structure);
     };
-    range(Arg::Meta, plan::Io::Meta);
+    // From the step's own header to the end: block tables are behind the arrays of all.
+    const uint32_t meta = plan_.ioBuffer(plan::Io::Meta);
+    const uint64_t header = step.miniBatch * metaArraysBytes(plan_);
+    breaks(args[Arg::Meta].buffer != meta || args[Arg::Meta].bufferOffset != header ||
+               header + args[Arg::Meta].bytes != plan_.buffers[meta].bytes,
+           Rule::Structure);
     for (const auto &[arg, o] : args)
       breaks(o.buffer >= plan_.buffers.size() && plan_.buffer(s, o.buffer).index != step.miniBatch, Rule::Structure);
     for (const Arg arg :

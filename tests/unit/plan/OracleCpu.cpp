@@ -44,7 +44,7 @@ bool localsAreRight(const Plan &plan, const Schedule &s) {
   return ok;
 }
 
-// Of a transient, or of what is exchanged with the host: down, all that the step's mini-batch has.
+// Of a transient all that the step's mini-batch has, or the iteration buffer of all: down.
 bool copiesDownAreRight(const Plan &plan, const Schedule &s) {
   bool ok = true;
   for (const Step &step : s.steps) {
@@ -57,9 +57,8 @@ bool copiesDownAreRight(const Plan &plan, const Schedule &s) {
     ok &= s.iterationClass != IterationClass::Transition && from.space == Space::Device && to.space == Space::Host &&
           !step.dirtyOnly;
     if (io) {
-      const uint64_t bytes = plan.buffers[from.buffer].bytes / plan.miniBatches;
-      ok &= isMeta(plan, from.buffer) && placed(plan.metaOnHost) && from.bytes == bytes &&
-            from.bufferOffset == step.miniBatch * bytes && !step.resizable;
+      ok &= isMeta(plan, from.buffer) && placed(plan.metaOnHost) && from.bytes == plan.buffers[from.buffer].bytes &&
+            step.miniBatch == 0 && !step.resizable;
     } else {
       const Buffer &buffer = plan.buffer(s, from.buffer);
       ok &= isStaged(plan, s, from.buffer) && from.bufferOffset == 0 && from.bytes == buffer.bytes &&

@@ -80,6 +80,8 @@ bool isDirtyState(const State &state);
 bool miniBatchesAreRight(const Plan &plan);
 // Sizes of what is exchanged with the host, of all mini-batches.
 bool ioIsRight(const Plan &plan);
+// Of the iteration buffer a mini-batch's header and arrays but its block table: so far apart they lie.
+uint64_t metaArraysBytes(const Plan &plan);
 // Residuals that leave the device: whether there are any; of which mini-batches, and where they and their copies are;
 // how large. Whether an operand is a step's own, as the ops have it, and whether a step adds to it where it is.
 bool isResidual(const Plan &plan, uint32_t buffer);

@@ -38,6 +38,12 @@ bool miniBatchesAreRight(const Plan &plan) {
   return ok;
 }
 
+uint64_t metaArraysBytes(const Plan &plan) {
+  kernels::IterationMeta of;
+  kernels::initMeta(plan.metaLayout, &of);
+  return of.blockTable; // behind all other arrays
+}
+
 bool ioIsRight(const Plan &plan) {
   std::map<uint32_t, uint64_t> io; // bytes
   for (const Buffer &buffer : plan.buffers)
@@ -45,7 +51,9 @@ bool ioIsRight(const Plan &plan) {
       io[buffer.index] = buffer.bytes;
   const uint64_t count = plan.miniBatches, sequences = static_cast<uint64_t>(plan.metaLayout.maxSequences);
   const auto slots = static_cast<uint64_t>(plan.kvBlocks * plan.blockTokens);
-  bool ok = io[0] == count * kernels::metaBytes(plan.metaLayout) && io[2] >= count * sequences * 4;
+  // What each has of one by itself, but for the alignment of the whole.
+  const uint64_t tables = sequences * static_cast<uint64_t>(plan.metaLayout.maxBlocksPerSequence) * 4;
+  bool ok = io[0] == model::alignUp(count * (metaArraysBytes(plan) + tables)) && io[2] >= count * sequences * 4;
   for (const auto &[index, least] : {std::pair(1u, sequences * 4), std::pair(3u, slots * 4)})
     ok &= io[index] / count >= least && (count == 1 || io[index] % (count * model::kAlign) == 0);
   return ok;

@@ -5,12 +5,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdlib>
 #include <future>
 #include <mutex>
+#include <vector>
 
 #include "runtime/core/MetaWriter.h"
 #include "runtime/core/Runtime.h"
@@ -79,6 +81,31 @@ TEST(CpuLaneDevice, APlanWithoutStepsOfTheCpusHasNoThreads) {
   const plan::Plan plan = core::tinyPlan({.kind = model::DeviceKind::Cuda});
   ASSERT_TRUE(device->open(plan, {}).ok());
   EXPECT_EQ(device->threads(), 1);
+}
+
+// One sequence of each of two mini-batches, at its 40th token and at its first, in blocks of 4: behind the arrays of
+// both tables of ten words and of one, in one run, whoever builds the graphs.
+TEST(CpuLaneDevice, IterationDataOfMiniBatchesIsOneRun) {
+  const plan::Plan plan = planOnCpu(core::tinyLlama(2), "", 2);
+  for (const bool capture : {false, true}) {
+    const auto device = deviceWith(optionsWith(capture, 1));
+    const auto weights = model::syntheticWeights(1);
+    const auto runtime = core::Runtime::load(plan, *device, {}, weights.get(), {});
+    ASSERT_TRUE(runtime.ok()) << runtime.status();
+    const std::vector<int32_t> token = {5}, blocks = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
+    const core::SequenceRows late{.tokens = token, .firstPosition = 39, .blocks = blocks, .sample = true},
+        early{.tokens = token, .blocks = blocks, .sample = true};
+    const std::array<absl::Span<const core::SequenceRows>, 2> both = {absl::MakeConstSpan(&late, 1),
+                                                                      absl::MakeConstSpan(&early, 1)};
+    ASSERT_TRUE(core::writeMetas(plan.metaLayout, plan.blockTokens, both, device->meta()).ok());
+    ASSERT_FALSE(stand_in::heal()); // calls are counted anew
+    ASSERT_TRUE((*runtime)->launch(decoding(plan)).ok());
+    EXPECT_EQ(stand_in::lastCopyBytes(), 2 * kernels::metaFixedBytes(plan.metaLayout) + 4 * (10 + 1));
+    const auto calls = stand_in::calls();
+    EXPECT_EQ(calls.at("cudaMemcpyAsync"), 1u);
+    EXPECT_FALSE(calls.contains("cudaMemcpy2DAsync"));
+    ASSERT_TRUE((*runtime)->awaitTokens().ok());
+  }
 }
 
 // A sequence that decodes, one token.

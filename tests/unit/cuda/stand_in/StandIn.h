@@ -84,7 +84,7 @@ struct Held {
 std::ostream &operator<<(std::ostream &out, const Held &held);
 Held held();
 
-// Bytes of the last copy to the device that was no part of a graph: of iteration data. All rows of a copy in rows.
+// Bytes of the last copy to the device that was no part of a graph: of iteration data.
 uint64_t lastCopyBytes();
 
 } // namespace headrace::stand_in
