@@ -8,35 +8,12 @@
 #include "absl/strings/str_cat.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/model/ModelSpec.h"
-#include "runtime/plan/value/BufferIndex.h"
+#include "runtime/plan/StagesFile.h"
 
 namespace headrace::core {
 namespace {
 
-template <typename... Parts> absl::Status refuse(size_t stage, const Parts &...parts) {
-  return absl::InvalidArgumentError(absl::StrCat("stage ", stage, ": ", parts...));
-}
-
 int64_t rowsOf(const SequenceRows &sequence) { return static_cast<int64_t>(sequence.tokens.size()) + sequence.padding; }
-
-// That the next stage goes on where the one before it ends, with all else alike.
-absl::Status checkStage(size_t number, const plan::Plan &plan, const plan::Plan &first, int64_t layersBefore) {
-  const model::ModelSpec &spec = plan.model;
-  if (!spec.isStage() || spec.stage.of != first.model->stage.of || spec.name != first.model->name)
-    return refuse(number, "its plan is of ", spec.isStage() ? "a stage of " : "", spec.name, " of ",
-                  spec.isStage() ? spec.stage.of : spec.layers, " layers, expected a stage of ", first.model->name,
-                  " of ", first.model->stage.of);
-  if (spec.stage.first != layersBefore)
-    return refuse(number, "its plan is of layers from ", spec.stage.first, " on, expected from ", layersBefore, " on");
-  for (const auto &[what, is, wanted] :
-       {std::tuple("mini-batches", static_cast<int64_t>(plan.miniBatches), static_cast<int64_t>(first.miniBatches)),
-        {"tokens a KV block", plan.blockTokens, first.blockTokens},
-        {"features of a row", spec.hidden, first.model->hidden},
-        {"activation blocks", plan.actBlocks, int64_t{0}}})
-    if (is != wanted)
-      return refuse(number, "its plan has ", is, " ", what, ", expected ", wanted);
-  return absl::OkStatus();
-}
 
 } // namespace
 
@@ -63,6 +40,23 @@ Stages::Stages(absl::Span<Runtime *const> stages, DeviceGroup &group, size_t mic
       runtime->kvBlocks(i).setOffered(blocks - 1);
 }
 
+DeviceCounters Stages::counters() const {
+  DeviceCounters sum;
+  for (const Stage &stage : stages_) {
+    const DeviceCounters of = stage.runtime->device().counters();
+    sum.launches += of.launches;
+    sum.h2dBytes += of.h2dBytes;
+    sum.d2hBytes += of.d2hBytes;
+    sum.stallNs += of.stallNs;
+    sum.cpuWaitNs += of.cpuWaitNs;
+    sum.sizesSet += of.sizesSet;
+    sum.peakDeviceBytes = std::max(sum.peakDeviceBytes, of.peakDeviceBytes);
+    sum.hostBytes += of.hostBytes;
+    sum.graphBytes += of.graphBytes;
+  }
+  return sum;
+}
+
 absl::Status Stages::grow(uint32_t miniBatch, std::vector<int32_t> &table, int64_t tokens) {
   for (size_t i = stages_.size(); i-- > 0;) {
     KvBlocks &pool = stages_[i].runtime->kvBlocks(miniBatch);
@@ -86,15 +80,10 @@ absl::StatusOr<std::unique_ptr<Stages>> Stages::make(absl::Span<Runtime *const> 
                                                    " devices: expected one device for each, and a stage"));
   if (microBatches == 0)
     return absl::InvalidArgumentError("0 micro-batches at once: expected at least 1");
-  const plan::Plan &first = stages.front()->plan();
-  int64_t layers = 0;
-  for (size_t i = 0; i < stages.size(); ++i) {
-    RETURN_IF_ERROR(checkStage(i, stages[i]->plan(), first, layers));
-    layers += stages[i]->plan().model->layers;
-  }
-  if (layers != first.model->stage.of)
-    return refuse(stages.size(), "is missing: ", first.model->name, " has ", first.model->stage.of,
-                  " layers, the stages that are there ", layers);
+  std::vector<const plan::Plan *> plans;
+  for (const Runtime *const stage : stages)
+    plans.push_back(&stage->plan());
+  RETURN_IF_ERROR(plan::checkStages(plans));
   return std::unique_ptr<Stages>(new Stages(stages, group, microBatches));
 }
 

@@ -30,12 +30,15 @@ namespace headrace::core {
 class Stages {
 public:
   // Of all stages of one model, the first first, each on the group's device of its number; all outlive this. At most
-  // `microBatches` are under way at once. InvalidArgument naming the stage: plans that are not one model's stages in
-  // order, or differ in mini-batches, blocks or encodings.
+  // `microBatches` are under way at once. InvalidArgument naming the stage for what checkStages() (plan/StagesFile.h)
+  // refuses.
   static absl::StatusOr<std::unique_ptr<Stages>> make(absl::Span<Runtime *const> stages, DeviceGroup &group,
                                                       size_t microBatches);
 
   size_t size() const { return stages_.size(); }
+  const plan::Plan &plan() const { return stages_.front().runtime->plan(); } // the first one's; in limits all are alike
+  DeviceGroup &group() { return group_; }
+  DeviceCounters counters() const; // of all devices together
   // KV blocks of a mini-batch, by the same numbers in every stage's caches: as KvBlocks::grow() and release(), of all
   // stages at once, as many as the stage with the fewest has.
   absl::Status grow(uint32_t miniBatch, std::vector<int32_t> &table, int64_t tokens);

@@ -279,5 +279,106 @@ TEST(Stages, MicroBatchesFollowEachOther) {
   EXPECT_EQ(stages.stages().await().status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
+// Stages of four equal layers in virtual time; head and embedding are next to nothing.
+struct Timed {
+  std::vector<plan::Plan> plans;
+  std::unique_ptr<DeviceGroup> group;
+  std::vector<std::unique_ptr<Runtime>> runtimes;
+  std::unique_ptr<Stages> stages;
+
+  Timed(size_t count, size_t microBatches, const PathLimits &bus = {}, int64_t interval = 0) {
+    model::ModelSpec spec = tinyLlama(4 * static_cast<int64_t>(count));
+    spec.hidden = 1024;
+    spec.heads = spec.kvHeads = 8;
+    spec.headDim = 128;
+    spec.intermediate = 4096;
+    group = std::move(sim::makeSimGroup(count, bus)).value();
+    plans.reserve(count);
+    std::vector<Runtime *> loaded;
+    for (size_t i = 0; i < count; ++i) {
+      plans.push_back(
+          compiled(model::stageOf(spec, 4 * static_cast<int64_t>(i), 4),
+                   {.sequences = static_cast<int64_t>(std::max<size_t>(2, microBatches)), .interval = interval}));
+      runtimes.push_back(std::move(Runtime::load(plans.back(), group->device(i), {}, nullptr, {})).value());
+      loaded.push_back(runtimes.back().get());
+    }
+    stages = std::move(Stages::make(loaded, *group, microBatches)).value();
+  }
+  // So many tokens of each micro-batch, one sequence each: how long, and of that what the longest stage worked.
+  std::pair<int64_t, int64_t> run(int64_t tokens, size_t microBatches) {
+    std::vector<std::vector<int32_t>> blocks(microBatches);
+    std::vector<SequenceRows> rows(microBatches);
+    std::vector<absl::Span<const SequenceRows>> spans(microBatches);
+    const int32_t id = 1;
+    const auto begin = [&](size_t m, int64_t at) {
+      EXPECT_TRUE(stages->grow(0, blocks[m], at + 1).ok());
+      rows[m] = {.tokens = {&id, 1}, .firstPosition = at, .blocks = blocks[m], .sample = true, .requestSlot = 0};
+      spans[m] = {&rows[m], 1};
+      EXPECT_TRUE(stages->begin({&spans[m], 1}).ok());
+    };
+    const int64_t start = group->nowNs();
+    for (size_t m = 0; m < microBatches; ++m)
+      begin(m, 0);
+    for (int64_t at = 1; at <= tokens; ++at)
+      for (size_t m = 0; m < microBatches; ++m) {
+        EXPECT_TRUE(stages->await().ok());
+        if (at < tokens)
+          begin(m, at);
+      }
+    return {group->nowNs() - start, tokens * static_cast<int64_t>(microBatches) * longestNs()};
+  }
+  int64_t longestNs() const {
+    uint64_t longest = 0;
+    for (const std::unique_ptr<Runtime> &runtime : runtimes)
+      longest = std::max(longest, runtime->plan().variants[*runtime->choose(1, 1, 1)].predictedNs);
+    return static_cast<int64_t>(longest);
+  }
+};
+
+// The time that a stage has nothing to do, of all: (p - 1) / (n m + p - 1) with m >= p micro-batches of n tokens over p
+// stages, and 1 - m / p with fewer.
+TEST(Stages, BubblesAreThoseOfAPipeline) {
+  for (const auto &[p, m, n] : {std::tuple<size_t, size_t, int64_t>{4, 4, 40}, {4, 6, 20}, {8, 8, 30}, {2, 3, 40}}) {
+    Timed timed(p, m);
+    const auto [all, busy] = timed.run(n, m);
+    const double bubble = 1 - static_cast<double>(busy) / static_cast<double>(all);
+    const double wanted =
+        static_cast<double>(p - 1) / static_cast<double>(n * static_cast<int64_t>(m) + static_cast<int64_t>(p) - 1);
+    EXPECT_NEAR(bubble, wanted, 0.03 * wanted) << p << " stages, " << m << " micro-batches";
+  }
+  for (const auto &[p, m] : {std::pair<size_t, size_t>{4, 2}, {8, 3}, {4, 1}}) {
+    Timed timed(p, m);
+    const auto [all, busy] = timed.run(40, m);
+    EXPECT_NEAR(1 - static_cast<double>(busy) / static_cast<double>(all),
+                1 - static_cast<double>(m) / static_cast<double>(p), 0.03)
+        << p << " stages, " << m << " micro-batches";
+  }
+}
+
+// Two stages whose layers all come over the link: on a bus as fast as one link each takes twice as long.
+TEST(Stages, CopiesShareTheBus) {
+  const auto ns = [](double bus) {
+    Timed timed(2, 2, {bus, bus, bus}, /*interval=*/1);
+    return static_cast<double>(timed.run(20, 2).first);
+  };
+  const double link = Timed(1 + 1, 1).plans.front().hardware.h2dBandwidth;
+  EXPECT_NEAR(ns(link) / ns(100 * link), 2, 0.1);
+}
+
+TEST(Stages, RefusesWhatIsNotAModelsStagesInOrder) {
+  Served served({}, {0, 2, 4});
+  std::vector<Runtime *> runtimes = {&served.runtime(0), &served.runtime(1), &served.runtime(2)};
+  const auto refusal = [&](absl::Span<Runtime *const> of) {
+    return std::string(Stages::make(of, served.group(), 1).status().message());
+  };
+  EXPECT_EQ(refusal(absl::MakeSpan(runtimes).first(2)), "stage 2 is missing: layers 4 to 5 of tiny-llama are in none");
+  std::swap(runtimes[1], runtimes[2]);
+  EXPECT_EQ(refusal(runtimes), "stage 1 has layers 4 to 5, expected from 2 on");
+  EXPECT_EQ(refusal({}), "0 stages on 3 devices: expected one device for each, and a stage");
+  Served other({.encoding = "q4:32"}, {0, 2, 4});
+  runtimes = {&served.runtime(0), &other.runtime(1), &served.runtime(2)};
+  EXPECT_THAT(refusal(runtimes), HasSubstr("stage 1 has a model of shape "));
+}
+
 } // namespace
 } // namespace headrace::core

@@ -152,6 +152,9 @@ CLI::App *addCompile(CLI::App &app, CompileOptions &options) {
   command->add_flag("--verify-weights", options.verifyWeights,
                     "read all weights and keep a hash of them in the plan, for run --verify-weights");
   addOverwrite(*command, options.overwrite);
+  command->add_option("--stages", options.stages,
+                      "cut the model into so many stages, a device of this hardware for each, or into the fewest that "
+                      "will do (auto): --output is a file that names their plans, X.0.plan and so on beside X.stages");
   command->add_flag("--dry-run", options.dryRun, "print the chosen settings, write nothing");
   command->add_flag(
       "--explain", options.explain,

@@ -20,6 +20,7 @@
 #include "runtime/model/ModelSpec.h"
 #include "runtime/plan/PlanFile.h"
 #include "tools/commands/Commands.h"
+#include "tools/commands/CompileStagesCommand.h"
 #include "tools/commands/Compiling.h"
 #include "tools/commands/InputErrors.h"
 #include "tools/commands/ModelHash.h"
@@ -242,6 +243,8 @@ absl::Status compileCommand(const CompileOptions &options) {
   say(assembled.notes);
   const model::Job &job = assembled.job;
   tellThreads(options.job, *job.hardware);
+  if (!options.stages.empty())
+    return compileStagesCommand(options, assembled);
   for (const std::string &note : job.model->notes)
     warnOnce(note);
   if (options.verifyWeights)

@@ -250,8 +250,9 @@ absl::StatusOr<int64_t> kvTokensOf(const model::Job &job) {
   return target.kvTokens * target.choice.miniBatches;
 }
 
-absl::StatusOr<plan::Plan> compileJob(const model::Job &job, const PhaseText &onPhase, const PhaseText &onPass,
-                                      std::string *advice) {
+namespace {
+
+absl::Status checkMemories(const model::Job &job) {
   const model::Hardware &hardware = *job.hardware;
   if (job.goal.deviceMemory.value_or(0) > hardware.memoryBytes) // such a plan would run nowhere
     return absl::InvalidArgumentError(model::cat("goal.device_memory = ", *job.goal.deviceMemory,
@@ -261,6 +262,11 @@ absl::StatusOr<plan::Plan> compileJob(const model::Job &job, const PhaseText &on
     return absl::InvalidArgumentError(model::cat("goal.kv_device_memory = ", *job.goal.kvDeviceMemory,
                                                  ": expected at most the ", hardware.memoryBytes, " bytes that ",
                                                  hardware.name, " has"));
+  return absl::OkStatus();
+}
+
+// The job outlives it.
+compiler::CompileRequest hashedRequestOf(const model::Job &job) {
   compiler::CompileRequest request = requestOf(job);
   request.modelHash = modelHash(*job.model);
   request.hashOf = [&](const model::ModelSpec &spec) {
@@ -268,6 +274,30 @@ absl::StatusOr<plan::Plan> compileJob(const model::Job &job, const PhaseText &on
     packed.spec = spec;
     return modelHash(packed);
   };
+  return request;
+}
+
+} // namespace
+
+absl::StatusOr<compiler::StagedPlans> compileStagesToHold(const AssembledJob &assembled, int64_t stages) {
+  const model::Job &job = assembled.job;
+  RETURN_IF_ERROR(checkMemories(job));
+  if (!job.goal.record.empty())
+    return absl::InvalidArgumentError("goal.record beside stages: expected none, as a record is of a whole model");
+  compiler::CompileRequest request = hashedRequestOf(job);
+  Progress progress("compiling stages");
+  request.progress = [&](const compiler::CompileProgress &at) {
+    progress.note(at.choosing ? searchText(at) : std::string());
+  };
+  return compiler::compileStages(request, stages, [&](const plan::Plan &plan) {
+    return assembled.input.allowMissed ? absl::OkStatus() : checkObjectives(plan);
+  });
+}
+
+absl::StatusOr<plan::Plan> compileJob(const model::Job &job, const PhaseText &onPhase, const PhaseText &onPass,
+                                      std::string *advice) {
+  RETURN_IF_ERROR(checkMemories(job));
+  compiler::CompileRequest request = hashedRequestOf(job);
   request.onPhase = onPhase;
   request.onPass = onPass;
   if (advice != nullptr)

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
+#include "compiler/CompileStages.h"
 #include "runtime/job/JobFile.h"
 #include "runtime/plan/value/Plan.h"
 #include "tools/commands/JobFlags.h"
@@ -24,6 +25,10 @@ absl::StatusOr<plan::Plan> compileJob(const model::Job &job, const PhaseText &on
 // The same, and ResourceExhausted for a plan that misses its objectives unless that is allowed (--allow-missed).
 absl::StatusOr<plan::Plan> compileToHold(const AssembledJob &assembled, const PhaseText &onPhase = {},
                                          const PhaseText &onPass = {}, std::string *advice = nullptr);
+
+// A plan for each of so many stages, or for the fewest that will do (0), each of which holds its part of the objectives
+// unless that is not asked for. What compileStages() refuses, and a record: it is of a whole model.
+absl::StatusOr<compiler::StagedPlans> compileStagesToHold(const AssembledJob &assembled, int64_t stages);
 
 // Tokens that the KV cache of such a plan holds. Refuses a goal that contradicts itself.
 absl::StatusOr<int64_t> kvTokensOf(const model::Job &job);

@@ -15,6 +15,7 @@
 #include "runtime/base/ReplaceFile.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
+#include "runtime/plan/StagesFile.h"
 #include "tools/commands/InputErrors.h"
 #include "tools/timeline/Timeline.h"
 
@@ -59,14 +60,16 @@ bool has(std::string_view head, std::string_view mark) { return head.find(mark) 
 } // namespace
 
 std::string_view kindName(OutputKind kind) {
-  constexpr std::string_view kNames[] = {"plan",  "record", "timeline",          "file of logits",
-                                         "bench", "IR",     "list of algorithms"};
+  constexpr std::string_view kNames[] = {"plan",  "record", "timeline",           "file of logits",
+                                         "bench", "IR",     "list of algorithms", "list of stages"};
   return kNames[static_cast<size_t>(kind)];
 }
 
 std::optional<OutputKind> kindOf(std::string_view head) {
   if (head.size() >= 8 && head.substr(4, 4) == "HRPL")
     return OutputKind::Plan;
+  if (head.starts_with(plan::kStagesMark))
+    return OutputKind::Stages;
   if (has(head, "\nformat = \"headrace performance record\"\n"))
     return OutputKind::Record;
   if (head.starts_with(kTimelineTextMark) ||

@@ -26,7 +26,7 @@
 
 namespace headrace::tools {
 
-enum class OutputKind : uint8_t { Plan, Record, Timeline, Logits, Bench, Ir, Algorithms };
+enum class OutputKind : uint8_t { Plan, Record, Timeline, Logits, Bench, Ir, Algorithms, Stages };
 std::string_view kindName(OutputKind kind); // "plan", "record", ... as messages call it
 // By what stands in a file's first kHeadBytes; none for a file that Headrace did not write.
 std::optional<OutputKind> kindOf(std::string_view head);

@@ -32,6 +32,7 @@
 #include "tools/commands/RunSetup.h"
 #include "tools/commands/RunSource.h"
 #include "tools/commands/SamplingOf.h"
+#include "tools/commands/StagesRun.h"
 #include "tools/commands/Terminal.h"
 #include "tools/commands/TextModel.h"
 #include "tools/report/IterationLooks.h"
@@ -339,6 +340,8 @@ private:
 
 } // namespace
 
-absl::Status runCommand(const RunOptions &options) { return Run(options).run(); }
+absl::Status runCommand(const RunOptions &options) {
+  return isStagesFile(options.job.source) ? runStages(options) : Run(options).run();
+}
 
 } // namespace headrace::tools

@@ -104,24 +104,29 @@ absl::StatusOr<Prompts> promptsOf(const PromptFlags &flags, const TextFlags &tex
 }
 
 absl::StatusOr<RunPrompts> readRunPrompts(const RunOptions &options, const RunSource &source) {
+  return readRunPrompts(options, source.model(), source.folder(), source.mostContext());
+}
+
+absl::StatusOr<RunPrompts> readRunPrompts(const RunOptions &options, const model::ModelSpec &spec,
+                                          const std::string &folder, int64_t mostContext) {
   RunPrompts out;
   const bool text = isText(options.prompts);
   if (const auto &length = options.prompts.randomLength) // before they are drawn
-    RETURN_IF_ERROR(checkLength("--random-input-len: prompt 0", *length, options.maxNewTokens.value_or(kNewTokensOfIds),
-                                source.model()));
+    RETURN_IF_ERROR(
+        checkLength("--random-input-len: prompt 0", *length, options.maxNewTokens.value_or(kNewTokensOfIds), spec));
   const std::string &weights = options.weights.folder;
-  ASSIGN_OR_RETURN(prompts, promptsOf(options.prompts, options.text, weights.empty() ? source.folder() : weights,
-                                      source.model(), options.seed, out.text));
+  ASSIGN_OR_RETURN(prompts, promptsOf(options.prompts, options.text, weights.empty() ? folder : weights, spec,
+                                      options.seed, out.text));
   out.prompts = std::move(prompts);
   const std::vector<int32_t> &longest = longestOf(out.prompts);
   const auto tokens = static_cast<int64_t>(longest.size());
-  const int64_t left = source.mostContext() - tokens;
+  const int64_t left = mostContext - tokens;
   out.maxNewTokens =
       options.maxNewTokens.value_or(text ? std::clamp<int64_t>(left, 1, kNewTokensOfText) : kNewTokensOfIds);
   out.lengthIs = options.maxNewTokens                   ? "--max-new-tokens"
                  : out.maxNewTokens == kNewTokensOfText ? "the default of --max-new-tokens"
                                                         : "the end of the context";
-  RETURN_IF_ERROR(checkLength(cat("prompt ", &longest - out.prompts.data()), tokens, out.maxNewTokens, source.model()));
+  RETURN_IF_ERROR(checkLength(cat("prompt ", &longest - out.prompts.data()), tokens, out.maxNewTokens, spec));
   return out;
 }
 

@@ -35,5 +35,8 @@ struct RunPrompts {
 };
 // Refuses prompts that with their new tokens are longer than what the model has positions for.
 absl::StatusOr<RunPrompts> readRunPrompts(const RunOptions &options, const RunSource &source);
+// Of a model in a folder, by plans of this context.
+absl::StatusOr<RunPrompts> readRunPrompts(const RunOptions &options, const model::ModelSpec &spec,
+                                          const std::string &folder, int64_t mostContext);
 
 } // namespace headrace::tools

@@ -110,7 +110,7 @@ std::string describePlacement(const plan::Plan &plan, const plan::Placement &pla
     parts.push_back(plan.attendsOnCpu() ? "all KV blocks, which the CPU attends to"
                     : resident == 0     ? "all KV blocks"
                                         : absl::StrFormat("KV blocks from %d on", resident));
-  if (plan.residualsLeave())
+  if (plan.residualsLeave() && plan.policy.residuals == model::Residuals::Host)
     parts.push_back("residuals between layers");
   return parts.empty() ? "nothing" : absl::StrJoin(parts, ", ");
 }
