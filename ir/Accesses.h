@@ -12,11 +12,11 @@ inline Access read(mlir::Value value, Arg arg) { return {value, AccessKind::Read
 inline Access write(mlir::Value value, Arg arg) { return {value, AccessKind::Write, arg, whole(value)}; }
 inline Access update(mlir::Value value, Arg arg) { return {value, AccessKind::ReadWrite, arg, whole(value)}; }
 // Blocks of a cache at home on the device; its tail, which movement has brought there; and where appended rows are
-// written as well. Keys and values that are recomputed.
+// written as well. Keys and values that are rebuilt.
 inline Arg cacheArg(mlir::Value value) {
   mlir::Operation *const made = rangeOf(value).getDefiningOp();
-  if (llvm::isa_and_nonnull<RecomputeKvOp>(made))
-    return Arg::KvRecomputed;
+  if (llvm::isa_and_nonnull<RebuildKvOp>(made))
+    return Arg::KvRebuilt;
   return llvm::isa_and_nonnull<KvOp>(made) ? Arg::Kv : Arg::KvTail;
 }
 inline void readCache(llvm::SmallVectorImpl<Access> &accesses, mlir::ValueRange kv) {

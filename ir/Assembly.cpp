@@ -151,13 +151,13 @@ void printRanges(OpAsmPrinter &printer, Operation *, const ByteRange &first, con
 }
 
 //   [4096 for 1024, 5120 for 64] norms[5200 for 128]: the second and the third one only if they are there
-ParseResult parseRecomputeRanges(OpAsmParser &parser, ByteRange &weight, ByteRange &bias, ByteRange &norms) {
+ParseResult parseRebuildRanges(OpAsmParser &parser, ByteRange &weight, ByteRange &bias, ByteRange &norms) {
   if (parseRanges(parser, weight, bias))
     return failure();
   return failed(parser.parseOptionalKeyword("norms")) ? success() : parseRange(parser, norms);
 }
-void printRecomputeRanges(OpAsmPrinter &printer, Operation *op, const ByteRange &weight, const ByteRange &bias,
-                          const ByteRange &norms) {
+void printRebuildRanges(OpAsmPrinter &printer, Operation *op, const ByteRange &weight, const ByteRange &bias,
+                        const ByteRange &norms) {
   printRanges(printer, op, weight, bias);
   if (norms.empty())
     return;

@@ -4,7 +4,7 @@
 //
 //   Range         [4096 for 1024]                         bytes [4096, 5120)
 //   Ranges        [4096 for 1024, 5120 for 64]            the second one only if it is there
-//   RecomputeRanges  the same, and `norms[5200 for 128]`
+//   RebuildRanges  the same, and `norms[5200 for 128]`
 //   LinearRanges  the same, and `then gelu`
 //   Step          step<attention 3 on compute, flops 100, device_bytes 200>
 //   StepAt        the same, and `at 8192` once placed;  StepAtScratch, StepScratch: and `scratch 1024 at 9216`
@@ -27,9 +27,9 @@ mlir::ParseResult parseRange(mlir::OpAsmParser &parser, ByteRange &range);
 void printRange(mlir::OpAsmPrinter &printer, mlir::Operation *op, const ByteRange &range);
 mlir::ParseResult parseRanges(mlir::OpAsmParser &parser, ByteRange &first, ByteRange &second);
 void printRanges(mlir::OpAsmPrinter &printer, mlir::Operation *op, const ByteRange &first, const ByteRange &second);
-mlir::ParseResult parseRecomputeRanges(mlir::OpAsmParser &parser, ByteRange &weight, ByteRange &bias, ByteRange &norms);
-void printRecomputeRanges(mlir::OpAsmPrinter &printer, mlir::Operation *op, const ByteRange &weight,
-                          const ByteRange &bias, const ByteRange &norms);
+mlir::ParseResult parseRebuildRanges(mlir::OpAsmParser &parser, ByteRange &weight, ByteRange &bias, ByteRange &norms);
+void printRebuildRanges(mlir::OpAsmPrinter &printer, mlir::Operation *op, const ByteRange &weight,
+                        const ByteRange &bias, const ByteRange &norms);
 mlir::ParseResult parseLinearRanges(mlir::OpAsmParser &parser, ByteRange &weight, ByteRange &bias, Epilogue &epilogue);
 void printLinearRanges(mlir::OpAsmPrinter &printer, mlir::Operation *op, const ByteRange &weight, const ByteRange &bias,
                        Epilogue epilogue);

@@ -65,17 +65,14 @@ void LinearOp::getAsmResultNames(SetName setName) {
 }
 int LinearOp::tiedOperand(unsigned) { return getResidual() ? 3 : -1; } // meta, x, unit, residual
 
-// A cache is one buffer, or its blocks on the device and its tail there; then what was recomputed.
+// A cache is one buffer, or its blocks on the device and its tail there; then what was rebuilt.
 static LogicalResult verifyCache(Operation *op, mlir::ValueRange kv) {
-  const auto isRecomputed = [](Value value) {
-    return llvm::isa_and_nonnull<RecomputeKvOp>(rangeOf(value).getDefiningOp());
-  };
-  const auto recomputed = static_cast<size_t>(llvm::count_if(kv, isRecomputed));
-  if (kv.size() == recomputed || kv.size() > 2 + recomputed)
-    return op->emitOpError() << "takes a cache, and its tail if it is split, not " << kv.size() - recomputed
-                             << " buffers";
-  if (recomputed > 1 || (recomputed == 1 && !isRecomputed(kv.back())))
-    return op->emitOpError() << "takes recomputed keys and values once, behind the cache";
+  const auto isRebuilt = [](Value value) { return llvm::isa_and_nonnull<RebuildKvOp>(rangeOf(value).getDefiningOp()); };
+  const auto rebuilt = static_cast<size_t>(llvm::count_if(kv, isRebuilt));
+  if (kv.size() == rebuilt || kv.size() > 2 + rebuilt)
+    return op->emitOpError() << "takes a cache, and its tail if it is split, not " << kv.size() - rebuilt << " buffers";
+  if (rebuilt > 1 || (rebuilt == 1 && !isRebuilt(kv.back())))
+    return op->emitOpError() << "takes rebuilt keys and values once, behind the cache";
   return success();
 }
 
@@ -132,12 +129,12 @@ LogicalResult ActAppendOp::verify() {
 }
 int ActAppendOp::tiedOperand(unsigned) { return 2; } // meta, x, act
 
-LogicalResult RecomputeKvOp::verify() {
+LogicalResult RebuildKvOp::verify() {
   return failure(failed(verifyTensor(*this, "weight", getWeight(), getUnit(), true)) ||
                  failed(verifyTensor(*this, "bias", getBias(), getUnit(), false)) ||
                  failed(verifyTensor(*this, "norms", getHeadNorms(), getUnit(), false)));
 }
-void RecomputeKvOp::getAsmResultNames(SetName setName) { setName(getRecomputed(), "recomputed"); }
+void RebuildKvOp::getAsmResultNames(SetName setName) { setName(getRebuilt(), "rebuilt"); }
 
 LogicalResult ActivateOp::verify() {
   const uint64_t in = bufferType(getX()).getBytes(), out = bufferType(getY()).getBytes();

@@ -118,7 +118,7 @@ def Headrace_RopeAppendOp : Headrace_ComputeOp<"rope_append",
     Of a cache that is split `kv` names its blocks at home on the device, if it has such, then where its tail lies there;
     `home` the tail's home on the host, where the tail is not written back otherwise, then the mirror: rows are written
     there, too, and the step is direct. Each has its next version among `appended`, in this order. Behind the cache in `kv`
-    stands what recompute_kv has made of activation blocks, where there are such.
+    stands what rebuild_kv has made of activation blocks, where there are such.
 
     With `norms %unit[...]` each head of q and of k is normalised before (RMSNorm): the brackets name the two norms'
     weights, which lie behind each other.
@@ -139,7 +139,7 @@ def Headrace_RopeAppendOp : Headrace_ComputeOp<"rope_append",
 def Headrace_AttentionOp : Headrace_ComputeOp<"attention",
     [Headrace_Reads<"Meta">, Headrace_Reads<"Qkv", "X">, Headrace_Access<"readCache(accesses, getKv());">, Headrace_UsesScratch,
      Headrace_Writes<"Out", "Y">], ["resultAddress", "workspace"], [Headrace_NameResults]> {
-  let summary = "paged attention over a layer's KV cache: its blocks on the device, its tail there, if it is split, recomputed blocks";
+  let summary = "paged attention over a layer's KV cache: its blocks on the device, its tail there, if it is split, rebuilt blocks";
   let arguments = (ins Headrace_DeviceBuffer:$meta, Headrace_DeviceBuffer:$qkv, Variadic<Headrace_DeviceBuffer>:$kv,
                        Headrace_StepProp:$step, DefaultValuedProp<Headrace_AddressProp, Headrace_NoAddress>:$at,
                        DefaultValuedProp<Headrace_WorkspaceProp, "::headrace::ir::Workspace()">:$scratch);
@@ -230,9 +230,9 @@ def Headrace_ActAppendOp : Headrace_ComputeOp<"act_append",
   let hasVerifier = 1;
 }
 
-def Headrace_RecomputeKvOp : Headrace_ComputeOp<"recompute_kv",
+def Headrace_RebuildKvOp : Headrace_ComputeOp<"rebuild_kv",
     [Headrace_Reads<"Meta">, Headrace_Reads<"Act">, Headrace_ReadsTensor<"Weight">, Headrace_ReadsTensor<"Bias">,
-     Headrace_ReadsTensor<"HeadNorms", "NormWeights">, Headrace_UsesScratch, Headrace_Writes<"Recomputed", "Y">],
+     Headrace_ReadsTensor<"HeadNorms", "NormWeights">, Headrace_UsesScratch, Headrace_Writes<"Rebuilt", "Y">],
     ["resultAddress", "workspace"], [Headrace_NameResults]> {
   let summary = "K and V of earlier tokens whose activations were kept: act [W_K W_V]^T + bias, normalised and rotated as new ones";
   let description = [{
@@ -246,11 +246,11 @@ def Headrace_RecomputeKvOp : Headrace_ComputeOp<"recompute_kv",
                        DefaultValuedProp<Headrace_RangeProp, "::headrace::ir::ByteRange()">:$head_norms,
                        Headrace_StepProp:$step, DefaultValuedProp<Headrace_AddressProp, Headrace_NoAddress>:$at,
                        DefaultValuedProp<Headrace_WorkspaceProp, "::headrace::ir::Workspace()">:$scratch);
-  let results = (outs Headrace_DeviceBuffer:$recomputed);
+  let results = (outs Headrace_DeviceBuffer:$rebuilt);
   let assemblyFormat = [{
-    `tokens` `(` $meta `)` $act `,` $unit `` custom<RecomputeRanges>($weight, $bias, $head_norms)
+    `tokens` `(` $meta `)` $act `,` $unit `` custom<RebuildRanges>($weight, $bias, $head_norms)
     custom<StepAtScratch>($step, $at, $scratch)
-    attr-dict `:` custom<Types>(type($meta), type($act), type($unit)) `->` custom<Types>(type($recomputed))
+    attr-dict `:` custom<Types>(type($meta), type($act), type($unit)) `->` custom<Types>(type($rebuilt))
   }];
   let hasVerifier = 1;
 }

@@ -114,7 +114,7 @@ def Headrace_KvOp : Headrace_Op<"kv", [Headrace_NameResults, Headrace_Persistent
 def Headrace_ActOp : Headrace_Op<"act", [Headrace_NameResults, Headrace_Persistent, Headrace_Movable]> {
   let summary = "one layer's activation blocks";
   let description = [{
-    Of tokens that have a block here the norm's output is kept, from which recompute_kv makes keys and values (HybridServe).
+    Of tokens that have a block here the norm's output is kept, from which rebuild_kv makes keys and values (HybridServe).
     Each mini-batch has its own; `mini_batch(0)` is not printed.
 
         %act.3 = headrace.act 3 : <8192, f32>

@@ -108,7 +108,7 @@ enum class Arg : uint8_t {
   KvHome = 16,
   History = 17,
   Act = 18,
-  KvRecomputed = 19
+  KvRebuilt = 19
 };
 
 // The bytes `range` of the buffer that `value` is a version of. A range that a step reads and rewrites in place appears

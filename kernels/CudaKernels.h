@@ -61,7 +61,7 @@ struct UnpackArgs {
   }
 };
 
-// RecomputeKv is a chunk of rows at a time: rows of activation blocks one behind the other, a product of the library,
+// RebuildKv is a chunk of rows at a time: rows of activation blocks one behind the other, a product of the library,
 // and what RopeAppend does with k and v. Row r is token r % blockTokens of listed block r / blockTokens; of rows that
 // no block has, or that are this iteration's, anything is made and nothing is kept.
 struct GatherActArgs {
@@ -85,13 +85,13 @@ struct AppendActArgs {
 
   template <typename F> void pointers(F f) const { rope.pointers(f); }
 };
-struct RecomputeCalls {
+struct RebuildCalls {
   GatherActArgs gather;
   LinearArgs product;
   AppendActArgs append;
 };
-// Of the chunk that begins at `firstRow`, a multiple of recomputeRows() below args.capacity.
-RecomputeCalls recomputeCalls(const RecomputeKvArgs &args, int64_t firstRow);
+// Of the chunk that begins at `firstRow`, a multiple of rebuildRows() below args.capacity.
+RebuildCalls rebuildCalls(const RebuildKvArgs &args, int64_t firstRow);
 
 // Copies the iteration's tokens and then its number to mapped host memory: slot iteration % kPublishSlots of each
 // array. The number is visible to the host only after the tokens are.
@@ -113,7 +113,7 @@ struct PublishArgs {
   }
 };
 
-// How an op with these arguments is launched. Linear and RecomputeKv have no one kernel: here theirs is null.
+// How an op with these arguments is launched. Linear and RebuildKv have no one kernel: here theirs is null.
 // Unsupported combinations (a head size without an instance, say) have a null kernel too, and `why` says what is
 // supported.
 CudaLaunch cudaLaunch(Op op, const void *args, const CudaShape &shape, const char **why);

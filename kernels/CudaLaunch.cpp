@@ -281,8 +281,8 @@ CudaLaunch cudaLaunch(Op op, const void *args, const CudaShape &shape, const cha
       return refuse(why, kElems);
     return rows("act_append", shape.tokens, 256, 0);
   }
-  case Op::RecomputeKv:
-    return refuse(why, "recompute_kv is several launches");
+  case Op::RebuildKv:
+    return refuse(why, "rebuild_kv is several launches");
   case Op::Rotate:
     return rotate(*static_cast<const RotateArgs *>(args), shape, why);
   case Op::Append:
@@ -297,13 +297,13 @@ CudaLaunch cudaLaunch(Op op, const void *args, const CudaShape &shape, const cha
   return refuse(why, "unknown op");
 }
 
-RecomputeCalls recomputeCalls(const RecomputeKvArgs &args, int64_t firstRow) {
-  const int64_t most = recomputeRows(Backend::Cuda, args.capacity);
+RebuildCalls rebuildCalls(const RebuildKvArgs &args, int64_t firstRow) {
+  const int64_t most = rebuildRows(Backend::Cuda, args.capacity);
   const int64_t rowsHere = least(most, args.capacity - firstRow);
   const int64_t bytes = args.activation == Elem::F32 ? 4 : 2;
   auto *workspace = static_cast<char *>(args.workspace);
-  char *product = workspace + CudaWorkspace::recomputeProduct(most, args.hidden, bytes);
-  RecomputeCalls calls{};
+  char *product = workspace + CudaWorkspace::rebuildProduct(most, args.hidden, bytes);
+  RebuildCalls calls{};
   calls.gather = {.meta = args.meta,
                   .act = args.act,
                   .x = workspace,
@@ -318,7 +318,7 @@ RecomputeCalls recomputeCalls(const RecomputeKvArgs &args, int64_t firstRow) {
                    .bias = args.bias,
                    .residual = nullptr,
                    .y = product,
-                   .workspace = workspace + CudaWorkspace::recomputeScratch(most, args.n(), args.hidden, bytes),
+                   .workspace = workspace + CudaWorkspace::rebuildScratch(most, args.n(), args.hidden, bytes),
                    .n = args.n(),
                    .k = args.hidden,
                    .capacity = rowsHere,

@@ -58,18 +58,18 @@ struct CudaWorkspace {
     return static_cast<uint64_t>(sequences * heads * splits(maxContext) * (headDim + 2)) * sizeof(float);
   }
 
-  // Keys and values are recomputed so many rows at a time: gathered activations, what the product makes of them, the
+  // Keys and values are rebuilt so many rows at a time: gathered activations, what the product makes of them, the
   // product's own workspace, each from a multiple of 256 bytes on.
-  static constexpr int64_t kRecomputeRows = 4096;
-  static constexpr uint64_t recomputeProduct(int64_t rows, int64_t hidden, int64_t activationBytes) {
+  static constexpr int64_t kRebuildRows = 4096;
+  static constexpr uint64_t rebuildProduct(int64_t rows, int64_t hidden, int64_t activationBytes) {
     return alignUp(static_cast<uint64_t>(rows * hidden * activationBytes));
   }
-  static constexpr uint64_t recomputeScratch(int64_t rows, int64_t n, int64_t hidden, int64_t activationBytes) {
-    return recomputeProduct(rows, hidden, activationBytes) + alignUp(static_cast<uint64_t>(rows * n * activationBytes));
+  static constexpr uint64_t rebuildScratch(int64_t rows, int64_t n, int64_t hidden, int64_t activationBytes) {
+    return rebuildProduct(rows, hidden, activationBytes) + alignUp(static_cast<uint64_t>(rows * n * activationBytes));
   }
-  static constexpr uint64_t recomputeBytes(int64_t rows, int64_t n, int64_t hidden, int64_t activationBytes,
-                                           bool packed) {
-    return recomputeScratch(rows, n, hidden, activationBytes) + productBytes(n, hidden, packed ? activationBytes : 0);
+  static constexpr uint64_t rebuildBytes(int64_t rows, int64_t n, int64_t hidden, int64_t activationBytes,
+                                         bool packed) {
+    return rebuildScratch(rows, n, hidden, activationBytes) + productBytes(n, hidden, packed ? activationBytes : 0);
   }
   static constexpr uint64_t alignUp(uint64_t bytes) { return (bytes + 255) / 256 * 256; }
 

@@ -53,7 +53,7 @@ struct IterationMeta {
   uint32_t frequency;      // float [S]
   uint32_t promptTokens;   // int32 [S]: so many of the sequence's tokens were not generated
   uint32_t firstOutput;    // where the first token sampled goes in the iteration's tokens: numSampled of those before
-  // Activation blocks with tokens of earlier iterations, in the order of sequences and positions (Op::RecomputeKv).
+  // Activation blocks with tokens of earlier iterations, in the order of sequences and positions (Op::RebuildKv).
   int32_t numActBlocks;
   int32_t numActRows;   // of all tokens that these have room for
   uint32_t actBlock;    // int32 [A]: its number less MetaLayout::firstActBlock

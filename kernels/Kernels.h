@@ -32,19 +32,19 @@ namespace headrace::kernels {
 // The ops of compute steps: OP(name, value, text). The argument struct of `Embed` is `EmbedArgs`, and so on; `text` is
 // also the mnemonic of the op in IR. Values are stored in plan files: append, never renumber.
 #define HEADRACE_OPS(OP)                                                                                               \
-  OP(Embed, 0, "embed")              /* token (and position) rows -> residual stream */                                \
-  OP(Norm, 1, "norm")                /* LayerNorm or RMSNorm */                                                        \
-  OP(Linear, 2, "linear")            /* y = act(x W^T + bias) (+ residual) */                                          \
-  OP(RopeAppend, 3, "rope_append")   /* (norm,) rotate q and k in place, write k and v to the paged KV cache */        \
-  OP(Attention, 4, "attention")      /* paged attention over the cache */                                              \
-  OP(Activate, 5, "activate")        /* silu(gate) * up */                                                             \
-  OP(GatherRows, 6, "gather_rows")   /* rows whose logits are wanted, one a sequence */                                \
-  OP(Sample, 7, "sample")            /* logits -> token */                                                             \
-  OP(ActAppend, 8, "act_append")     /* rows of the norm to activation blocks */                                       \
-  OP(RecomputeKv, 9, "recompute_kv") /* k and v of earlier tokens from their activation blocks */                      \
-  OP(Rotate, 10, "rotate")           /* rope_append's first half: (norm,) rotate q and k in place */                   \
-  OP(Append, 11, "append")        /* its second: write k and v to the paged KV cache; the CPU's, beside attention */   \
-  OP(FetchRows, 12, "fetch_rows") /* rows that the CPU has made, from host memory */
+  OP(Embed, 0, "embed")            /* token (and position) rows -> residual stream */                                  \
+  OP(Norm, 1, "norm")              /* LayerNorm or RMSNorm */                                                          \
+  OP(Linear, 2, "linear")          /* y = act(x W^T + bias) (+ residual) */                                            \
+  OP(RopeAppend, 3, "rope_append") /* (norm,) rotate q and k in place, write k and v to the paged KV cache */          \
+  OP(Attention, 4, "attention")    /* paged attention over the cache */                                                \
+  OP(Activate, 5, "activate")      /* silu(gate) * up */                                                               \
+  OP(GatherRows, 6, "gather_rows") /* rows whose logits are wanted, one a sequence */                                  \
+  OP(Sample, 7, "sample")          /* logits -> token */                                                               \
+  OP(ActAppend, 8, "act_append")   /* rows of the norm to activation blocks */                                         \
+  OP(RebuildKv, 9, "rebuild_kv")   /* k and v of earlier tokens from their activation blocks */                        \
+  OP(Rotate, 10, "rotate")         /* rope_append's first half: (norm,) rotate q and k in place */                     \
+  OP(Append, 11, "append")         /* its second: write k and v to the paged KV cache; the CPU's, beside attention */  \
+  OP(FetchRows, 12, "fetch_rows")  /* rows that the CPU has made, from host memory */
 
 enum class Op : uint8_t {
 #define HEADRACE_OP(name, value, text) name = value,
@@ -258,7 +258,7 @@ struct AppendArgs {
 // One layer's KV cache: blocks of [k = 0, v = 1][kvHead][token in block][headDim], kvElem, or packed (PackedKvBlock),
 // each where `segments` says.
 // Token t of a sequence is in block blockTable[sequence][t / blockTokens], row t % blockTokens. Block 0 is the scratch
-// block: padded rows write there, nothing reads it. Activation blocks are there as RecomputeKv has made them.
+// block: padded rows write there, nothing reads it. Activation blocks are there as RebuildKv has made them.
 struct AttentionArgs {
   const IterationMeta *meta;
   const void *qkv; // [T, (heads + 2 kvHeads) * headDim], activation, q rotated
@@ -313,8 +313,8 @@ struct ActAppendArgs {
 
 // k and v of the tokens that meta->actBlock lists: act W^T + bias of the k and v rows of qkv's operand, then as
 // RopeAppend has them, in blocks as those of the cache. What this iteration's tokens have in these blocks RopeAppend
-// writes. In chunks of recomputeRows() rows, so that the workspace does not grow with the context.
-struct RecomputeKvArgs {
+// writes. In chunks of rebuildRows() rows, so that the workspace does not grow with the context.
+struct RebuildKvArgs {
   const IterationMeta *meta;
   const void *act; // as ActAppendArgs has it
   const void *w; // [n, hidden], elem, or packed, and order: rows of qkv's operand from the one `lead` before k's first
@@ -322,7 +322,7 @@ struct RecomputeKvArgs {
   const float *inverseFrequencies; // as RopeAppendArgs has them
   const float *headNorms;          // likewise: k's are the second
   void *kv;                        // [activation blocks], each as AttentionArgs has it
-  void *workspace;                 // recomputeWorkspaceBytes(...)
+  void *workspace;                 // rebuildWorkspaceBytes(...)
   int64_t hidden, lead, kvHeads, headDim, blockTokens;
   int64_t capacity; // rows: blocks that are listed x blockTokens
   float eps;        // of the norms

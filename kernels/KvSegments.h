@@ -6,7 +6,7 @@
 //
 //   one run     | 0 | 1 | 2 | 3 | 4 |                          a block's size apart
 //   split at 3  | 0 : . | 1 : . | 2 : . |   ...   | 3 | 4 |    apart, with others' blocks between; a tail elsewhere
-//   and         | 5 | 6 |                                      activation blocks, recomputed
+//   and         | 5 | 6 |                                      activation blocks, rebuilt
 #pragma once
 
 #include <cstdint>

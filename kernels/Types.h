@@ -38,10 +38,10 @@ uint64_t linearWorkspaceBytes(Backend backend, int64_t capacity, int64_t n, int6
 uint64_t attentionWorkspaceBytes(Backend backend, int64_t sequences, int64_t heads, int64_t headDim,
                                  int64_t maxContext);
 uint64_t sampleWorkspaceBytes(Backend backend, int64_t sequences, int64_t vocab);
-// Rows that RecomputeKv takes at a time, and its workspace: of n columns of k and v, the rest of the first panel
+// Rows that RebuildKv takes at a time, and its workspace: of n columns of k and v, the rest of the first panel
 // included, from rows of `hidden` elements of `activationBytes`, with weights that are packed or not.
-int64_t recomputeRows(Backend backend, int64_t capacity);
-uint64_t recomputeWorkspaceBytes(Backend backend, int64_t capacity, int64_t n, int64_t hidden, int64_t activationBytes,
-                                 bool packed = false);
+int64_t rebuildRows(Backend backend, int64_t capacity);
+uint64_t rebuildWorkspaceBytes(Backend backend, int64_t capacity, int64_t n, int64_t hidden, int64_t activationBytes,
+                               bool packed = false);
 
 } // namespace headrace::kernels

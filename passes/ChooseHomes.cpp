@@ -116,7 +116,7 @@ private:
     };
     with(blocks, kv);
     with(tail, kv);
-    if (const mlir::Value last = append_.getKv().back(); last != cache_.getBuffer()) // recomputed
+    if (const mlir::Value last = append_.getKv().back(); last != cache_.getBuffer()) // rebuilt
       with(last, kv);
     with(home, homes);
     with(mirror, homes);

@@ -78,12 +78,12 @@ double ratioToLimit(const Player &player, double linkNs) {
   return ratios[ratios.size() / 2];
 }
 
-// The paper's Figure 11: what recompute_kv and both kinds of loads take is a line in the tokens. Fitted to four counts,
+// The paper's Figure 11: what rebuild_kv and both kinds of loads take is a line in the tokens. Fitted to four counts,
 // and three that lie between are predicted. Of each count the fastest turn, which a neighbour disturbs least.
 void benchLines(const model::Hardware &hardware, const host::HostOptions &device, const KeptWeights &weights, int turns,
                 nlohmann::json &results) {
   constexpr int kKinds = 3;
-  const char *const names[kKinds] = {"recompute_kv", "loads of activations", "loads of keys and values"};
+  const char *const names[kKinds] = {"rebuild_kv", "loads of activations", "loads of keys and values"};
   std::vector<cost::TokenSample> fitted[kKinds], heldOut[kKinds];
   const int64_t contexts[] = {128, 192, 256, 320, 384, 448, 512};
   std::vector<std::unique_ptr<Player>> players;
@@ -97,7 +97,7 @@ void benchLines(const model::Hardware &hardware, const host::HostOptions &device
     for (const std::unique_ptr<Player> &player : players)
       player->play();
   for (size_t i = 0; i < players.size(); ++i) {
-    const std::vector<int64_t> *const times[kKinds] = {&players[i]->recomputeNs, &players[i]->loadActNs,
+    const std::vector<int64_t> *const times[kKinds] = {&players[i]->rebuildNs, &players[i]->loadActNs,
                                                        &players[i]->loadKvNs};
     for (int kind = 0; kind < kKinds; ++kind)
       (contexts[i] % 128 == 0 ? fitted : heldOut)[kind].push_back(

@@ -48,12 +48,12 @@ void Player::play() {
   stallNs += after.stallNs - before.stallNs;
   h2dBytes = (after.h2dBytes - before.h2dBytes) / (kWarmUp + kTurn);
   d2hBytes = (after.d2hBytes - before.d2hBytes) / (kWarmUp + kTurn);
-  int64_t compute = 0, recompute = 0, act = 0, kv = 0;
+  int64_t compute = 0, rebuild = 0, act = 0, kv = 0;
   for (size_t i = 0; i < schedule().steps.size(); ++i) {
     const plan::Step &step = schedule().steps[i];
     const int64_t ns = device_->lastTimes()[i].endNs - device_->lastTimes()[i].startNs;
     compute += step.lane == plan::Lane::Compute ? ns : 0;
-    recompute += step.kind == plan::StepKind::Compute && step.op == kernels::Op::RecomputeKv ? ns : 0;
+    rebuild += step.kind == plan::StepKind::Compute && step.op == kernels::Op::RebuildKv ? ns : 0;
     if (step.kind != plan::StepKind::Copy || step.lane != plan::Lane::H2D)
       continue;
     const uint32_t moved = schedule().operands[step.firstOperand].buffer;
@@ -63,7 +63,7 @@ void Player::play() {
     kv += kind == plan::BufferKind::Kv ? ns : 0;
   }
   computeNs.push_back(compute);
-  recomputeNs.push_back(recompute);
+  rebuildNs.push_back(rebuild);
   loadActNs.push_back(act);
   loadKvNs.push_back(kv);
   lastGapNs.push_back(gapsNs.back());

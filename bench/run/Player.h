@@ -65,8 +65,8 @@ public:
 
   std::vector<int64_t> gapsNs;
   std::vector<int64_t> computeNs, lastGapNs; // of each turn's last iteration: sum of the compute lane's steps, the gap
-  // Of each turn's last iteration: recompute_kv, and copies of activation and of KV blocks to the device.
-  std::vector<int64_t> recomputeNs, loadActNs, loadKvNs;
+  // Of each turn's last iteration: rebuild_kv, and copies of activation and of KV blocks to the device.
+  std::vector<int64_t> rebuildNs, loadActNs, loadKvNs;
   int64_t stallNs = 0;
   uint64_t h2dBytes = 0, d2hBytes = 0; // of an iteration
 

@@ -39,10 +39,10 @@ absl::Status checkCudaStep(const plan::Plan &plan, const core::BindContext &bind
     return kernels::cudaLaunch(*linear).kernel != nullptr ? absl::OkStatus()
                                                           : refused(kernels::productRefusal(*linear));
   const char *why = "";
-  if (const auto *recompute = std::get_if<kernels::RecomputeKvArgs>(&bound->args)) {
-    if (recompute->capacity == 0)
+  if (const auto *rebuild = std::get_if<kernels::RebuildKvArgs>(&bound->args)) {
+    if (rebuild->capacity == 0)
       return absl::OkStatus();
-    const kernels::RecomputeCalls calls = kernels::recomputeCalls(*recompute, 0);
+    const kernels::RebuildCalls calls = kernels::rebuildCalls(*rebuild, 0);
     if (kernels::cudaLaunch(calls.append, &why).kernel == nullptr)
       return refused(why);
     return refused(kernels::productRefusal(calls.product));

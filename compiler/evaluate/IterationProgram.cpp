@@ -186,7 +186,7 @@ private:
       update(node, act);
       return;
     }
-    case Op::RecomputeKv:
+    case Op::RebuildKv:
       read(node, movableOf_[static_cast<size_t>(step.act)] != kNone ? latest(step.act)
                                                                     : &home_[static_cast<size_t>(step.act)]);
       read(node, latest(step.unit));
@@ -220,13 +220,13 @@ private:
     update(node, latest(step.y));
   }
 
-  // The parts of a cache that are on the device, with what is recomputed.
+  // The parts of a cache that are on the device, with what is rebuilt.
   template <class Visit> void forCache(const Step &step, Visit &&visit) {
     visit(&current_[static_cast<size_t>(step.kv)]);
     if (const int32_t tail = movableOf_[static_cast<size_t>(step.kv)]; tail != kNone)
       visit(&last_[static_cast<size_t>(tail)]);
-    if (step.recomputed != kNoBuffer)
-      visit(&current_[static_cast<size_t>(step.recomputed)]);
+    if (step.rebuilt != kNoBuffer)
+      visit(&current_[static_cast<size_t>(step.rebuilt)]);
   }
 
   void append(const Step &step, Node &node) {

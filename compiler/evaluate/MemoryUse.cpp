@@ -27,7 +27,7 @@ MemoryUse memoryUseOf(const Steps &steps) {
       unit.firstUse = unit.firstUse < 0 ? now : unit.firstUse;
       unit.lastUse = now;
     }
-    for (const BufferIndex read : {step.x, step.recomputed, step.inPlace ? step.y : kNoBuffer})
+    for (const BufferIndex read : {step.x, step.rebuilt, step.inPlace ? step.y : kNoBuffer})
       touch(read);
     if (step.workspaceBytes > 0)
       use.transients.push_back({step.workspaceBytes, now, now});

@@ -60,7 +60,7 @@ private:
     if (step.unit != kNoBuffer && step.op != Op::Embed && residency_.isAway(steps_.buffer(step.unit).of))
       use(step.unit, index, step);
     // New rows of activations go home directly.
-    if (step.op == Op::RecomputeKv && residency_.isAway(steps_.buffer(step.act).of))
+    if (step.op == Op::RebuildKv && residency_.isAway(steps_.buffer(step.act).of))
       use(step.act, index, step);
     if (step.kv != kNoBuffer && !step.onCpu() && blocks_.tail() && homes_.bringsTails)
       use(step.kv, index, step);

@@ -254,20 +254,20 @@ private:
   void decoderLayer(int32_t layer) {
     const auto at = static_cast<size_t>(layer);
     const bool keeps = !own().act.empty();
-    const BufferIndex recomputed = keeps ? recompute(layer, layout_.layerUnit(layer, UnitRole::Qkv)) : kNoBuffer;
+    const BufferIndex rebuilt = keeps ? rebuild(layer, layout_.layerUnit(layer, UnitRole::Qkv)) : kNoBuffer;
     const BufferIndex qkv = firstHalf(layer);
     Step &append = step(layer, Part::Attention, Op::RopeAppend, UnitRole::Qkv);
     useHeadNorms(append, layer);
     append.x = qkv;
     append.kv = own().kv[at];
-    append.recomputed = recomputed;
+    append.rebuilt = rebuilt;
     const BufferIndex attended = tokenRows(spec_.qRows());
     Step &attention = step(layer, Part::Attention, Op::Attention, UnitRole::Qkv);
     attention.workspaceBytes = model::alignUp(kernels::attentionWorkspaceBytes(
         backend(), request_.limits.sequences, spec_.heads, spec_.headDim, request_.limits.context));
     attention.x = qkv;
     attention.kv = own().kv[at];
-    attention.recomputed = recomputed;
+    attention.rebuilt = rebuilt;
     attention.y = attended;
     secondHalf(layer, attended);
   }
@@ -342,21 +342,21 @@ private:
   }
 
   // Keys and values of earlier tokens, from the activations that were kept of them.
-  BufferIndex recompute(int32_t layer, int32_t unit) {
+  BufferIndex rebuild(int32_t layer, int32_t unit) {
     const BufferIndex y = add({.bytes = model::alignUp(static_cast<uint64_t>(target_.actBlocks) * target_.kvBlockBytes),
                                .elements = elementsOf(target_.kv),
                                .miniBatch = batch()});
-    Step &recompute = step(layer, Part::Attention, Op::RecomputeKv, UnitRole::Qkv);
+    Step &rebuild = step(layer, Part::Attention, Op::RebuildKv, UnitRole::Qkv);
     const int64_t columns = 2 * spec_.kvRows() + spec_.qRows() % model::kPanelRows;
-    recompute.workspaceBytes = model::alignUp(
-        kernels::recomputeWorkspaceBytes(backend(), target_.actBlocks * target_.blockTokens, columns, spec_.hidden,
-                                         activationBytes(), spec_.encodings[UnitRole::Qkv].has_value()));
-    recompute.unit = made_.ofUnit(unit);
-    recompute.weight = range(unit, TensorRole::Matrix);
-    recompute.bias = range(unit, TensorRole::Bias);
-    recompute.headNorms = range(unit, TensorRole::HeadNorms);
-    recompute.act = own().act[static_cast<size_t>(layer)];
-    recompute.y = y;
+    rebuild.workspaceBytes = model::alignUp(
+        kernels::rebuildWorkspaceBytes(backend(), target_.actBlocks * target_.blockTokens, columns, spec_.hidden,
+                                       activationBytes(), spec_.encodings[UnitRole::Qkv].has_value()));
+    rebuild.unit = made_.ofUnit(unit);
+    rebuild.weight = range(unit, TensorRole::Matrix);
+    rebuild.bias = range(unit, TensorRole::Bias);
+    rebuild.headNorms = range(unit, TensorRole::HeadNorms);
+    rebuild.act = own().act[static_cast<size_t>(layer)];
+    rebuild.y = y;
     return y;
   }
 

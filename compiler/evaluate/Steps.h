@@ -9,10 +9,10 @@
 // Of several mini-batches each part stands once a mini-batch, the first one's first, before the next part: a layer's
 // weights are used by all of them, one after the other.
 //
-// Where blocks of the context keep activations (HybridServe, section 4.1) a layer begins with recompute_kv, which needs
+// Where blocks of the context keep activations (HybridServe, section 4.1) a layer begins with rebuild_kv, which needs
 // nothing of this iteration but the layer's qkv weights and activations, and its first norm's rows are kept:
 //
-//   recompute_kv | norm | act_append | qkv | rope_append | attention | ...
+//   rebuild_kv | norm | act_append | qkv | rope_append | attention | ...
 //
 // Where the CPU attends, rows go down to it between a layer's first half and its second, and up again; the first halves
 // of the next mini-batches stand before the second half of one, so that the device has work meanwhile:
@@ -109,11 +109,11 @@ struct Step {
   // What it uses beside meta, what its mini-batch has (sampled, history) and the output.
   BufferIndex unit = kNoBuffer; // of weights, of which: matrix, table or norm; bias or positions; heads' norms
   UnitRange weight, bias, headNorms;
-  BufferIndex x = kNoBuffer;          // rows; rope_append rotates them in place
-  BufferIndex kv = kNoBuffer;         // a layer's cache
-  BufferIndex recomputed = kNoBuffer; // keys and values behind it
-  BufferIndex act = kNoBuffer;        // activation blocks
-  BufferIndex y = kNoBuffer;          // what it makes; where `inPlace` it adds to that, or writes it where it is
+  BufferIndex x = kNoBuffer;       // rows; rope_append rotates them in place
+  BufferIndex kv = kNoBuffer;      // a layer's cache
+  BufferIndex rebuilt = kNoBuffer; // keys and values behind it
+  BufferIndex act = kNoBuffer;     // activation blocks
+  BufferIndex y = kNoBuffer;       // what it makes; where `inPlace` it adds to that, or writes it where it is
   bool inPlace = false;
   BufferIndex comes = kNoBuffer; // a stream that is brought for this step and those behind it
   bool sends = false;            // of publish: the streams of all mini-batches, at home

@@ -134,8 +134,8 @@ private:
                                    mlir::ValueRange(), maybe(step.unit), bytesOf(step.headNorms), info);
       at(step.x) = append.getRotated();
       at(step.kv) = append.getAppended()[0];
-      if (step.recomputed != kNoBuffer)
-        at(step.recomputed) = append.getAppended()[1];
+      if (step.rebuilt != kNoBuffer)
+        at(step.rebuilt) = append.getAppended()[1];
       return;
     }
     case kernels::Op::Attention:
@@ -168,10 +168,10 @@ private:
       return;
     case kernels::Op::Append: // the CPU's
       break;
-    case kernels::Op::RecomputeKv:
-      at(step.y) = ir::RecomputeKvOp::create(builder_, loc_, type(step.y), meta, at(step.act), at(step.unit),
-                                             bytesOf(step.weight), bytesOf(step.bias), bytesOf(step.headNorms), info,
-                                             ir::Address(), scratch);
+    case kernels::Op::RebuildKv:
+      at(step.y) =
+          ir::RebuildKvOp::create(builder_, loc_, type(step.y), meta, at(step.act), at(step.unit), bytesOf(step.weight),
+                                  bytesOf(step.bias), bytesOf(step.headNorms), info, ir::Address(), scratch);
       return;
     }
     llvm_unreachable("every kernel is an op");
@@ -191,8 +191,8 @@ private:
 
   llvm::SmallVector<Value> cacheOf(const Step &step) {
     llvm::SmallVector<Value> kv = {at(step.kv)};
-    if (step.recomputed != kNoBuffer)
-      kv.push_back(at(step.recomputed));
+    if (step.rebuilt != kNoBuffer)
+      kv.push_back(at(step.rebuilt));
     return kv;
   }
 
@@ -261,7 +261,7 @@ Form formOf(ir::AppendOp) { return compute(Op::Append, model::UnitRole::Qkv, nul
 Form formOf(ir::HostAttentionOp) { return compute(Op::Attention, model::UnitRole::Qkv, nullptr); }
 Form formOf(ir::FetchRowsOp) { return compute(Op::FetchRows, model::UnitRole::Qkv, "attended"); }
 Form formOf(ir::ActAppendOp) { return compute(Op::ActAppend, model::UnitRole::Qkv, nullptr); }
-Form formOf(ir::RecomputeKvOp) { return compute(Op::RecomputeKv, model::UnitRole::Qkv, "recomputed"); }
+Form formOf(ir::RebuildKvOp) { return compute(Op::RebuildKv, model::UnitRole::Qkv, "recomputed"); }
 
 template <typename StepOp, typename... Rest> Form formAmong(mlir::Operation *op) {
   if constexpr (StepOp::template hasTrait<ir::StepInterface::Trait>())

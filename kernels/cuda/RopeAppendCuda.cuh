@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Op::RopeAppend on CUDA; Op::Rotate, the same without a cache; and the last part of Op::RecomputeKv, the same for k
+// Op::RopeAppend on CUDA; Op::Rotate, the same without a cache; and the last part of Op::RebuildKv, the same for k
 // and v of other rows. A block takes its share of a row's vectors (heads of q, k or v); the row's cosines and sines are
 // made once a block, and a warp a vector finds what its norm divides by, in an order of additions that depends on
 // headDim only. Norm and rotation are of F32 values. k and v go to the cache, and to its home, from their F32 values,

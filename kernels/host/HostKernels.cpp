@@ -7,7 +7,7 @@
 #include "kernels/host/AttentionHost.h"
 #include "kernels/host/HostIsa.h"
 #include "kernels/host/LinearHost.h"
-#include "kernels/host/RecomputeKvHost.h"
+#include "kernels/host/RebuildKvHost.h"
 
 namespace headrace::kernels {
 
@@ -86,17 +86,17 @@ uint64_t sampleWorkspaceBytes(Backend backend, int64_t sequences, int64_t vocab)
   return static_cast<uint64_t>(vocab) * sizeof(float);
 }
 
-int64_t recomputeRows(Backend backend, int64_t capacity) {
-  const int64_t most = backend == Backend::Cuda ? CudaWorkspace::kRecomputeRows : RecomputeShape::kRows;
+int64_t rebuildRows(Backend backend, int64_t capacity) {
+  const int64_t most = backend == Backend::Cuda ? CudaWorkspace::kRebuildRows : RebuildShape::kRows;
   return capacity < most ? capacity : most;
 }
 
-uint64_t recomputeWorkspaceBytes(Backend backend, int64_t capacity, int64_t n, int64_t hidden, int64_t activationBytes,
-                                 bool packed) {
-  const int64_t rows = recomputeRows(backend, capacity);
+uint64_t rebuildWorkspaceBytes(Backend backend, int64_t capacity, int64_t n, int64_t hidden, int64_t activationBytes,
+                               bool packed) {
+  const int64_t rows = rebuildRows(backend, capacity);
   if (backend == Backend::Cuda)
-    return CudaWorkspace::recomputeBytes(rows, n, hidden, activationBytes, packed);
-  return RecomputeShape::workspaceBytes(rows, n, hidden);
+    return CudaWorkspace::rebuildBytes(rows, n, hidden, activationBytes, packed);
+  return RebuildShape::workspaceBytes(rows, n, hidden);
 }
 
 double uniformAt(uint64_t seed, uint64_t position) { return philoxUniform(seed, position); }

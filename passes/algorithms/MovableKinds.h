@@ -49,7 +49,7 @@ struct MovableTraits {
 
 // Of tails of caches: one is used, and written back, while the next is brought.
 inline constexpr int64_t kKvSlots = 2;
-// Of activation blocks at home on the host: keys and values are recomputed from one layer's while the next are brought.
+// Of activation blocks at home on the host: keys and values are rebuilt from one layer's while the next are brought.
 inline constexpr int64_t kActSlots = 2;
 // Of residual streams that leave the device, where they do: a layer works on one from its first step to its last, while
 // the one before is written home and the next is brought.

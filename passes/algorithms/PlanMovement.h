@@ -18,7 +18,7 @@
 //                        d2h   [ 1 ][ 2 ][ 3 ][ 4 ]     4 goes where 2 was, while 3 is written back
 //
 //   activations          of layers that have theirs on the host: two slots, brought as any other, and given up behind
-//                        the step that recomputes keys and values. None of it is there on entry: the rows of the
+//                        the step that rebuilds keys and values. None of it is there on entry: the rows of the
 //                        iteration before are among what is brought.
 //
 //   residual streams     three slots. An evict behind each layer of a mini-batch, a copy for its next as soon as that

@@ -81,7 +81,7 @@ absl::StatusOr<BoundCache> bindCache(const plan::Plan &plan, const plan::Schedul
   uint64_t end = resident;
   BoundCache out;
   out.address = UINT64_MAX;
-  for (const Operand *run : {kv, operands.tail, operands.recomputed})
+  for (const Operand *run : {kv, operands.tail, operands.rebuilt})
     if (run != nullptr)
       out.address = std::min(out.address, run->address);
   if (operands.tail != nullptr) {
@@ -113,8 +113,8 @@ absl::StatusOr<BoundCache> bindCache(const plan::Plan &plan, const plan::Schedul
     segments.end = std::max(segments.end, segments.tail + elements(operands.tail->bytes));
   }
 
-  if (operands.recomputed != nullptr) {
-    const Operand &act = *operands.recomputed;
+  if (operands.rebuilt != nullptr) {
+    const Operand &act = *operands.rebuilt;
     RETURN_IF_ERROR(inSpace(act, Space::Device));
     const uint64_t bytes = static_cast<uint64_t>(plan.actBlocks) * blockBytes;
     if (plan.actBlocks == 0 || act.bytes < bytes)

@@ -10,7 +10,7 @@
 //               the
 //                         tail back. m <= r; 0 only where some placement has no block on the device
 //
-//   beside      KvRecomputed  the plan's activation blocks, recomputed, one behind the other
+//   beside      KvRebuilt  the plan's activation blocks, rebuilt, one behind the other
 //
 // e is the schedule's kvBlocks: what may be in use. Offsets in a cache buffer are block numbers x Plan::kvBlockBytes().
 #pragma once
@@ -24,7 +24,7 @@
 namespace headrace::core {
 
 struct CacheOperands {
-  const plan::Operand *kv = nullptr, *tail = nullptr, *home = nullptr, *recomputed = nullptr; // null: none
+  const plan::Operand *kv = nullptr, *tail = nullptr, *home = nullptr, *rebuilt = nullptr; // null: none
 };
 struct BoundCache {
   uint64_t address = 0; // on the device: of the run that lies lower

@@ -65,8 +65,8 @@ public:
       return sample();
     case kernels::Op::ActAppend:
       return actAppend();
-    case kernels::Op::RecomputeKv:
-      return recomputeKv();
+    case kernels::Op::RebuildKv:
+      return rebuildKv();
     case kernels::Op::Rotate:
       return rotate();
     case kernels::Op::Append:
@@ -199,10 +199,10 @@ private:
   };
   absl::StatusOr<Cache> cache() const {
     const CacheOperands of{operands_.find(Arg::Kv), operands_.find(Arg::KvTail), operands_.find(Arg::KvHome),
-                           operands_.find(Arg::KvRecomputed)};
-    if ((of.recomputed != nullptr) != (plan_.actBlocks > 0))
-      return operands_.refuse(of.recomputed != nullptr ? "has recomputed keys and values, the plan no activation blocks"
-                                                       : "has no recomputed keys and values of activation blocks");
+                           operands_.find(Arg::KvRebuilt)};
+    if ((of.rebuilt != nullptr) != (plan_.actBlocks > 0))
+      return operands_.refuse(of.rebuilt != nullptr ? "has rebuilt keys and values, the plan no activation blocks"
+                                                    : "has no rebuilt keys and values of activation blocks");
     const bool split = of.tail != nullptr || (of.kv != nullptr && of.kv->interleaved);
     if (of.kv != nullptr || !split)
       RETURN_IF_ERROR(operands_.require(Arg::Kv, split ? 0 : kvBytes()).status());
@@ -351,7 +351,7 @@ private:
                                   .activation = activation()};
   }
 
-  absl::StatusOr<KernelArgs> recomputeKv() const {
+  absl::StatusOr<KernelArgs> rebuildKv() const {
     RETURN_IF_ERROR(refuseWithoutAct());
     ASSIGN_OR_RETURN(meta, operands_.meta());
     ASSIGN_OR_RETURN(act, operands_.require(Arg::Act, actBytes()));
@@ -370,31 +370,31 @@ private:
     ASSIGN_OR_RETURN(norms, headNorms());
     ASSIGN_OR_RETURN(kv,
                      operands_.require(Arg::Y, product({plan_.actBlocks, static_cast<int64_t>(plan_.kvBlockBytes())})));
-    kernels::RecomputeKvArgs args{.meta = meta,
-                                  .act = act,
-                                  .w = weights + matrix->encoding.bytes(first, matrix->cols),
-                                  .bias = biases,
-                                  .inverseFrequencies = frequencies_,
-                                  .headNorms = norms,
-                                  .kv = kv,
-                                  .workspace = nullptr,
-                                  .hidden = spec_.hidden,
-                                  .lead = lead,
-                                  .kvHeads = spec_.kvHeads,
-                                  .headDim = spec_.headDim,
-                                  .blockTokens = plan_.blockTokens,
-                                  .capacity = plan::actRows(plan_, variant_),
-                                  .eps = static_cast<float>(spec_.normEps),
-                                  .elem = elemOf(matrix->dtype),
-                                  .order = orderOf(*matrix),
-                                  .biasElem = bias == nullptr ? kernels::Elem::F32 : elemOf(bias->dtype),
-                                  .kvElem = elemOf(plan_.kvEncoding.element),
-                                  .activation = activation(),
-                                  .packing = packingOf(matrix->encoding),
-                                  .kvPacking = packingOf(plan_.kvEncoding)};
-    ASSIGN_OR_RETURN(workspace, operands_.workspace(kernels::recomputeWorkspaceBytes(backend(), args.capacity, args.n(),
-                                                                                     spec_.hidden, activationBytes(),
-                                                                                     matrix->encoding.packed())));
+    kernels::RebuildKvArgs args{.meta = meta,
+                                .act = act,
+                                .w = weights + matrix->encoding.bytes(first, matrix->cols),
+                                .bias = biases,
+                                .inverseFrequencies = frequencies_,
+                                .headNorms = norms,
+                                .kv = kv,
+                                .workspace = nullptr,
+                                .hidden = spec_.hidden,
+                                .lead = lead,
+                                .kvHeads = spec_.kvHeads,
+                                .headDim = spec_.headDim,
+                                .blockTokens = plan_.blockTokens,
+                                .capacity = plan::actRows(plan_, variant_),
+                                .eps = static_cast<float>(spec_.normEps),
+                                .elem = elemOf(matrix->dtype),
+                                .order = orderOf(*matrix),
+                                .biasElem = bias == nullptr ? kernels::Elem::F32 : elemOf(bias->dtype),
+                                .kvElem = elemOf(plan_.kvEncoding.element),
+                                .activation = activation(),
+                                .packing = packingOf(matrix->encoding),
+                                .kvPacking = packingOf(plan_.kvEncoding)};
+    ASSIGN_OR_RETURN(
+        workspace, operands_.workspace(kernels::rebuildWorkspaceBytes(backend(), args.capacity, args.n(), spec_.hidden,
+                                                                      activationBytes(), matrix->encoding.packed())));
     args.workspace = workspace;
     return args;
   }

@@ -42,7 +42,7 @@ struct Rows {
   uint64_t pairs = 0;    // of a row and a token that it attends to
   uint64_t homeRows = 0; // appended to blocks of the KV cache that are at home on the host
   uint64_t keptRows = 0; // kept in activation blocks
-  uint64_t actRows = 0;  // of earlier iterations there, whose keys and values are recomputed
+  uint64_t actRows = 0;  // of earlier iterations there, whose keys and values are rebuilt
 };
 // A full bucket: a sampled row a sequence, all contexts as long as they may be, the rows spread evenly over the
 // sequences, as that has the most pairs, and all of them of blocks at home on the host; of activation blocks, where
@@ -128,7 +128,7 @@ uint64_t wholeNs(double ns);
 //   copy     copyLatency + bytes / (bandwidth x linkEfficiency)
 // to the nearest nanosecond. The peak is flopsF32 for F32 activations, flopsF16 for others. A class of ops that has
 // figures of its own (model::OpClasses) goes by those:
-//   products    Linear, RecomputeKv
+//   products    Linear, RebuildKv
 //   attention   its flops by prefill's efficiency and ramp, its bytes by decode's, its overhead; plain where CUDA has
 //   no
 //               tensor-core kernel for the head size and types (kernels/AttentionSizes.h)

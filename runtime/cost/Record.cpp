@@ -102,7 +102,7 @@ double MeasuredSpread::slowestFactor() const {
 }
 
 std::string_view lineName(LineKind kind) {
-  constexpr std::string_view kNames[kLines] = {"recompute_kv", "load_kv", "load_act"};
+  constexpr std::string_view kNames[kLines] = {"rebuild_kv", "load_kv", "load_act"};
   return kNames[static_cast<size_t>(kind)];
 }
 

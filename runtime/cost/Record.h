@@ -136,12 +136,12 @@ struct MeasuredLoading {
 // is a line, fitted to every other count from the first on; the counts between them are held out, and show how well the
 // line predicts.
 enum class LineKind : uint8_t {
-  RecomputeKv = 0, // T_kv_gen: keys and values of the tokens in activation blocks
-  LoadKv = 1,      // T_load_kv: copies to the device of the tokens' keys and values
-  LoadAct = 2      // T_load_act: ... of their activations
+  RebuildKv = 0, // T_kv_gen: keys and values of the tokens in activation blocks
+  LoadKv = 1,    // T_load_kv: copies to the device of the tokens' keys and values
+  LoadAct = 2    // T_load_act: ... of their activations
 };
 inline constexpr int kLines = 3;
-std::string_view lineName(LineKind kind); // "recompute_kv", "load_kv", "load_act": keys of the file
+std::string_view lineName(LineKind kind); // "rebuild_kv", "load_kv", "load_act": keys of the file
 
 struct MeasuredLines {
   struct Sample {

@@ -72,7 +72,7 @@ RecordCostModel::RecordCostModel(Record record, const model::ModelSpec &spec)
       roofline_(spec, record_.hardware, record_.identity.activation, record_.identity.kv),
       grid_(kPhases * record_.batches.size() * record_.sequences.size(), -1) {
   if (record_.lines.measured()) // checkRecord() has found that it is a line
-    recomputeKv_ = fitLine(record_.lines.at(LineKind::RecomputeKv), "").value();
+    rebuildKv_ = fitLine(record_.lines.at(LineKind::RebuildKv), "").value();
   for (const Cell &cell : record_.cells) {
     Point p{cell.phase, cell.batch, cell.sequence, {}, {}, {}, {}};
     double layer = 0;
@@ -222,8 +222,8 @@ uint64_t RecordCostModel::computeNs(const OpSite &site, const Bucket &bucket, bo
   const std::optional<Site> known = siteOf(site);
   if (direct && site.op == kernels::Op::RopeAppend)
     return std::max(computeNs(site, bucket, false), roofline_.directNs(site, bucket));
-  if (!direct && recomputeKv_ && site.op == kernels::Op::RecomputeKv)
-    return toNs(lineNs(*recomputeKv_, bucket.actRows));
+  if (!direct && rebuildKv_ && site.op == kernels::Op::RebuildKv)
+    return toNs(lineNs(*rebuildKv_, bucket.actRows));
   if (direct || !known)
     return roofline_.computeNs(site, bucket, direct);
   if (bucket.tokens < 1 || bucket.sequences < 1 || bucket.context < 1)

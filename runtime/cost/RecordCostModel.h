@@ -86,7 +86,7 @@ private:
   Record record_;
   model::Boxed<model::ModelSpec> spec_;
   Roofline roofline_;
-  std::optional<Line> recomputeKv_;
+  std::optional<Line> rebuildKv_;
   std::vector<Point> points_;
   std::vector<int32_t> grid_; // [phase][batch][sequence] -> points_, -1: not measured
 };

@@ -42,6 +42,13 @@ std::string timingText(std::string_view key, const Timing &t) {
   return cat(key, " = [", t.medianNs, ", ", t.p10Ns, ", ", t.p90Ns, "]\n");
 }
 
+// A line's table in the file: its name, or the one that records had for it until keys and values were rebuilt.
+std::string_view keyOf(const TomlReader &regression, LineKind kind) {
+  constexpr std::string_view kFormer = "recompute_kv";
+  const bool former = kind == LineKind::RebuildKv && !regression.has(lineName(kind)) && regression.has(kFormer);
+  return former ? kFormer : lineName(kind);
+}
+
 // What a reader wants to know of the samples stands in the header's comment: nothing is in the file twice.
 std::string lineText(LineKind kind, const std::vector<MeasuredLines::Sample> &samples) {
   const absl::StatusOr<Line> line = fitLine(samples, "");
@@ -307,7 +314,7 @@ absl::StatusOr<Record> parseRecord(std::string_view text, const std::string &pat
   if (status.ok() && file.value("regression") != nullptr)
     status = readOne(file, path, "regression", [&](TomlReader &t) {
       for (int kind = 0; t.ok() && kind < kLines; ++kind) {
-        const std::string_view key = lineName(static_cast<LineKind>(kind));
+        const std::string_view key = keyOf(t, static_cast<LineKind>(kind));
         if (t.value(key) == nullptr) {
           t.refuse(key, cat("a table, [regression.", key, "]"));
           continue;

@@ -47,7 +47,8 @@
 //   bytes = 12884901888                # as they lie there
 //   ns = 9000000000
 //
-//   [regression.recompute_kv]          # tokens and ns; load_kv and load_act are written alike; without them none
+//   [regression.rebuild_kv]            # tokens and ns; load_kv and load_act are written alike; without them none;
+//                                      # recompute_kv is read as this one
 //   tokens = [512, 1024, 1536, 2048, 2560] # lines are fitted to the first, the third, ...: R^2 at least 0.98
 //   median = [61000, 113000, 164000, 215000, 266000]
 //   p10 = [60500, 112000, 163000, 214000, 265000]

@@ -13,7 +13,7 @@ namespace {
 
 uint64_t toNs(double seconds) { return wholeNs(seconds * 1e9); }
 
-bool isProduct(kernels::Op op) { return op == kernels::Op::Linear || op == kernels::Op::RecomputeKv; }
+bool isProduct(kernels::Op op) { return op == kernels::Op::Linear || op == kernels::Op::RebuildKv; }
 
 double orAll(double ofClass, double ofAll) { return ofClass > 0 ? ofClass : ofAll; }
 
@@ -69,8 +69,8 @@ double Roofline::unpackAheadSeconds(const OpSite &site, const Rows &rows, Work &
   const auto element = static_cast<int64_t>(model::dtypeBytes(activation_));
   const int64_t rowsOfPart = CudaWorkspace::unpackedRows(work.packedRows, work.packedCols, element);
   const auto parts = static_cast<double>((work.packedRows + rowsOfPart - 1) / rowsOfPart);
-  const double passes = site.op == kernels::Op::RecomputeKv // of so many rows
-                            ? std::ceil(static_cast<double>(rows.actRows) / CudaWorkspace::kRecomputeRows)
+  const double passes = site.op == kernels::Op::RebuildKv // of so many rows
+                            ? std::ceil(static_cast<double>(rows.actRows) / CudaWorkspace::kRebuildRows)
                             : 1;
   const double unpacked =
       passes * static_cast<double>(work.packedRows) * static_cast<double>(work.packedCols * element);

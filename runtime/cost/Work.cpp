@@ -18,7 +18,7 @@
 //               cache packed: + 2 contexts 2 kv
 //   Activate    5 T intermediate                 3 T intermediate a
 //   ActAppend   0                                2 kept h a
-//   RecomputeKv act (4 h kv + (3 where rotated   act (3 h a + 4 kv a + C), W of 2 kv rows (+ 2 kv bias)
+//   RebuildKv act (4 h kv + (3 where rotated   act (3 h a + 4 kv a + C), W of 2 kv rows (+ 2 kv bias)
 //               + 4 where normalised) kv)
 //               packed: + 4 kv h; cache packed: + 6 act 2 kv
 //   GatherRows  0                                8 S h
@@ -29,7 +29,7 @@
 // quotient, a rounding and a bound. What is unpacked is unpacked in each pass, a product and a sum a value.
 //
 // W: the matrix' bytes, n16 k w or its encoding's; a packed one is unpacked in each pass, a product and a sum a weight.
-// kept, act: rows of activation blocks, new ones and those of earlier iterations; without any, RecomputeKv does
+// kept, act: rows of activation blocks, new ones and those of earlier iterations; without any, RebuildKv does
 // nothing. A direct RopeAppend writes C of each home row over the link beside what it does on the device; a direct
 // ActAppend its rows, kept h a, and no more than reads them on the device.
 //
@@ -202,17 +202,17 @@ Work workOf(const model::ModelSpec &spec, const OpSite &site, const Rows &runnin
     appended = Amount(running.keptRows) * hidden * a;
     device = direct ? appended : Amount(2) * appended;
     break;
-  case Op::RecomputeKv: {
-    const Amount recomputed(running.actRows), columns = Amount(2) * kvRows;
+  case Op::RebuildKv: {
+    const Amount rebuilt(running.actRows), columns = Amount(2) * kvRows;
     if (running.actRows == 0)
       break;
-    flops = recomputed *
-            (Amount(2) * hidden * columns + Amount((spec.rope.enabled ? 3 : 0) + (spec.qkNorm ? 4 : 0)) * kvRows);
+    flops =
+        rebuilt * (Amount(2) * hidden * columns + Amount((spec.rope.enabled ? 3 : 0) + (spec.qkNorm ? 4 : 0)) * kvRows);
     unpack = unpacking(spec, site.unit, 2 * spec.kvRows(), spec.hidden);
-    flops = flops + unpack + packing * recomputed * columns;
+    flops = flops + unpack + packing * rebuilt * columns;
     weights = Amount(encodingOf(spec, site.unit).bytes(2 * spec.kvRows(), spec.hidden)) +
               (spec.qkvBias ? columns * Amount(model::dtypeBytes(model::biasType(site.unit, spec.dtype))) : Amount(0));
-    device = recomputed * (Amount(3) * hidden * a + Amount(2) * columns * a + cached);
+    device = rebuilt * (Amount(3) * hidden * a + Amount(2) * columns * a + cached);
     packed(2 * spec.kvRows(), spec.hidden);
     break;
   }

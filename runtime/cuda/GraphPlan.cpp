@@ -101,8 +101,8 @@ private:
       node.accesses = accesses(index);
       return absl::OkStatus();
     }
-    if (const auto *recompute = std::get_if<kernels::RecomputeKvArgs>(&bound.args))
-      return addRecompute(index, *recompute);
+    if (const auto *rebuild = std::get_if<kernels::RebuildKvArgs>(&bound.args))
+      return addRebuild(index, *rebuild);
     // The final norm has a row a sequence; a grid for all new tokens would be mostly idle.
     const bool sampledRows = step.op == kernels::Op::Norm && step.part == plan::Part::Head;
     const kernels::CudaShape shape{.tokens = sampledRows ? variant_->sequences : variant_->newTokens,
@@ -216,10 +216,10 @@ private:
   }
 
   // Keys and values a chunk of rows at a time: gather, product, append.
-  absl::Status addRecompute(uint32_t index, const kernels::RecomputeKvArgs &args) {
-    const int64_t chunk = kernels::recomputeRows(kernels::Backend::Cuda, args.capacity);
+  absl::Status addRebuild(uint32_t index, const kernels::RebuildKvArgs &args) {
+    const int64_t chunk = kernels::rebuildRows(kernels::Backend::Cuda, args.capacity);
     for (int64_t first = 0; first < args.capacity; first += chunk) {
-      const kernels::RecomputeCalls calls = kernels::recomputeCalls(args, first);
+      const kernels::RebuildCalls calls = kernels::rebuildCalls(args, first);
       GraphNode &gather = append(index, NodeKind::Kernel);
       gather.kernel = kernelCall(kernels::cudaLaunch(calls.gather), calls.gather);
       gather.accesses = accessing(index, {Arg::Meta, Arg::Act, Arg::Workspace}, plan::Access::Write);
@@ -229,7 +229,7 @@ private:
       const char *why = "";
       const kernels::CudaLaunch launch = kernels::cudaLaunch(calls.append, &why);
       if (launch.kernel == nullptr)
-        return refuse(index, absl::StrCat("no kernel for recompute_kv: ", why));
+        return refuse(index, absl::StrCat("no kernel for rebuild_kv: ", why));
       GraphNode &appended = append(index, NodeKind::Kernel);
       appended.kernel = kernelCall(launch, calls.append);
       appended.accesses = accessing(index, {Arg::Meta, Arg::NormWeights, Arg::Workspace, Arg::Y}, plan::Access::Read);

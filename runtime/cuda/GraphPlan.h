@@ -7,7 +7,7 @@
 //   plan step   Compute -> one kernel node; Linear -> one library call, and where the library cannot fuse the bias or
 //                          the activation (MatMul.h) one kernel node behind it; where weights are packed one
 //                          kernel node for a few rows, else a
-//                          kernel node and a call for each part of them; RecomputeKv -> gather, library call, append
+//                          kernel node and a call for each part of them; RebuildKv -> gather, library call, append
 //                          for each chunk of its rows
 //   of the CPU's lane     -> one host node (CpuLane.h)
 //               Copy    -> one 1-D copy node; the plan has cut it into chunks already. Interleaved blocks: one 2-D node

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which blocks of a sequence keep activations, where keys and values are recomputed from them (HybridServe, 4.3.2).
+// Which blocks of a sequence keep activations, where keys and values are rebuilt from them (HybridServe, 4.3.2).
 //
 // Eq. 11 keeps the share of activation blocks that was decided for all. The rule in full: the next block of a sequence
 // with a activation blocks and k KV blocks is an activation block where a / (a + k + 1) is below the share. So a

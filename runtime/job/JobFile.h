@@ -60,8 +60,6 @@ enum class Residuals : uint8_t { Device = 0, Host = 1 };
 enum class Attention : uint8_t { Device = 0, Cpu = 1, Auto = 2 };
 // Where activation blocks are between iterations. On the host each layer's are brought when it needs them, and new rows
 // are written there by the step that keeps them. Auto: as many layers' on the host as make it fastest.
-// None: nowhere. Nothing is kept of these tokens, and each iteration passes them from their ids through all layers:
-// token recomputation, which HybridServe compares itself with.
 enum class ActHome : uint8_t { Auto = 0, Device = 1, Host = 2 };
 // What a search makes small: the time of iterations; device memory, and then time; or the time by tokens, of any batch
 // up to the goal's (of no plan: that has the batch which was found, and the least time there).

@@ -108,29 +108,29 @@ private:
 
   absl::StatusOr<cost::Timing> timingOf(LineKind kind, size_t count) {
     const CellKey &cell = plan_.cells[count];
-    const bool recompute = kind == LineKind::RecomputeKv;
+    const bool rebuild = kind == LineKind::RebuildKv;
     core::GraphKey key = plan_.cellGraphs[count];
-    if (!recompute)
+    if (!rebuild)
       key = std::find_if(plan_.copies.begin(), plan_.copies.end(), [&](const CopyGraphs &c) {
               return c.bytes == loadBytes(kind, cell, plan_.plan);
             })->alone[0];
     const plan::Schedule &schedule = plan_.plan.schedules[plan_.schedule(key)];
     std::vector<uint64_t> samples;
-    const double seconds = options_.secondsPerPair * (recompute ? 1 : kLoadsShare) / kLineTurns;
+    const double seconds = options_.secondsPerPair * (rebuild ? 1 : kLoadsShare) / kLineTurns;
     RETURN_IF_ERROR(launches_.repeat(
         key, cell, seconds, samples,
         [&](absl::Span<const core::StepTime> times) {
-          samples.push_back(std::max<uint64_t>(1, recompute ? recomputeNs(schedule, times) : loadNs(times)));
+          samples.push_back(std::max<uint64_t>(1, rebuild ? rebuildNs(schedule, times) : loadNs(times)));
         },
         [&] { samples.clear(); }));
     return cost::summarise(std::move(samples));
   }
 
   // Of a layer, the mean of all: from the end of the step before it, as every op's time in a record.
-  static uint64_t recomputeNs(const plan::Schedule &schedule, absl::Span<const core::StepTime> times) {
+  static uint64_t rebuildNs(const plan::Schedule &schedule, absl::Span<const core::StepTime> times) {
     uint64_t sum = 0, layers = 0;
     for (size_t i = 1; i < times.size(); ++i)
-      if (schedule.steps[i].kind == plan::StepKind::Compute && schedule.steps[i].op == kernels::Op::RecomputeKv) {
+      if (schedule.steps[i].kind == plan::StepKind::Compute && schedule.steps[i].op == kernels::Op::RebuildKv) {
         sum += lasted(times[i - 1].endNs, times[i].endNs);
         ++layers;
       }
@@ -193,7 +193,7 @@ absl::StatusOr<LinesPlan> chooseLinesPlan(const GridRequest &request, const Grid
     const int64_t blocks = pair->batch * ((pair->sequence + request.blockTokens - 1) / request.blockTokens);
     const int64_t rows = blocks * request.blockTokens;
     const uint64_t layerNs = std::max<uint64_t>(
-        1, costs.computeNs({kernels::Op::RecomputeKv, model::UnitRole::Qkv}, {.actRows = rows}, false));
+        1, costs.computeNs({kernels::Op::RebuildKv, model::UnitRole::Qkv}, {.actRows = rows}, false));
     const auto layers = static_cast<int64_t>(std::min<uint64_t>(budget / layerNs, static_cast<uint64_t>(most)));
     const std::optional<CellKey> smaller = largestPair(grid, pair->batch * pair->sequence / 2);
     if (layers < least && smaller && cellsOf(*smaller).size() >= cost::kLeastLineSamples)

@@ -34,7 +34,7 @@ struct LinesPlan {
   std::vector<cost::CellKey> cells;
 };
 // The largest pair of the grid's decoding that fits, with as many layers as the grid runs; fewer layers (two at least),
-// then fewer tokens, where they are predicted to be recomputed for longer than `seconds`. ResourceExhausted where none
+// then fewer tokens, where they are predicted to be rebuilt for longer than `seconds`. ResourceExhausted where none
 // fits, InvalidArgument where the grid has room for fewer counts than a line takes.
 absl::StatusOr<LinesPlan> chooseLinesPlan(const GridRequest &request, const Grid &grid, double seconds);
 

@@ -193,7 +193,7 @@ private:
     for (size_t i = 0; i < sites_[schedule].size(); ++i) {
       const plan::Step &step = out_.plan.schedules[schedule].steps[i];
       const std::optional<cost::Site> site = sites_[schedule][i];
-      if (step.kind != plan::StepKind::Compute || !site) { // no site: recompute_kv, act_append
+      if (step.kind != plan::StepKind::Compute || !site) { // no site: rebuild_kv, act_append
         const bool computes = step.kind == plan::StepKind::Compute;
         durations.push_back(computes ? costs_.computeNs({step.op, model::UnitRole::Qkv}, bucket, step.direct) : 0);
         continue;

@@ -15,7 +15,7 @@ namespace {
 // Whether a step takes as long however few of its bucket's rows there are.
 bool padsRows(const plan::Plan &plan, const plan::Step &step) {
   return plan.hardware.kind == model::DeviceKind::Cuda &&
-         (step.op == kernels::Op::Linear || step.op == kernels::Op::RecomputeKv);
+         (step.op == kernels::Op::Linear || step.op == kernels::Op::RebuildKv);
 }
 
 } // namespace

@@ -6,7 +6,7 @@
 //   attention        each sequence's rows and its own context       host, cuda
 //   matrix products  the rows, those of the head the sampled ones   host
 //                    the bucket: padded rows are computed           cuda (runtime/cuda/MatMul.h)
-//   recompute_kv     the earlier tokens of activation blocks        host
+//   rebuild_kv     the earlier tokens of activation blocks        host
 //                    the bucket's                                   cuda
 //   all else         the rows, or the sampled ones                  host, cuda: kernels read how many there are
 //

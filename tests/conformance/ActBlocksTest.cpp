@@ -2,7 +2,7 @@
 //
 // Plans whose sequences keep activations in some of their blocks: the tokens of a request are those of the request
 // alone on a plan that keeps keys and values, whatever the share, the number of mini-batches and where weights are. On
-// the host keys and values that were recomputed are bit for bit those that were cached.
+// the host keys and values that were rebuilt are bit for bit those that were cached.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -181,9 +181,9 @@ INSTANTIATE_TEST_SUITE_P(Devices, ActBlocks, testing::ValuesIn(core::devicesWith
                          [](const auto &info) { return std::string(info.param.name); });
 
 #ifndef HEADRACE_EMULATED_TESTS
-// Keys and values of all tokens of a layer that recompute_kv has made, against those of a plan that has cached them.
-TEST(ActBlocksOnTheHost, RecomputedBitsAreTheCachedOnes) {
-  // Done where the kernels are tested (RecomputeKvTest.cpp) for every type and order; here logits stand for them.
+// Keys and values of all tokens of a layer that rebuild_kv has made, against those of a plan that has cached them.
+TEST(ActBlocksOnTheHost, RebuiltBitsAreTheCachedOnes) {
+  // Done where the kernels are tested (RebuildKvTest.cpp) for every type and order; here logits stand for them.
   for (const model::ModelSpec &spec : specs()) {
     const auto logitsOf = [&](const Kept &kept) {
       const auto loaded =
@@ -199,10 +199,10 @@ TEST(ActBlocksOnTheHost, RecomputedBitsAreTheCachedOnes) {
     const auto cached = logitsOf({});
     ASSERT_FALSE(cached.empty());
     for (const model::ActRatio &share : kShares) {
-      const auto recomputed = logitsOf({share});
-      ASSERT_EQ(recomputed.size(), cached.size());
+      const auto rebuilt = logitsOf({share});
+      ASSERT_EQ(rebuilt.size(), cached.size());
       for (size_t s = 0; s < cached.size(); ++s)
-        EXPECT_EQ(recomputed[s], cached[s]) << spec.name << " " << model::actRatioText(share);
+        EXPECT_EQ(rebuilt[s], cached[s]) << spec.name << " " << model::actRatioText(share);
     }
   }
 }

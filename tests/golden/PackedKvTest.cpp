@@ -41,8 +41,8 @@ template <int kBits> kernels::HostKernel twinKernel(kernels::Op op) {
   using kernels::Op;
   if (op == Op::RopeAppend)
     return kernels::wholeKernel<packAndUnpack<Op::RopeAppend, kernels::RopeAppendArgs, kBits>>();
-  if (op == Op::RecomputeKv)
-    return kernels::wholeKernel<packAndUnpack<Op::RecomputeKv, kernels::RecomputeKvArgs, kBits>>();
+  if (op == Op::RebuildKv)
+    return kernels::wholeKernel<packAndUnpack<Op::RebuildKv, kernels::RebuildKvArgs, kBits>>();
   return kernels::hostKernel(op);
 }
 
@@ -86,7 +86,7 @@ TEST_P(PackedKv, RunsAreTheirTwinsBitForBit) {
     EXPECT_TRUE(one->generated.logits == other->generated.logits);
     EXPECT_FALSE(one->generated.logits == before); // which encoding it is shows
     before = one->generated.logits;
-    // Activations in half of the blocks: what is recomputed is quantised, too.
+    // Activations in half of the blocks: what is rebuilt is quantised, too.
     RunSetup acts = packed(bits), actsTwin = twin;
     acts.policy.actRatio = actsTwin.policy.actRatio = model::ActRatio{1, 2};
     const absl::StatusOr<RunResult> oneOfActs = run(acts), otherOfActs = run(actsTwin);

@@ -575,44 +575,44 @@ headrace.iteration @act_mini_batch decode phase(model) limits(8, 8, 2048) {
 
 // -----
 
-headrace.iteration @recompute_weight decode phase(model) limits(8, 8, 2048) {
+headrace.iteration @rebuild_weight decode phase(model) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
   %unit = headrace.weight 0 "layers.0.qkv" qkv layer 0 : <1000, bf16>
   %act = headrace.act 0 : <400, bf16>
   // expected-error@+1 {{reads its weight from bytes [600 for 500] of a unit of 1000}}
-  %k = headrace.recompute_kv tokens(%meta) %act, %unit[600 for 500] step<attention 0> : <512, bytes>, <400, bf16>, <1000, bf16> -> <800, bf16>
+  %k = headrace.rebuild_kv tokens(%meta) %act, %unit[600 for 500] step<attention 0> : <512, bytes>, <400, bf16>, <1000, bf16> -> <800, bf16>
 }
 
 // -----
 
-headrace.iteration @recompute_norms decode phase(model) limits(8, 8, 2048) {
+headrace.iteration @rebuild_norms decode phase(model) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
   %unit = headrace.weight 0 "layers.0.qkv" qkv layer 0 : <1000, bf16>
   %act = headrace.act 0 : <400, bf16>
   // expected-error@+1 {{reads its norms from bytes [990 for 64] of a unit of 1000}}
-  %k = headrace.recompute_kv tokens(%meta) %act, %unit[0 for 500, 500 for 20] norms[990 for 64] step<attention 0> : <512, bytes>, <400, bf16>, <1000, bf16> -> <800, bf16>
+  %k = headrace.rebuild_kv tokens(%meta) %act, %unit[0 for 500, 500 for 20] norms[990 for 64] step<attention 0> : <512, bytes>, <400, bf16>, <1000, bf16> -> <800, bf16>
 }
 
 // -----
 
-headrace.iteration @attention_of_recomputed_alone decode phase(model) limits(8, 8, 2048) {
+headrace.iteration @attention_of_rebuilt_alone decode phase(model) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
   %unit = headrace.weight 0 "layers.0.qkv" qkv layer 0 : <1000, bf16>
   %act = headrace.act 0 : <400, bf16>
-  %k = headrace.recompute_kv tokens(%meta) %act, %unit[0 for 500] step<attention 0> : <512, bytes>, <400, bf16>, <1000, bf16> -> <800, bf16>
+  %k = headrace.rebuild_kv tokens(%meta) %act, %unit[0 for 500] step<attention 0> : <512, bytes>, <400, bf16>, <1000, bf16> -> <800, bf16>
   // expected-error@+1 {{takes a cache, and its tail if it is split, not 0 buffers}}
   %a = headrace.attention tokens(%meta) %unit, %k step<attention 0> : <512, bytes>, <1000, bf16>, <800, bf16> -> <400, bf16>
 }
 
 // -----
 
-headrace.iteration @recomputed_before_the_cache decode phase(model) limits(8, 8, 2048) {
+headrace.iteration @rebuilt_before_the_cache decode phase(model) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
   %unit = headrace.weight 0 "layers.0.qkv" qkv layer 0 : <1000, bf16>
   %act = headrace.act 0 : <400, bf16>
   %kv = headrace.kv 0 : <4096, bf16>
-  %k = headrace.recompute_kv tokens(%meta) %act, %unit[0 for 500] step<attention 0> : <512, bytes>, <400, bf16>, <1000, bf16> -> <800, bf16>
-  // expected-error@+1 {{takes recomputed keys and values once, behind the cache}}
+  %k = headrace.rebuild_kv tokens(%meta) %act, %unit[0 for 500] step<attention 0> : <512, bytes>, <400, bf16>, <1000, bf16> -> <800, bf16>
+  // expected-error@+1 {{takes rebuilt keys and values once, behind the cache}}
   %a = headrace.attention tokens(%meta) %unit, %k, %kv step<attention 0> : <512, bytes>, <1000, bf16>, <800, bf16>, <4096, bf16> -> <400, bf16>
 }
 

@@ -41,16 +41,16 @@ headrace.iteration @compute decode phase(model) limits(8, 8, 2048) {
   %r1, %k1 = headrace.rope_append tokens(%meta) %r, %k norms %qkv_unit[900 for 64] step<attention 0> : <512, bytes>, <800, f32>, <4096, bf16>, <1000, f16>
   // CHECK-NEXT: %attended = headrace.attention tokens(%meta) %rotated_0, %appended_1 step<attention 0> scratch 256 : <512, bytes>, <800, f32>, <4096, bf16> -> <400, f32>
   %a = headrace.attention tokens(%meta) %r1, %k1 step<attention 0> scratch 256 : <512, bytes>, <800, f32>, <4096, bf16> -> <400, f32>
-  // Activation blocks: what was kept is recomputed, and stands behind the cache where keys and values are used.
+  // Activation blocks: what was kept is rebuilt, and stands behind the cache where keys and values are used.
   // CHECK-NEXT: %act.0 = headrace.act 0 : <512, f32>
   %act = headrace.act 0 : <512, f32>
   // CHECK-NEXT: %act.0.1 = headrace.act 0 mini_batch(1) : <512, f32>
   %act1 = headrace.act 0 mini_batch(1) : <512, f32>
   // CHECK-NEXT: %[[KEPT:.*]] = headrace.act_append tokens(%meta) %normed, %act.0 step<attention 0> : <512, bytes>, <400, f32>, <512, f32>
   %kept = headrace.act_append tokens(%meta) %n, %act step<attention 0> : <512, bytes>, <400, f32>, <512, f32>
-  // CHECK-NEXT: %recomputed = headrace.recompute_kv tokens(%meta) %[[KEPT]], %layers.0.qkv[120 for 380, 500 for 20] norms[900 for 64] step<attention 0> scratch 64 : <512, bytes>, <512, f32>, <1000, f16> -> <1024, bf16>
-  %rec = headrace.recompute_kv tokens(%meta) %kept, %qkv_unit[120 for 380, 500 for 20] norms[900 for 64] step<attention 0> scratch 64 : <512, bytes>, <512, f32>, <1000, f16> -> <1024, bf16>
-  // CHECK-NEXT: %[[ROT:.*]], %[[APP:.*]]:2 = headrace.rope_append tokens(%meta) %rotated_0, %appended_1, %recomputed step<attention 0> : <512, bytes>, <800, f32>, <4096, bf16>, <1024, bf16>
+  // CHECK-NEXT: %rebuilt = headrace.rebuild_kv tokens(%meta) %[[KEPT]], %layers.0.qkv[120 for 380, 500 for 20] norms[900 for 64] step<attention 0> scratch 64 : <512, bytes>, <512, f32>, <1000, f16> -> <1024, bf16>
+  %rec = headrace.rebuild_kv tokens(%meta) %kept, %qkv_unit[120 for 380, 500 for 20] norms[900 for 64] step<attention 0> scratch 64 : <512, bytes>, <512, f32>, <1000, f16> -> <1024, bf16>
+  // CHECK-NEXT: %[[ROT:.*]], %[[APP:.*]]:2 = headrace.rope_append tokens(%meta) %rotated_0, %appended_1, %rebuilt step<attention 0> : <512, bytes>, <800, f32>, <4096, bf16>, <1024, bf16>
   %r2, %k2:2 = headrace.rope_append tokens(%meta) %r1, %k1, %rec step<attention 0> : <512, bytes>, <800, f32>, <4096, bf16>, <1024, bf16>
   // CHECK-NEXT: headrace.attention tokens(%meta) %[[ROT]], %[[APP]]#0, %[[APP]]#1 step<attention 0> scratch 256 : <512, bytes>, <800, f32>, <4096, bf16>, <1024, bf16> -> <400, f32>
   %a2 = headrace.attention tokens(%meta) %r2, %k2#0, %k2#1 step<attention 0> scratch 256 : <512, bytes>, <800, f32>, <4096, bf16>, <1024, bf16> -> <400, f32>

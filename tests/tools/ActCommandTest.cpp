@@ -126,7 +126,7 @@ TEST_F(ActBlocks, WhatDoesNotPayIsDoneAndSaid) {
   const Outcome o = headrace(compiled(kGrouped, {"--act-ratio", "1", "--dry-run"}));
   ASSERT_EQ(o.status, 0) << o.err;
   EXPECT_THAT(o.err, HasSubstr("warning: policy.act_ratio = 1: an activation block of "));
-  EXPECT_THAT(o.err, HasSubstr("nothing is saved, and they are recomputed"));
+  EXPECT_THAT(o.err, HasSubstr("nothing is saved, and they are rebuilt"));
 }
 
 TEST_F(ActBlocks, WhatCannotBeIsRefused) {

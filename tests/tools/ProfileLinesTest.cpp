@@ -32,7 +32,7 @@ protected:
 TEST_F(ProfileLines, InVirtualTimeTheyAreLines) {
   const nlohmann::json j = json(simulated({"--activations"}));
   EXPECT_EQ(j["complete"], true);
-  for (const char *name : {"recompute_kv", "load_kv", "load_act"}) {
+  for (const char *name : {"rebuild_kv", "load_kv", "load_act"}) {
     const nlohmann::json &line = j["lines"][name];
     EXPECT_GT(line["r2"], 0.999) << name;
     ASSERT_EQ(line["samples"].size(), 7u) << name;
@@ -49,7 +49,7 @@ TEST_F(ProfileLines, InVirtualTimeTheyAreLines) {
   const Outcome text = headrace({"record", "show", record});
   EXPECT_EQ(text.status, 0) << text.err;
   EXPECT_THAT(text.out, AllOf(HasSubstr("Of a layer, by tokens; lines fitted to every other count:\n"),
-                              HasSubstr("held out, tokens  predicted  measured"), HasSubstr("recompute_kv  "),
+                              HasSubstr("held out, tokens  predicted  measured"), HasSubstr("rebuild_kv  "),
                               HasSubstr("load_kv  "), HasSubstr("load_act  ")));
   refused(simulated({"--activations"}), 2, "is a complete record of this already; --force measures anew");
 }
@@ -63,7 +63,7 @@ TEST_F(ProfileLines, AreOffByDefaultAndAddedToARecordThatStands) {
   ASSERT_EQ(headrace(simulated({"--activations"})).status, 0);
   const auto [lines, rest] = apart(readFile(record));
   EXPECT_EQ(rest, before);
-  EXPECT_THAT(lines, AllOf(HasSubstr("[regression.recompute_kv] # ns of a layer = "), HasSubstr(", R^2 1.0000"),
+  EXPECT_THAT(lines, AllOf(HasSubstr("[regression.rebuild_kv] # ns of a layer = "), HasSubstr(", R^2 1.0000"),
                            HasSubstr("[regression.load_kv]"), HasSubstr("[regression.load_act]")));
   // And all at once are the same; what is there stays where they are not asked for again.
   const std::string whole = readFile(record);
@@ -83,7 +83,7 @@ TEST_F(ProfileLines, PlansArePricedByThem) {
     const std::string samples =
         "tokens = [100, 200, 300, 400, 500]\nmedian = " + medians + "\np10 = " + medians + "\np90 = " + medians + "\n";
     writeText(record,
-              rest.substr(0, cells) + "[regression.recompute_kv]\n" + samples + "\n" + loads + rest.substr(cells));
+              rest.substr(0, cells) + "[regression.rebuild_kv]\n" + samples + "\n" + loads + rest.substr(cells));
     const std::string plan = path("half.plan");
     const Outcome compiled =
         headrace({"compile", "opt-6.7b", "--hardware", "a10", "--record", record, "--batch", "2", "--context", "2048",
@@ -108,12 +108,12 @@ TEST_F(ProfileLines, ARecordWhoseTimesAreNoLineIsRefusedByKey) {
   const size_t cells = rest.find("[[cell]]");
   // 0.75, as unit tests work it out (RecordLinesTest.cpp).
   writeText(record, rest.substr(0, cells) +
-                        "[regression.recompute_kv]\ntokens = [100, 200, 300, 400, 500]\n"
+                        "[regression.rebuild_kv]\ntokens = [100, 200, 300, 400, 500]\n"
                         "median = [2000, 2000, 2000, 3000, 5000]\np10 = [0, 0, 0, 0, 0]\n"
                         "p90 = [9000, 9000, 9000, 9000, 9000]\n\n" +
                         lines.substr(lines.find("[regression.load_kv]")) + rest.substr(cells));
   const std::string expected =
-      record + ": regression.recompute_kv: R^2 = 0.75 of 3 samples: expected at least 0.98, times that are linear";
+      record + ": regression.rebuild_kv: R^2 = 0.75 of 3 samples: expected at least 0.98, times that are linear";
   refused({"record", "show", record}, 2, expected);
   refused({"compile", "opt-6.7b", "--hardware", "a10", "--record", record, "--batch", "2", "--context", "2048",
            "--dry-run"},
@@ -154,9 +154,9 @@ TEST_F(ProfileLines, OnThisMachineTheyAreLinesOrRefused) {
   const nlohmann::json shown = json({"record", "show", record});
   EXPECT_EQ(shown["complete"], true);
   if (o.status == 0) {
-    for (const char *name : {"recompute_kv", "load_kv", "load_act"})
+    for (const char *name : {"rebuild_kv", "load_kv", "load_act"})
       EXPECT_GE(shown["lines"][name]["r2"], 0.98) << name;
-    EXPECT_THAT(o.out, HasSubstr("recompute_kv"));
+    EXPECT_THAT(o.out, HasSubstr("rebuild_kv"));
     return;
   }
   EXPECT_EQ(o.status, 1) << o.err;

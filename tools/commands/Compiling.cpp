@@ -346,7 +346,7 @@ absl::StatusOr<plan::Plan> compileJob(const model::Job &job, const PhaseText &on
   if (plan.ok() && stated && plan->actBlocks > 0 && plan->actBlockBytes() >= plan->kvBlockBytes())
     warnOnce(model::cat("policy.act_ratio = ", model::actRatioText(plan->actRatio), ": an activation block of ",
                         plan->model->name, " takes ", plan->actBlockBytes(), " bytes a layer, its keys and values ",
-                        plan->kvBlockBytes(), ": nothing is saved, and they are recomputed"));
+                        plan->kvBlockBytes(), ": nothing is saved, and they are rebuilt"));
   return plan;
 }
 

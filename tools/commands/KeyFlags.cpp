@@ -79,7 +79,7 @@ constexpr KeyFlag kKeyFlags[] = {
      "who attends for rows that decode: device, or cpu, with --kv-device-memory 0B: then neither keys nor values "
      "cross the link; auto: whichever is faster (policies joint and lm-offload)"},
     {"policy", "act_ratio", "--act-ratio", kText,
-     "share of each sequence's blocks that keep activations, from which keys and values are recomputed: 0 to 1, 1/3, "
+     "share of each sequence's blocks that keep activations, from which keys and values are rebuilt: 0 to 1, 1/3, "
      "or "
      "auto (what the largest decode bucket is fastest with)"},
     {"policy", "act_home", "--act-home", kText,

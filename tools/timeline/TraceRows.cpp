@@ -9,9 +9,19 @@ namespace headrace::tools {
 namespace {
 
 constexpr std::pair<const char *, uint64_t cost::Rows::*> kRowFields[] = {
-    {"tokens", &cost::Rows::tokens},     {"sampled", &cost::Rows::sampled}, {"contexts", &cost::Rows::contexts},
-    {"pairs", &cost::Rows::pairs},       {"home", &cost::Rows::homeRows},   {"kept", &cost::Rows::keptRows},
-    {"recomputed", &cost::Rows::actRows}};
+    {"tokens", &cost::Rows::tokens},  {"sampled", &cost::Rows::sampled}, {"contexts", &cost::Rows::contexts},
+    {"pairs", &cost::Rows::pairs},    {"home", &cost::Rows::homeRows},   {"kept", &cost::Rows::keptRows},
+    {"rebuilt", &cost::Rows::actRows}};
+
+// As files had it until keys and values were rebuilt.
+constexpr std::pair<const char *, const char *> kFormer = {"rebuilt", "recomputed"};
+
+const nlohmann::ordered_json *countOf(const nlohmann::ordered_json &rows, std::string_view name) {
+  auto at = rows.find(name);
+  if (at == rows.end() && name == kFormer.first)
+    at = rows.find(kFormer.second);
+  return at != rows.end() && at->is_number_unsigned() ? &*at : nullptr;
+}
 
 } // namespace
 
@@ -35,9 +45,10 @@ std::optional<std::vector<cost::Rows>> readRows(const nlohmann::ordered_json &js
   for (const auto &one : json) {
     cost::Rows rows;
     for (const auto &[name, field] : kRowFields) {
-      if (!one.is_object() || !one.contains(name) || !one[name].is_number_unsigned())
+      const nlohmann::ordered_json *const count = countOf(one, name);
+      if (count == nullptr)
         return std::nullopt;
-      rows.*field = one[name].get<uint64_t>();
+      rows.*field = count->get<uint64_t>();
     }
     if (rows.tokens > tokens || rows.sampled > rows.tokens || rows.homeRows > rows.tokens ||
         rows.keptRows > rows.tokens || rows.pairs > tokens * context ||

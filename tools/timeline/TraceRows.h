@@ -2,7 +2,9 @@
 //
 // What ran of a bucket, in a timeline's file: otherData.measured.rows, an object for each mini-batch.
 //
-//   [{"tokens": 2, "sampled": 2, "contexts": 20, "pairs": 20, "home": 0, "kept": 0, "recomputed": 0}]
+//   [{"tokens": 2, "sampled": 2, "contexts": 20, "pairs": 20, "home": 0, "kept": 0, "rebuilt": 0}]
+//
+// "recomputed", as it was called, is read as "rebuilt".
 #pragma once
 
 #include <optional>

@@ -61,13 +61,13 @@ public:
     });
   }
   // Copies run beside all that computes.
-  absl::StatusOr<cost::Line> compute(const char *what, bool recomputed) {
+  absl::StatusOr<cost::Line> compute(const char *what, bool rebuilt) {
     return line(what, [&](cost::Bucket bucket) -> cost::TokenSample {
       const int64_t tokens = bucket.sequences * bucket.context;
-      bucket.actRows = recomputed ? tokens : 0;
+      bucket.actRows = rebuilt ? tokens : 0;
       double ns = 0;
       for (const CountedSite &counted : sites_)
-        if ((counted.site.op == kernels::Op::RecomputeKv) == recomputed)
+        if ((counted.site.op == kernels::Op::RebuildKv) == rebuilt)
           ns += static_cast<double>(counted.count) *
                 static_cast<double>(costs_.computeNs(counted.site, bucket, /*direct=*/false));
       return {tokens, ns / layers_ * beside_};
@@ -159,7 +159,7 @@ absl::StatusOr<HybridShare> hybridShare(const CompileRequest &asked, const Choic
   one.loadWeightsNs = room.loadWeightsNs / static_cast<double>(layers);
   ASSIGN_OR_RETURN(loadKv, sampler.load("copies of KV", share.block.kv, blockTokens));
   ASSIGN_OR_RETURN(loadAct, sampler.load("copies of activations", share.block.act, blockTokens));
-  ASSIGN_OR_RETURN(kvGen, sampler.compute("recomputed KV", true));
+  ASSIGN_OR_RETURN(kvGen, sampler.compute("rebuilt KV", true));
   ASSIGN_OR_RETURN(forward, sampler.compute("the forward pass", false));
   one.loadKv = loadKv, one.loadAct = loadAct, one.kvGen = kvGen, one.forward = forward;
   share.times = cost::overMiniBatches(one, target.choice.miniBatches);

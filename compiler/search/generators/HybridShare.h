@@ -5,7 +5,7 @@
 //
 //   T_load_w              copies of weights in an iteration, by the layers
 //   T_load_kv, T_load_act copies of a mini-batch's blocks of one layer
-//   T_kv_gen              recompute_kv of one layer
+//   T_kv_gen              rebuild_kv of one layer
 //   T_forward             all else that computes, by the layers
 //
 // A layer here is the mean of the plan's: what an iteration does outside its layers (the head) is spread over them.

@@ -44,8 +44,8 @@ void verifyRowsAppended(const Plan &plan, uint32_t index, Report &report) {
   const auto written = [&](const Step &step, uint64_t cache) {
     for (uint32_t i = step.firstOperand; i < step.firstOperand + step.operandCount; ++i)
       if (const Operand &o = schedule.operands[i];
-          o.access != Access::Read && o.buffer >= first && o.arg != Arg::KvRecomputed)
-        holds[o.buffer - first] = step.op == kernels::Op::RecomputeKv && o.arg == Arg::Y ? cache : UINT64_MAX;
+          o.access != Access::Read && o.buffer >= first && o.arg != Arg::KvRebuilt)
+        holds[o.buffer - first] = step.op == kernels::Op::RebuildKv && o.arg == Arg::Y ? cache : UINT64_MAX;
   };
   for (uint32_t number = 0; number < schedule.steps.size(); ++number) {
     const Step &step = schedule.steps[number];
@@ -63,7 +63,7 @@ void verifyRowsAppended(const Plan &plan, uint32_t index, Report &report) {
                               plan.miniBatches > 1 ? absl::StrCat(" for mini-batch ", step.miniBatch) : ""));
     };
     switch (step.op) {
-    case kernels::Op::RecomputeKv:
+    case kernels::Op::RebuildKv:
       of.appended = false; // its transient has none of the iteration's rows
       break;
     case kernels::Op::ActAppend:
@@ -81,9 +81,9 @@ void verifyRowsAppended(const Plan &plan, uint32_t index, Report &report) {
       break;
     case kernels::Op::RopeAppend:
     case kernels::Op::Attention:
-      if (const uint32_t buffer = bufferOf(schedule, step, Arg::KvRecomputed);
+      if (const uint32_t buffer = bufferOf(schedule, step, Arg::KvRebuilt);
           plan.actBlocks > 0 && (buffer == kNone || buffer < first || holds[buffer - first] != cache))
-        fail("does not use what recompute_kv has made before it");
+        fail("does not use what rebuild_kv has made before it");
       if (step.op == kernels::Op::RopeAppend) {
         if (of.rotated)
           fail("a step before it has rotated the iteration's rows");

@@ -17,8 +17,8 @@
 //               unit has one, Residual R if one is added (may be the very range of Y), Y W, Workspace W if
 //               linearWorkspaceBytes() > 0; rows are T, of the head S
 //   RopeAppend  Meta R, X RW [T, qkvRows], NormWeights R (the qkv unit's HeadNorms) if q and k have norms, Kv W or RW,
-//               KvTail RW if there is one, KvHome RW if there is one, KvRecomputed RW where there are activation blocks
-//   Attention   Meta R, X R [T, qkvRows], Kv R, KvTail R if there is one, KvRecomputed R where there are activation
+//               KvTail RW if there is one, KvHome RW if there is one, KvRebuilt RW where there are activation blocks
+//   Attention   Meta R, X R [T, qkvRows], Kv R, KvTail R if there is one, KvRebuilt R where there are activation
 //               blocks, Y W [T, qRows], Workspace W if attentionWorkspaceBytes() > 0
 //   Rotate      Meta R, X RW [T, qkvRows], NormWeights R (the qkv unit's HeadNorms) if q and k have norms
 //   Append      Meta R, X R [T, qkvRows], KvHome RW: in lane cpu
@@ -26,9 +26,9 @@
 //               one
 //   FetchRows   Meta R, X R [T, qRows] on the host, Y W the same buffer on the device
 //   ActAppend   Meta R, X R [T, hidden], Act W or RW
-//   RecomputeKv Meta R, Act R, Weight R (the qkv unit's Matrix), Bias R if the unit has one, NormWeights R (its
+//   RebuildKv Meta R, Act R, Weight R (the qkv unit's Matrix), Bias R if the unit has one, NormWeights R (its
 //   HeadNorms)
-//               if k has a norm, Y W (actBlocks x kvBlockBytes), Workspace W if recomputeWorkspaceBytes() > 0
+//               if k has a norm, Y W (actBlocks x kvBlockBytes), Workspace W if rebuildWorkspaceBytes() > 0
 //   Activate    Meta R, X R [T, 2 * intermediate], Y W [T, intermediate]
 //   GatherRows  Meta R, X R [T, hidden], Y W [S, hidden]
 //   Sample      Meta R, X R [S, vocab], History R, Sampled W or RW, Output W or RW, Workspace W if
@@ -42,7 +42,7 @@
 // Steps of the cpu lane attend where the whole cache is at home on the host, KvHome all of it that may be in use, and
 // there are no activation blocks.
 //
-// Act is a whole buffer, the step's layer's and mini-batch's; KvRecomputed is the Y of the RecomputeKv before it of
+// Act is a whole buffer, the step's layer's and mini-batch's; KvRebuilt is the Y of the RebuildKv before it of
 // both (VerifyCaches.cpp). Kv is a whole buffer; of a cache that is split what is at home on the device, interleaved.
 // KvTail is what else of it may be in use (CacheHomes::bytesInUse), as one run on the device, KvHome what may be in use
 // and is mirrored, on the host: all of it, or, where copies write the tail back, the blocks that are at home on the
@@ -181,14 +181,14 @@ private:
     return false;
   }
   void act(unsigned accesses) { whole(Arg::Act, accesses, buffers_.act(step_->layer, step_->miniBatch)); }
-  uint64_t recomputedBytes() const {
+  uint64_t rebuiltBytes() const {
     uint64_t bytes = 0;
     return __builtin_mul_overflow(static_cast<uint64_t>(plan_.actBlocks), plan_.kvBlockBytes(), &bytes) ? UINT64_MAX
                                                                                                         : bytes;
   }
-  void recomputed(unsigned accesses) {
+  void rebuilt(unsigned accesses) {
     if (plan_.actBlocks > 0)
-      local(Arg::KvRecomputed, accesses, recomputedBytes());
+      local(Arg::KvRebuilt, accesses, rebuiltBytes());
   }
   // The range of the step's mini-batch; where there is one mini-batch, the buffer.
   void range(Arg arg, unsigned accesses, Io io) {
@@ -294,7 +294,7 @@ private:
   void embed();
   void norm();
   void linear();
-  void recomputeKv();
+  void rebuildKv();
   void headNorms() {
     if (!spec_.qkNorm)
       return;
@@ -394,7 +394,7 @@ void OperandCheck::ropeAppend() {
   headNorms();
   cache(kW | kRW);
   tail(kRW);
-  recomputed(kRW);
+  rebuilt(kRW);
   home();
 }
 
@@ -402,7 +402,7 @@ void OperandCheck::attention() {
   rows(Arg::X, kR, tokens_, spec_.qkvRows());
   cache(kR);
   tail(kR);
-  recomputed(kR);
+  rebuilt(kR);
   rows(Arg::Y, kW, tokens_, spec_.qRows());
   workspace(kernels::attentionWorkspaceBytes(backend(), sequences_, spec_.heads, spec_.headDim, schedule_.maxContext));
 }
@@ -430,7 +430,7 @@ void OperandCheck::fetchRows() {
          ", expected what is on the host of a buffer to where it is on the device");
 }
 
-void OperandCheck::recomputeKv() {
+void OperandCheck::rebuildKv() {
   if (!needsAct())
     return;
   act(kR);
@@ -445,11 +445,11 @@ void OperandCheck::recomputeKv() {
   if (const model::Tensor *bias = weights->find(TensorRole::Bias))
     covers(Arg::Bias, *weights, bias);
   headNorms();
-  local(Arg::Y, kW, recomputedBytes());
-  workspace(kernels::recomputeWorkspaceBytes(
-      backend(), plan_.actBlocks * plan_.blockTokens,
-      spec_.qkvRows() - spec_.qRows() + spec_.qRows() % model::kPanelRows, spec_.hidden,
-      static_cast<int64_t>(model::dtypeBytes(plan_.activationDtype)), spec_.encodings[UnitRole::Qkv].has_value()));
+  local(Arg::Y, kW, rebuiltBytes());
+  workspace(kernels::rebuildWorkspaceBytes(backend(), plan_.actBlocks * plan_.blockTokens,
+                                           spec_.qkvRows() - spec_.qRows() + spec_.qRows() % model::kPanelRows,
+                                           spec_.hidden, static_cast<int64_t>(model::dtypeBytes(plan_.activationDtype)),
+                                           spec_.encodings[UnitRole::Qkv].has_value()));
 }
 
 void OperandCheck::check(uint32_t number) {
@@ -500,8 +500,8 @@ void OperandCheck::check(uint32_t number) {
       rows(Arg::X, kR, tokens_, spec_.hidden);
       act(kW | kRW);
       break;
-    case kernels::Op::RecomputeKv:
-      recomputeKv();
+    case kernels::Op::RebuildKv:
+      rebuildKv();
       break;
     case kernels::Op::Activate:
       rows(Arg::X, kR, tokens_, 2 * spec_.intermediate);

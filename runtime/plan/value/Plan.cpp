@@ -23,9 +23,9 @@ std::string startText(const Placement &placement) {
 
 const char *argName(Arg arg) {
   static constexpr const char *kNames[model::enumCount<Arg>()] = {
-      "source",    "destination", "meta",    "x",       "y",         "weight",       "bias",
-      "norm",      "residual",    "kv",      "table",   "positions", "sampled",      "output",
-      "workspace", "kv tail",     "kv home", "history", "act",       "recomputed kv"};
+      "source",    "destination", "meta",    "x",       "y",         "weight",    "bias",
+      "norm",      "residual",    "kv",      "table",   "positions", "sampled",   "output",
+      "workspace", "kv tail",     "kv home", "history", "act",       "rebuilt kv"};
   const auto i = static_cast<size_t>(arg);
   return i < std::size(kNames) ? kNames[i] : "unknown";
 }

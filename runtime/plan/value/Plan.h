@@ -196,8 +196,8 @@ enum class Arg : uint8_t {
   KvTail = 15,
   KvHome = 16,
   History = 17,
-  Act = 18,         // a layer's activation blocks
-  KvRecomputed = 19 // their keys and values: what recompute_kv has made in this iteration
+  Act = 18,      // a layer's activation blocks
+  KvRebuilt = 19 // their keys and values: what rebuild_kv has made in this iteration
 };
 const char *argName(Arg arg); // "source", "destination", "meta", ...
 
@@ -337,10 +337,10 @@ struct Plan {
   //   contextBlocks        of both kinds that may be in use at a time; any sequences that the plan takes find theirs
   //
   // In an iteration, a layer's K and V of tokens in activation blocks are in one transient, block by block as in a
-  // cache: recompute_kv makes those of earlier tokens, rope_append appends the others, attention reads both.
+  // cache: rebuild_kv makes those of earlier tokens, rope_append appends the others, attention reads both.
   //
   // Their home is the device, or of some or all layers the host, direct: then such a layer's are brought to a slot for
-  // recompute_kv, and act_append, which is direct, writes its rows to the home.
+  // rebuild_kv, and act_append, which is direct, writes its rows to the home.
   int64_t actBlocks = 0, contextBlocks = 0;
   model::ActRatio actRatio;
   kernels::MetaLayout metaLayout; // the limits over all variants
@@ -412,7 +412,7 @@ struct Plan {
 std::string kvName(int64_t layer, uint32_t miniBatch, uint32_t miniBatches);
 // Whether the sequences of an iteration may bring one row each, and no more: decoding.
 bool bringsOneRowEach(const Plan &plan, const Variant &variant);
-// Rows that recompute_kv makes at most in an iteration of a variant: of a layer and mini-batch, whole blocks.
+// Rows that rebuild_kv makes at most in an iteration of a variant: of a layer and mini-batch, whole blocks.
 int64_t actRows(const Plan &plan, const Variant &variant);
 // "act.3", or "act.3.1".
 std::string actName(int64_t layer, uint32_t miniBatch, uint32_t miniBatches);

@@ -67,7 +67,7 @@ std::string firstWrongStep(core::Runtime &runtime, absl::Span<const int32_t> ids
       const plan::Step &step = schedule.steps[(*found)->step];
       const bool sampledRow = step.part == plan::Part::Head;
       const bool packs =
-          plan.kvEncoding.packed() && (step.op == kernels::Op::RopeAppend || step.op == kernels::Op::RecomputeKv);
+          plan.kvEncoding.packed() && (step.op == kernels::Op::RopeAppend || step.op == kernels::Op::RebuildKv);
       return absl::StrCat("the first step that made such numbers: ", describeStep(plan, schedule, step),
                           ", at position ", sampledRow ? next - 1 : at + (*found)->row, ", column ", (*found)->column,
                           " (", (*found)->value, ")",

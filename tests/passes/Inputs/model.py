@@ -2,7 +2,7 @@
 """Prints a decoder-only model in the model phase, with round sizes.
 
     model.py [--layers N] [--tied] [--relu] [--iterations decode,mixed] [--cycle PERIOD] [--mini-batches M]
-             [--stream BYTES] [--acts BYTES [--recomputed BYTES]]
+             [--stream BYTES] [--acts BYTES [--rebuilt BYTES]]
 
 Sizes in bytes, all multiples of 256 (alignment):
     units        qkv 4096 = norm 256 + matrix 3840, out 2048, up 8192 = norm 256 + matrix 7936, down 4096,
@@ -78,11 +78,11 @@ def iteration(kind, phase, options):
         if leaves and layer > 0:
             entering = comes(layer, b)
         acts = f"<{options.acts}, f32>"
-        again, more = (f", %{of(f'again.{layer}', b)}", f", <{options.recomputed}, bf16>") if options.acts else ("", "")
+        again, more = (f", %{of(f'again.{layer}', b)}", f", <{options.rebuilt}, bf16>") if options.acts else ("", "")
         if options.acts:
-            emit(f"{again[2:]} = headrace.recompute_kv tokens(%meta) %{of(f'act.{layer}', b)}, {weight('qkv')}[256 for 3840]"
+            emit(f"{again[2:]} = headrace.rebuild_kv tokens(%meta) %{of(f'act.{layer}', b)}, {weight('qkv')}[256 for 3840]"
                  f" {a}, flops 7000, device_bytes 6000> scratch 512 : {META}, {acts}, {unit['qkv']}"
-                 f" -> <{options.recomputed}, bf16>")
+                 f" -> <{options.rebuilt}, bf16>")
         emit(f"{n} = headrace.norm qkv tokens(%meta) {entering}, {weight('qkv')}[0 for 256] {a}, flops 768>"
              f" : {META}, {x}, {unit['qkv']} -> {row}")
         if options.acts:
@@ -146,8 +146,8 @@ def model(arguments=None):
     parser.add_argument("--stream", type=int, default=0,
                         help="bytes of x, which leaves the device between layers, in iterations of all kinds")
     parser.add_argument("--acts", type=int, default=0,
-                        help="bytes of each layer's activation blocks, of which keys and values are recomputed")
-    parser.add_argument("--recomputed", type=int, default=4096, help="bytes of these keys and values")
+                        help="bytes of each layer's activation blocks, of which keys and values are rebuilt")
+    parser.add_argument("--rebuilt", type=int, default=4096, help="bytes of these keys and values")
     options = parser.parse_args(arguments)
     return "\n".join(iteration(kind, phase, options)
                      for kind in options.iterations.split(",") for phase in range(options.cycle)) + "\n"

@@ -23,12 +23,12 @@ CompileRequest away(int64_t layers, int64_t miniBatches) {
   r.goal.miniBatches = miniBatches;
   r.goal.kvDeviceMemory = 0;
   r.goal.deviceMemory = uint64_t{32} << 20;
-  r.hardware.flopsF32 = 1e12; // so that recomputing is worth it
+  r.hardware.flopsF32 = 1e12; // so that rebuilding is worth it
   r.hardware.memoryBandwidth = 100e9;
   return r;
 }
 
-// A token's keys and values are 2 x 64 x 4 bytes, its activations 64 x 4. Recomputing it: 4 x 64 x 64 flops, and in
+// A token's keys and values are 2 x 64 x 4 bytes, its activations 64 x 4. Rebuilding it: 4 x 64 x 64 flops, and in
 // device memory 3 x 64 x 4 bytes of activations, 4 x 64 x 4 before and 2 x 64 x 4 after they are in blocks, 2304 in
 // all, 23.04 ns at 100 GB/s; both products' weights, 2 x 64 x 64 x 4 bytes, and biases, 2 x 64 x 4: 332.8 ns once.
 TEST(HybridShare, TimesAreLinesThroughTheCostModelsPrices) {

@@ -91,13 +91,13 @@ TEST_F(LowerModel, AGatedLayerHasAnActivationOfItsOwn) {
   EXPECT_THAT(steps(iteration, -1), ElementsAre("embed", "gather_rows", "norm", "linear", "sample", "publish"));
 }
 
-TEST_F(LowerModel, ActivationBlocksAreRecomputedFirstAndKeptBehindTheNorm) {
+TEST_F(LowerModel, ActivationBlocksAreRebuiltFirstAndKeptBehindTheNorm) {
   CompileRequest keeping = request(tinyLlama(2));
   keeping.policy.actRatio = model::ActRatio{1, 3};
   ir::IterationOp iteration = lower(keeping);
   EXPECT_TRUE(mlir::succeeded(mlir::verify(*module_)));
-  EXPECT_THAT(steps(iteration, 1), ElementsAre("recompute_kv", "norm", "act_append", "linear", "rope_append",
-                                               "attention", "linear", "norm", "linear", "activate", "linear"));
+  EXPECT_THAT(steps(iteration, 1), ElementsAre("rebuild_kv", "norm", "act_append", "linear", "rope_append", "attention",
+                                               "linear", "norm", "linear", "activate", "linear"));
 }
 
 TEST_F(LowerModel, ReluIsTheEpilogueOfTheUpProjection) {

@@ -93,18 +93,18 @@ TEST_F(StepsOf, StreamsThatLeaveComeForEachLayer) {
   EXPECT_THAT(come, ElementsAre("0.0", "0.1", "1.0", "1.1"));
 }
 
-TEST_F(StepsOf, ActivationBlocksAreRecomputedFirstAndKeptBehindTheNorm) {
+TEST_F(StepsOf, ActivationBlocksAreRebuiltFirstAndKeptBehindTheNorm) {
   CompileRequest r = request(tinyLlama(1));
   r.policy.actRatio = model::ActRatio{1, 2};
   of(r);
   EXPECT_THAT(names(false),
-              ElementsAre("embed 0", "recompute_kv 0.0", "norm 0.0", "act_append 0.0", "linear 0.0", "rope_append 0.0",
+              ElementsAre("embed 0", "rebuild_kv 0.0", "norm 0.0", "act_append 0.0", "linear 0.0", "rope_append 0.0",
                           "attention 0.0", "linear 0.0", "norm 0.0", "linear 0.0", "activate 0.0", "linear 0.0",
                           "gather_rows 0", "norm 0", "linear 0", "sample 0", "publish"));
-  const Step &recompute = steps_.steps[1];
-  EXPECT_TRUE(steps_.buffer(recompute.act).is(algorithms::MovableKind::Act));
-  EXPECT_EQ(steps_.steps[5].recomputed, recompute.y);
-  EXPECT_EQ(steps_.steps[6].recomputed, recompute.y);
+  const Step &rebuild = steps_.steps[1];
+  EXPECT_TRUE(steps_.buffer(rebuild.act).is(algorithms::MovableKind::Act));
+  EXPECT_EQ(steps_.steps[5].rebuilt, rebuild.y);
+  EXPECT_EQ(steps_.steps[6].rebuilt, rebuild.y);
 }
 
 // The device rotates, the CPU appends and attends to what came down, the device fetches what it made.
@@ -171,7 +171,7 @@ TEST_F(StepsOf, WhatAStepUsesWasMadeBefore) {
             EXPECT_TRUE(made.insert(step.comes).second);
           }
           for (const BufferIndex used :
-               {step.unit, step.x, step.kv, step.recomputed, step.act, step.inPlace ? step.y : kNoBuffer})
+               {step.unit, step.x, step.kv, step.rebuilt, step.act, step.inPlace ? step.y : kNoBuffer})
             EXPECT_TRUE(used == kNoBuffer || made.contains(used)) << used;
           if (step.y != kNoBuffer && !step.inPlace) {
             EXPECT_TRUE(made.insert(step.y).second) << step.y;

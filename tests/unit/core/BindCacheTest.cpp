@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Three runs of a layer's blocks, each in turn the lowest: blocks at home on the device, a tail, and activation blocks
-// that were recomputed. A block is 2 x 2 heads x 4 tokens x 16 x 4 bytes = 1024 bytes, 256 floats. 5 blocks are at
+// that were rebuilt. A block is 2 x 2 heads x 4 tokens x 16 x 4 bytes = 1024 bytes, 256 floats. 5 blocks are at
 // home, 2048 bytes apart as of two layers: of them the last ends 4 x 512 + 256 = 2304 floats behind the first.
 #include "runtime/core/BindCache.h"
 
@@ -25,13 +25,13 @@ struct Runs {
     const uint64_t all = static_cast<uint64_t>(plan.kvBlocks);
     kv = {.arg = Arg::Kv, .bytes = kHome * kBlock, .address = kvAt, .interleaved = true};
     tail = {.arg = Arg::KvTail, .bufferOffset = kHome * kBlock, .bytes = (all - kHome) * kBlock, .address = tailAt};
-    act = {.arg = Arg::KvRecomputed, .bytes = kActs * kBlock, .address = actAt};
+    act = {.arg = Arg::KvRebuilt, .bytes = kActs * kBlock, .address = actAt};
   }
   absl::StatusOr<BoundCache> bind() const {
-    return bindCache(plan, plan.schedules[1], {.kv = &kv, .tail = &tail, .recomputed = &act});
+    return bindCache(plan, plan.schedules[1], {.kv = &kv, .tail = &tail, .rebuilt = &act});
   }
   // Floats from the lowest run to a block, and to where the blocks end.
-  void expect(uint64_t lowest, int64_t first, int64_t behind, int64_t recomputed, int64_t end) const {
+  void expect(uint64_t lowest, int64_t first, int64_t behind, int64_t rebuilt, int64_t end) const {
     const absl::StatusOr<BoundCache> bound = bind();
     ASSERT_TRUE(bound.ok()) << bound.status();
     EXPECT_EQ(bound->address, lowest);
@@ -40,8 +40,8 @@ struct Runs {
     EXPECT_EQ(s.of(4), first + 4 * 512);
     EXPECT_EQ(s.of(5), behind);
     EXPECT_EQ(s.of(6), behind + 256);
-    EXPECT_EQ(s.of(plan.kvBlocks), recomputed);
-    EXPECT_EQ(s.of(plan.kvBlocks + 1), recomputed + 256);
+    EXPECT_EQ(s.of(plan.kvBlocks), rebuilt);
+    EXPECT_EQ(s.of(plan.kvBlocks + 1), rebuilt + 256);
     EXPECT_EQ(s.end, end);
   }
 

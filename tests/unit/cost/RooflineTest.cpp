@@ -145,11 +145,11 @@ TEST(RooflineClasses, ReadingKeysAndValuesHasAnEfficiencyOfItsOwn) {
 // 8 rows made anew: 8 x (2 x 32 x 32 + 3 x 16) = 16768 flops.
 TEST(RooflineClasses, KeysAndValuesMadeAnewAreAProduct) {
   model::Hardware h = oneAPerSecond();
-  const OpSite recompute{Op::RecomputeKv, UnitRole::Qkv};
-  EXPECT_EQ(ns(h, recompute, {.actRows = 8}), 16768 * kSecond);
+  const OpSite rebuild{Op::RebuildKv, UnitRole::Qkv};
+  EXPECT_EQ(ns(h, rebuild, {.actRows = 8}), 16768 * kSecond);
   h.classes.rowMemoryEfficiency = 0.001;
   h.classes.productFlopsEfficiency = 0.5;
-  EXPECT_EQ(ns(h, recompute, {.actRows = 8}), 33536 * kSecond);
+  EXPECT_EQ(ns(h, rebuild, {.actRows = 8}), 33536 * kSecond);
 }
 
 TEST(RooflineClasses, AttentionHasAnOverheadOfItsOwn) {

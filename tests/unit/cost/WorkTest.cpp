@@ -43,8 +43,8 @@ TEST(Work, APackedMatrixIsReadPackedAndUnpacked) {
   EXPECT_EQ(work(spec, Op::Linear, UnitRole::Up, {3, 1, 8}).flops, 24576u);
   // k and v of 10 rows: 32 of qkv's rows, 640 bytes.
   const Bucket bucket{.tokens = 1, .sequences = 1, .context = 16, .actRows = 10};
-  const Work plain = work(smallLlama(), Op::RecomputeKv, UnitRole::Qkv, bucket);
-  const Work packed = work(spec, Op::RecomputeKv, UnitRole::Qkv, bucket);
+  const Work plain = work(smallLlama(), Op::RebuildKv, UnitRole::Qkv, bucket);
+  const Work packed = work(spec, Op::RebuildKv, UnitRole::Qkv, bucket);
   EXPECT_EQ(packed.flops, plain.flops + 2 * 32 * 32);
   EXPECT_EQ(packed.deviceBytes, plain.deviceBytes - 32 * 32 * 2 + 640);
 }
@@ -69,9 +69,9 @@ TEST(Work, APackedCacheIsWrittenPackedAndUnpackedAsItIsRead) {
   EXPECT_EQ(of(Op::Attention, decode, q4).deviceBytes,
             of(Op::Attention, decode, DType::F16).deviceBytes - 32 * 128 + 32 * 40);
   const Bucket acts{.tokens = 1, .sequences = 1, .context = 16, .actRows = 10};
-  EXPECT_EQ(of(Op::RecomputeKv, acts, q4).flops, of(Op::RecomputeKv, acts, DType::F16).flops + 6 * 10 * 64);
-  EXPECT_EQ(of(Op::RecomputeKv, acts, q4).deviceBytes,
-            of(Op::RecomputeKv, acts, DType::F16).deviceBytes - 10 * 128 + 10 * 40);
+  EXPECT_EQ(of(Op::RebuildKv, acts, q4).flops, of(Op::RebuildKv, acts, DType::F16).flops + 6 * 10 * 64);
+  EXPECT_EQ(of(Op::RebuildKv, acts, q4).deviceBytes,
+            of(Op::RebuildKv, acts, DType::F16).deviceBytes - 10 * 128 + 10 * 40);
   // Of what has no cache nothing changes.
   EXPECT_EQ(of(Op::Linear, prompts, q4).deviceBytes, of(Op::Linear, prompts, DType::F16).deviceBytes);
 }
@@ -253,20 +253,20 @@ TEST(Work, ABucketIsRowsSpreadEvenlyAtTheLongestContext) {
 }
 
 // Of smallLlama, F32 activations, F16 cache and weights: hidden 32, 16 rows of k and 16 of v, rotated.
-TEST(Work, RecomputingFollowsTheRowsOfActivationBlocks) {
+TEST(Work, RebuildingFollowsTheRowsOfActivationBlocks) {
   const Rows rows{.tokens = 9, .keptRows = 4, .actRows = 10};
   const auto of = [&](Op op) { return workOf(smallLlama(), {op, UnitRole::Qkv}, rows, DType::F32, DType::F16, false); };
   EXPECT_EQ(of(Op::ActAppend).deviceBytes, 2u * 4 * 32 * 4);
-  EXPECT_EQ(of(Op::RecomputeKv).flops, 10u * (2 * 32 * 32 + 3 * 16));
-  EXPECT_EQ(of(Op::RecomputeKv).deviceBytes, 10u * (3 * 32 * 4 + 2 * 32 * 4 + 32 * 2) + 32 * 32 * 2);
+  EXPECT_EQ(of(Op::RebuildKv).flops, 10u * (2 * 32 * 32 + 3 * 16));
+  EXPECT_EQ(of(Op::RebuildKv).deviceBytes, 10u * (3 * 32 * 4 + 2 * 32 * 4 + 32 * 2) + 32 * 32 * 2);
   const Work away = workOf(smallLlama(), {Op::ActAppend, UnitRole::Qkv}, rows, DType::F32, DType::F16, true);
   EXPECT_EQ(away.deviceBytes, 4u * 32 * 4);
   EXPECT_EQ(away.linkBytes, 4u * 32 * 4);
   EXPECT_TRUE(away.toHost);
   const Work none =
-      workOf(smallLlama(), {Op::RecomputeKv, UnitRole::Qkv}, Rows{.tokens = 9}, DType::F32, DType::F16, false);
+      workOf(smallLlama(), {Op::RebuildKv, UnitRole::Qkv}, Rows{.tokens = 9}, DType::F32, DType::F16, false);
   EXPECT_EQ(none.flops + none.deviceBytes, 0u); // its matrix is not read
-  // A full bucket recomputes all that its contexts have, and keeps all its rows.
+  // A full bucket rebuilds all that its contexts have, and keeps all its rows.
   EXPECT_EQ(rowsOf({8, 4, 10, 48}).actRows, 48u);
   EXPECT_EQ(rowsOf({8, 4, 10, 48}).keptRows, 8u);
   EXPECT_EQ(rowsOf({8, 4, 10}).keptRows, 0u);

@@ -116,8 +116,8 @@ TEST(CudaPackedKv, RowsHaveTheHostsBytesAndNothingElseIsWritten) {
       }
 }
 
-// Rows of activation blocks, as the last part of recompute_kv has them: those of the block's earlier tokens alone.
-TEST(CudaPackedKv, RecomputedRowsHaveTheHostsBytesToo) {
+// Rows of activation blocks, as the last part of rebuild_kv has them: those of the block's earlier tokens alone.
+TEST(CudaPackedKv, RebuiltRowsHaveTheHostsBytesToo) {
   for (const PackedHeads &h : {PackedHeads{0, 2, 64, 4, {4, 64}}, PackedHeads{0, 3, 96, 4, {8, 32}}}) {
     SCOPED_TRACE(h);
     // Blocks 10 and 11 are activation blocks 0 and 1: all four tokens of the one, two of the other.

@@ -37,7 +37,7 @@ test::PlanOptions options(model::ModelSpec model = test::tinyLlama(3)) {
   out.blockTokens = 4;
   out.miniBatches = 2;
   out.acts.share = {1, 2};
-  out.acts.recomputesFirst = true;
+  out.acts.rebuildsFirst = true;
   out.acts.ranges = 3;
   return out;
 }
@@ -244,77 +244,75 @@ TEST(ActBlocks, OperandsThatAreNotTheOpsAreRefused) {
   for (const Broken &broken : std::vector<Broken>{
            {"another layer's", Rule::Structure, "act_append: operand act is act.1.0 [0, 2048), expected all of act.0.0",
             [](Plan &p) { use(p, operand(p, Op::ActAppend, 0, Arg::Act), acts(p, 1)); }},
-           {"another layer's to recompute", Rule::Structure,
-            "recompute_kv: operand act is act.2.0 [0, 2048), expected all of act.1.0",
-            [](Plan &p) { use(p, operand(p, Op::RecomputeKv, 1, Arg::Act), acts(p, 2)); }},
+           {"another layer's to rebuild", Rule::Structure,
+            "rebuild_kv: operand act is act.2.0 [0, 2048), expected all of act.1.0",
+            [](Plan &p) { use(p, operand(p, Op::RebuildKv, 1, Arg::Act), acts(p, 2)); }},
            {"another mini-batch's", Rule::Structure,
-            "recompute_kv: operand act is act.1.1 [0, 2048), expected all of act.1.0",
-            [](Plan &p) { use(p, operand(p, Op::RecomputeKv, 1, Arg::Act), acts(p, 1, 1)); }},
-           {"keys and values", Rule::Structure,
-            "recompute_kv: operand act is kv.1.0 [0, 2048), expected all of act.1.0",
-            [](Plan &p) { use(p, operand(p, Op::RecomputeKv, 1, Arg::Act), p.kvBuffer(1)); }},
+            "rebuild_kv: operand act is act.1.1 [0, 2048), expected all of act.1.0",
+            [](Plan &p) { use(p, operand(p, Op::RebuildKv, 1, Arg::Act), acts(p, 1, 1)); }},
+           {"keys and values", Rule::Structure, "rebuild_kv: operand act is kv.1.0 [0, 2048), expected all of act.1.0",
+            [](Plan &p) { use(p, operand(p, Op::RebuildKv, 1, Arg::Act), p.kvBuffer(1)); }},
            {"a part", Rule::Structure, "act_append: operand act is act.0.0 [0, 1536), expected all of act.0.0",
             [](Plan &p) { operand(p, Op::ActAppend, 0, Arg::Act).bytes -= 512; }},
            {"what is only read", Rule::Structure, "act_append: operand act has access 0",
             [](Plan &p) { operand(p, Op::ActAppend, 0, Arg::Act).access = Access::Read; }},
-           {"what is written", Rule::Structure, "recompute_kv: operand act has access 2",
-            [](Plan &p) { operand(p, Op::RecomputeKv, 0, Arg::Act).access = Access::ReadWrite; }},
+           {"what is written", Rule::Structure, "rebuild_kv: operand act has access 2",
+            [](Plan &p) { operand(p, Op::RebuildKv, 0, Arg::Act).access = Access::ReadWrite; }},
            {"rows too few", Rule::Structure, "act_append: operand x has 448 bytes, the op touches 512",
             [](Plan &p) { operand(p, Op::ActAppend, 0, Arg::X).bytes -= 64; }},
            {"keys and values of a block less", Rule::Structure,
-            "recompute_kv: operand y has 1536 bytes, the op touches 2048",
-            [](Plan &p) { operand(p, Op::RecomputeKv, 0, Arg::Y).bytes -= 512; }},
+            "rebuild_kv: operand y has 1536 bytes, the op touches 2048",
+            [](Plan &p) { operand(p, Op::RebuildKv, 0, Arg::Y).bytes -= 512; }},
            {"rows appended to a block less", Rule::Structure,
-            "rope_append: operand recomputed kv has 1536 bytes, the op touches 2048",
-            [](Plan &p) { operand(p, Op::RopeAppend, 0, Arg::KvRecomputed).bytes -= 512; }},
+            "rope_append: operand rebuilt kv has 1536 bytes, the op touches 2048",
+            [](Plan &p) { operand(p, Op::RopeAppend, 0, Arg::KvRebuilt).bytes -= 512; }},
            {"attention to a block less", Rule::Structure,
-            "attention: operand recomputed kv has 1536 bytes, the op touches 2048",
-            [](Plan &p) { operand(p, Op::Attention, 0, Arg::KvRecomputed).bytes -= 512; }},
-           {"rows appended to what is only read", Rule::Structure, "rope_append: operand recomputed kv has access 0",
-            [](Plan &p) { operand(p, Op::RopeAppend, 0, Arg::KvRecomputed).access = Access::Read; }},
-           {"no recomputed ones", Rule::Structure, "attention: operand recomputed kv is missing",
-            [](Plan &p) { operand(p, Op::Attention, 0, Arg::KvRecomputed).arg = Arg::Table; }},
-           {"another unit", Rule::Structure, "recompute_kv: operand weight is layers.0.up, expected the layer's qkv",
+            "attention: operand rebuilt kv has 1536 bytes, the op touches 2048",
+            [](Plan &p) { operand(p, Op::Attention, 0, Arg::KvRebuilt).bytes -= 512; }},
+           {"rows appended to what is only read", Rule::Structure, "rope_append: operand rebuilt kv has access 0",
+            [](Plan &p) { operand(p, Op::RopeAppend, 0, Arg::KvRebuilt).access = Access::Read; }},
+           {"no rebuilt ones", Rule::Structure, "attention: operand rebuilt kv is missing",
+            [](Plan &p) { operand(p, Op::Attention, 0, Arg::KvRebuilt).arg = Arg::Table; }},
+           {"another unit", Rule::Structure, "rebuild_kv: operand weight is layers.0.up, expected the layer's qkv",
             [](Plan &p) {
               for (const Operand &o : schedule(p).operands)
                 if (o.arg == Arg::Weight && o.buffer < p.buffers.size() && p.buffers[o.buffer].name == "layers.0.up")
-                  operand(p, Op::RecomputeKv, 0, Arg::Weight) = o;
+                  operand(p, Op::RebuildKv, 0, Arg::Weight) = o;
             }},
            {"another layer's unit", Rule::Structure,
-            "recompute_kv: operand weight is layers.2.qkv, the step is of layer 0",
-            [](Plan &p) { operand(p, Op::RecomputeKv, 0, Arg::Weight) = operand(p, Op::RecomputeKv, 2, Arg::Weight); }},
-           {"a part of the unit", Rule::Structure,
-            "recompute_kv: operand weight is layers.0.qkv [256, 8384), expected ",
-            [](Plan &p) { operand(p, Op::RecomputeKv, 0, Arg::Weight).bytes -= 64; }},
+            "rebuild_kv: operand weight is layers.2.qkv, the step is of layer 0",
+            [](Plan &p) { operand(p, Op::RebuildKv, 0, Arg::Weight) = operand(p, Op::RebuildKv, 2, Arg::Weight); }},
+           {"a part of the unit", Rule::Structure, "rebuild_kv: operand weight is layers.0.qkv [256, 8384), expected ",
+            [](Plan &p) { operand(p, Op::RebuildKv, 0, Arg::Weight).bytes -= 64; }},
            {"of no layer", Rule::Structure, "act_append: the step is of no layer",
             [](Plan &p) { schedule(p).steps[stepOf(p, Op::ActAppend, 0)].layer = -1; }},
            {"an operand that is not its", Rule::Structure, "rope_append: operand act is not one of the op's",
-            [](Plan &p) { add(p, stepOf(p, Op::RopeAppend, 0), operand(p, Op::RecomputeKv, 0, Arg::Act)); }},
-           {"a bias where the unit has none", Rule::Structure, "recompute_kv: operand bias is not one of the op's",
+            [](Plan &p) { add(p, stepOf(p, Op::RopeAppend, 0), operand(p, Op::RebuildKv, 0, Arg::Act)); }},
+           {"a bias where the unit has none", Rule::Structure, "rebuild_kv: operand bias is not one of the op's",
             [](Plan &p) {
-              Operand bias = operand(p, Op::RecomputeKv, 0, Arg::Weight);
+              Operand bias = operand(p, Op::RebuildKv, 0, Arg::Weight);
               bias.arg = Arg::Bias;
-              add(p, stepOf(p, Op::RecomputeKv, 0), bias);
+              add(p, stepOf(p, Op::RebuildKv, 0), bias);
             }}})
     test::expectRefused(somePlan(), broken);
 }
 
 TEST(ActBlocks, BiasesAndNormsOfHeadsAreTheLayers) {
   test::expectRefused(test::makePlan(options(test::tinyOpt(3))),
-                      {"no bias", Rule::Structure, "recompute_kv: operand bias is missing",
-                       [](Plan &p) { operand(p, Op::RecomputeKv, 0, Arg::Bias).arg = Arg::Table; }});
-  test::expectRefused(
-      test::makePlan(options(test::tinyOpt(3))),
-      {"another unit's bias", Rule::Structure, "recompute_kv: operand bias is layers.2.qkv",
-       [](Plan &p) { operand(p, Op::RecomputeKv, 0, Arg::Bias) = operand(p, Op::RecomputeKv, 2, Arg::Bias); }});
+                      {"no bias", Rule::Structure, "rebuild_kv: operand bias is missing",
+                       [](Plan &p) { operand(p, Op::RebuildKv, 0, Arg::Bias).arg = Arg::Table; }});
+  test::expectRefused(test::makePlan(options(test::tinyOpt(3))),
+                      {"another unit's bias", Rule::Structure, "rebuild_kv: operand bias is layers.2.qkv", [](Plan &p) {
+                         operand(p, Op::RebuildKv, 0, Arg::Bias) = operand(p, Op::RebuildKv, 2, Arg::Bias);
+                       }});
   test::expectRefused(test::makePlan(options(test::tinyQwen3(3))),
-                      {"no norms", Rule::Structure, "recompute_kv: operand norm is missing",
-                       [](Plan &p) { operand(p, Op::RecomputeKv, 0, Arg::NormWeights).arg = Arg::Table; }});
+                      {"no norms", Rule::Structure, "rebuild_kv: operand norm is missing",
+                       [](Plan &p) { operand(p, Op::RebuildKv, 0, Arg::NormWeights).arg = Arg::Table; }});
   test::expectRefused(test::makePlan(options(test::tinyQwen3(3))),
                       {"another layer's norms", Rule::Structure,
-                       "recompute_kv: operand norm is layers.2.qkv, the step is of layer 0", [](Plan &p) {
-                         operand(p, Op::RecomputeKv, 0, Arg::NormWeights) =
-                             operand(p, Op::RecomputeKv, 2, Arg::NormWeights);
+                       "rebuild_kv: operand norm is layers.2.qkv, the step is of layer 0", [](Plan &p) {
+                         operand(p, Op::RebuildKv, 0, Arg::NormWeights) =
+                             operand(p, Op::RebuildKv, 2, Arg::NormWeights);
                        }});
 }
 
@@ -325,25 +323,25 @@ TEST(ActBlocks, WithoutThemTheirOpsAreRefused) {
   for (const Broken &broken :
        std::vector<Broken>{{"rows kept", Rule::Structure, "act_append: the plan has no activation blocks",
                             [](Plan &p) { schedule(p).steps[stepOf(p, Op::Norm, 0)].op = Op::ActAppend; }},
-                           {"keys and values made", Rule::Structure, "recompute_kv: the plan has no activation blocks",
-                            [](Plan &p) { schedule(p).steps[stepOf(p, Op::Linear, 0)].op = Op::RecomputeKv; }},
-                           {"attention to recomputed ones", Rule::Structure,
-                            "attention: operand recomputed kv is not one of the op's", [](Plan &p) {
-                              Operand recomputed = operand(p, Op::Attention, 0, Arg::X);
-                              recomputed.arg = Arg::KvRecomputed;
-                              add(p, stepOf(p, Op::Attention, 0), recomputed);
+                           {"keys and values made", Rule::Structure, "rebuild_kv: the plan has no activation blocks",
+                            [](Plan &p) { schedule(p).steps[stepOf(p, Op::Linear, 0)].op = Op::RebuildKv; }},
+                           {"attention to rebuilt ones", Rule::Structure,
+                            "attention: operand rebuilt kv is not one of the op's", [](Plan &p) {
+                              Operand rebuilt = operand(p, Op::Attention, 0, Arg::X);
+                              rebuilt.arg = Arg::KvRebuilt;
+                              add(p, stepOf(p, Op::Attention, 0), rebuilt);
                             }}})
     test::expectRefused(none, broken);
 }
 
 TEST(ActBlocks, OutOfOrderAreRefused) {
   for (const Broken &broken : std::vector<Broken>{
-           {"recomputed behind the append", Rule::Structure,
-            "rope_append: does not use what recompute_kv has made before it of layer 0 for mini-batch 1",
-            [](Plan &p) { move(p, stepOf(p, Op::RecomputeKv, 0, 1), stepOf(p, Op::RopeAppend, 0, 1)); }},
-           {"attention before it is recomputed", Rule::Structure,
-            "attention: does not use what recompute_kv has made before it of layer 0 for mini-batch 0",
-            [](Plan &p) { move(p, stepOf(p, Op::Attention, 0), stepOf(p, Op::RecomputeKv, 0)); }},
+           {"rebuilt behind the append", Rule::Structure,
+            "rope_append: does not use what rebuild_kv has made before it of layer 0 for mini-batch 1",
+            [](Plan &p) { move(p, stepOf(p, Op::RebuildKv, 0, 1), stepOf(p, Op::RopeAppend, 0, 1)); }},
+           {"attention before it is rebuilt", Rule::Structure,
+            "attention: does not use what rebuild_kv has made before it of layer 0 for mini-batch 0",
+            [](Plan &p) { move(p, stepOf(p, Op::Attention, 0), stepOf(p, Op::RebuildKv, 0)); }},
            {"attention before the append", Rule::Structure,
             "attention: no step before it appends the iteration's rows to the cache of layer 0 for mini-batch 0",
             [](Plan &p) { move(p, stepOf(p, Op::Attention, 0), stepOf(p, Op::RopeAppend, 0)); }},
@@ -351,45 +349,44 @@ TEST(ActBlocks, OutOfOrderAreRefused) {
             "attention: no step before it keeps the iteration's rows in activation blocks of layer 0 for mini-batch 0",
             [](Plan &p) { move(p, stepOf(p, Op::ActAppend, 0), stepOf(p, Op::Attention, 0)); }},
            {"another layer's keys and values", Rule::Structure,
-            "attention: does not use what recompute_kv has made before it of layer 1 for mini-batch 0",
+            "attention: does not use what rebuild_kv has made before it of layer 1 for mini-batch 0",
             [](Plan &p) {
-              use(p, operand(p, Op::Attention, 1, Arg::KvRecomputed), operand(p, Op::RecomputeKv, 0, Arg::Y).buffer);
+              use(p, operand(p, Op::Attention, 1, Arg::KvRebuilt), operand(p, Op::RebuildKv, 0, Arg::Y).buffer);
             }},
            {"those of the next layer", Rule::Structure,
-            "rope_append: does not use what recompute_kv has made before it of layer 0 for mini-batch 0",
+            "rope_append: does not use what rebuild_kv has made before it of layer 0 for mini-batch 0",
             [](Plan &p) {
-              use(p, operand(p, Op::RopeAppend, 0, Arg::KvRecomputed), operand(p, Op::RecomputeKv, 1, Arg::Y).buffer);
+              use(p, operand(p, Op::RopeAppend, 0, Arg::KvRebuilt), operand(p, Op::RebuildKv, 1, Arg::Y).buffer);
             }},
            {"those of another mini-batch", Rule::Structure,
-            "attention: operand recomputed kv is recomputed of mini-batch 1, the step is of 0",
+            "attention: operand rebuilt kv is rebuilt of mini-batch 1, the step is of 0",
             [](Plan &p) {
-              use(p, operand(p, Op::Attention, 0, Arg::KvRecomputed), operand(p, Op::RecomputeKv, 0, Arg::Y, 1).buffer);
+              use(p, operand(p, Op::Attention, 0, Arg::KvRebuilt), operand(p, Op::RebuildKv, 0, Arg::Y, 1).buffer);
             }},
            {"keys and values under the norm's rows", Rule::Structure,
-            "rope_append: does not use what recompute_kv has made before it of layer 0 for mini-batch 0",
+            "rope_append: does not use what rebuild_kv has made before it of layer 0 for mini-batch 0",
             [](Plan &p) {
               const uint32_t rows = operand(p, Op::Norm, 0, Arg::Y).buffer;
-              const uint32_t onto = operand(p, Op::RecomputeKv, 0, Arg::Y).buffer;
+              const uint32_t onto = operand(p, Op::RebuildKv, 0, Arg::Y).buffer;
               for (Operand &o : schedule(p).operands)
                 if (o.buffer == rows)
                   use(p, o, onto);
               test::connect(p, schedule(p));
             }},
            {"keys and values that are made over", Rule::Structure,
-            "rope_append: does not use what recompute_kv has made before it of layer 0 for mini-batch 0",
+            "rope_append: does not use what rebuild_kv has made before it of layer 0 for mini-batch 0",
             [](Plan &p) { // in one transient, that of layer 2 before layer 0 has been through
-              const uint32_t onto = operand(p, Op::RecomputeKv, 0, Arg::Y).buffer;
-              for (const auto &[op, arg] :
-                   {std::pair(Op::RecomputeKv, Arg::Y), std::pair(Op::RopeAppend, Arg::KvRecomputed),
-                    std::pair(Op::Attention, Arg::KvRecomputed)})
+              const uint32_t onto = operand(p, Op::RebuildKv, 0, Arg::Y).buffer;
+              for (const auto &[op, arg] : {std::pair(Op::RebuildKv, Arg::Y), std::pair(Op::RopeAppend, Arg::KvRebuilt),
+                                            std::pair(Op::Attention, Arg::KvRebuilt)})
                 use(p, operand(p, op, 2, arg), onto);
-              move(p, stepOf(p, Op::RecomputeKv, 2), stepOf(p, Op::RopeAppend, 0) - 1);
+              move(p, stepOf(p, Op::RebuildKv, 2), stepOf(p, Op::RopeAppend, 0) - 1);
             }}})
     test::expectRefused(somePlan(), broken);
 }
 
-// Layer 1's qkv comes in this iteration; recompute_kv is the first that reads its matrix.
-TEST(ActBlocks, RecomputedBeforeTheirWeightsAreThereAreRefused) {
+// Layer 1's qkv comes in this iteration; rebuild_kv is the first that reads its matrix.
+TEST(ActBlocks, RebuiltBeforeTheirWeightsAreThereAreRefused) {
   const auto copyOfQkv = [](const Plan &p) {
     for (uint32_t i = 0;; ++i)
       if (const Step &step = p.schedules[0].steps[i];
@@ -404,7 +401,7 @@ TEST(ActBlocks, RecomputedBeforeTheirWeightsAreThereAreRefused) {
                                          edge.to = stepOf(p, Op::Norm, 1);
                                    }});
   test::expectRefused(somePlan(), {"before the copy", Rule::EntryExit, "but finds nothing",
-                                   [&](Plan &p) { move(p, stepOf(p, Op::RecomputeKv, 1), copyOfQkv(p)); }});
+                                   [&](Plan &p) { move(p, stepOf(p, Op::RebuildKv, 1), copyOfQkv(p)); }});
 }
 
 TEST(ActBlocks, OutOfPlaceAreRefused) {
@@ -419,7 +416,7 @@ TEST(ActBlocks, OutOfPlaceAreRefused) {
            {"kept elsewhere", Rule::Structure, "act.0.0 [0, 2048) is written at ",
             [](Plan &p) { operand(p, Op::ActAppend, 0, Arg::Act).address += 256; }},
            {"read elsewhere", Rule::UseAfterRelease, "reads act.0.0 [0, 1792) at ",
-            [](Plan &p) { operand(p, Op::RecomputeKv, 0, Arg::Act).address += 256; }},
+            [](Plan &p) { operand(p, Op::RebuildKv, 0, Arg::Act).address += 256; }},
            {"a home on the host", Rule::Structure, "act.0.0",
             [](Plan &p) {
               home(p, acts(p, 0)).space = Space::Host;

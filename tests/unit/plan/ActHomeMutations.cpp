@@ -3,7 +3,7 @@
 // Activation blocks at home on the host:
 //
 //   h2d      | copy to a slot |
-//   compute                   | recompute_kv from it | .. | act_append to the home, over the link |
+//   compute                   | rebuild_kv from it | .. | act_append to the home, over the link |
 #include <algorithm>
 
 #include "kernels/Kernels.h"
@@ -17,7 +17,7 @@ namespace {
 
 using kernels::Op;
 
-// Each brings a turn's blocks, for the recompute_kv of that turn behind it.
+// Each brings a turn's blocks, for the rebuild_kv of that turn behind it.
 std::vector<Spot> actCopies(Plan &plan) {
   return spots(plan, [&](const Spot &spot) {
     const Step &step = stepAt(plan, spot);
@@ -61,7 +61,7 @@ bool slotAsValues(Plan &plan, Random &random) {
   return withCopy(plan, random, [&](const Spot &copy) {
     const Spot reader = turnOf(plan, copy, coin(random) ? Op::RopeAppend : Op::Attention);
     std::vector<Operand *> keys;
-    for (const Arg arg : {Arg::Kv, Arg::KvTail, Arg::KvRecomputed})
+    for (const Arg arg : {Arg::Kv, Arg::KvTail, Arg::KvRebuilt})
       if (Operand *o = part(plan, reader, arg); o != nullptr)
         keys.push_back(o);
     const Operand slot = destination(plan, copy);
@@ -76,26 +76,25 @@ bool tailAsActs(Plan &plan, Random &random) {
     const Operand *tail = part(plan, turnOf(plan, copy, Op::Attention), Arg::KvTail);
     if (tail == nullptr)
       return false;
-    Operand &acts = *part(plan, turnOf(plan, copy, Op::RecomputeKv), Arg::Act);
+    Operand &acts = *part(plan, turnOf(plan, copy, Op::RebuildKv), Arg::Act);
     acts = {
         coin(random) ? tail->buffer : acts.buffer, Space::Device, Access::Read, Arg::Act, 0, acts.bytes, tail->address};
     return true;
   });
 }
-bool recomputeFromAnotherSlot(Plan &plan, Random &random) {
+bool rebuildFromAnotherSlot(Plan &plan, Random &random) {
   return withCopy(plan, random, [&](const Spot &copy) {
     std::vector<Spot> others = copiesBeside(plan, copy, Slots::Other);
     if (others.empty())
       return false;
-    part(plan, turnOf(plan, copy, Op::RecomputeKv), Arg::Act)->address =
-        destination(plan, pick(random, others)).address;
+    part(plan, turnOf(plan, copy, Op::RebuildKv), Arg::Act)->address = destination(plan, pick(random, others)).address;
     mostlyConnect(plan, random, copy);
     return true;
   });
 }
-bool recomputeFromHome(Plan &plan, Random &random) {
+bool rebuildFromHome(Plan &plan, Random &random) {
   return withCopy(plan, random, [&](const Spot &copy) {
-    const Spot reader = turnOf(plan, copy, Op::RecomputeKv);
+    const Spot reader = turnOf(plan, copy, Op::RebuildKv);
     Operand &acts = *part(plan, reader, Arg::Act);
     acts.space = Space::Host;
     acts.address = source(plan, copy).address;
@@ -121,14 +120,14 @@ bool bringAnothers(Plan &plan, Random &random) {
     return true;
   });
 }
-// Another copy once more, to the slot, before it is recomputed from or, which is no fault, behind that.
+// Another copy once more, to the slot, before it is rebuilt from or, which is no fault, behind that.
 bool overwriteSlot(Plan &plan, Random &random) {
   return withCopy(plan, random, [&](const Spot &copy) {
     std::vector<Spot> others = copiesBeside(plan, copy, Slots::Any);
     if (others.empty())
       return false;
     const Spot other = pick(random, others);
-    const uint32_t reader = turnOf(plan, copy, Op::RecomputeKv).step;
+    const uint32_t reader = turnOf(plan, copy, Op::RebuildKv).step;
     const uint32_t at =
         below(random, 4) != 0 ? copy.step + 1 + static_cast<uint32_t>(below(random, reader - copy.step)) : reader + 1;
     const Step step = stepAt(plan, other);
@@ -147,7 +146,7 @@ bool bringTooEarly(Plan &plan, Random &random) {
     std::erase_if(before, [&](const Spot &other) { return other.step > copy.step; });
     if (before.empty())
       return false;
-    const Spot reader = turnOf(plan, before.back(), Op::RecomputeKv);
+    const Spot reader = turnOf(plan, before.back(), Op::RebuildKv);
     Schedule &s = scheduleAt(plan, copy);
     if (coin(random) && reader.step < copy.step) {
       moveCompute(plan, copy, reader.step, coin(random));
@@ -163,10 +162,10 @@ bool bringNothing(Plan &plan, Random &random) {
     return true;
   });
 }
-// Rows are kept between the copy and the recompute_kv that reads what it has brought.
-bool keepBeforeRecomputing(Plan &plan, Random &random) {
+// Rows are kept between the copy and the rebuild_kv that reads what it has brought.
+bool keepBeforeRebuilding(Plan &plan, Random &random) {
   return withCopy(plan, random, [&](const Spot &copy) {
-    const Spot reader = turnOf(plan, copy, Op::RecomputeKv), keeps = turnOf(plan, copy, Op::ActAppend);
+    const Spot reader = turnOf(plan, copy, Op::RebuildKv), keeps = turnOf(plan, copy, Op::ActAppend);
     if (keeps.step < copy.step)
       moveCompute(plan, copy, keeps.step, true);
     else if (keeps.step < turnOf(plan, copy, Op::RopeAppend).step)
@@ -292,10 +291,10 @@ bool bringTooFew(Plan &plan, Random &random) {
     case 2: // only what the launch writes
       step.dirtyOnly = true;
       break;
-    default: // and recompute_kv makes do with it
+    default: // and rebuild_kv makes do with it
       from.bytes -= block, to.bytes -= block;
       step.linkBytes = from.bytes;
-      part(plan, turnOf(plan, copy, Op::RecomputeKv), Arg::Act)->bytes = from.bytes;
+      part(plan, turnOf(plan, copy, Op::RebuildKv), Arg::Act)->bytes = from.bytes;
     }
     return true;
   });
@@ -312,7 +311,7 @@ bool slotTooShort(Plan &plan, Random &random) {
     }
     const uint64_t by = model::kAlign * (1 + below(random, 4));
     destination(plan, copy).address += by;
-    part(plan, turnOf(plan, copy, Op::RecomputeKv), Arg::Act)->address += by;
+    part(plan, turnOf(plan, copy, Op::RebuildKv), Arg::Act)->address += by;
     mostlyConnect(plan, random, copy);
     return true;
   });
@@ -339,7 +338,7 @@ bool copyWhereNoneIs(Plan &plan, Random &random) {
   return withCopy(plan, random, [&](const Spot &copy) {
     Step step = stepAt(plan, copy);
     Operand from = source(plan, copy), to = destination(plan, copy);
-    Spot at = {copy.schedule, turnOf(plan, copy, Op::RecomputeKv).step + 1};
+    Spot at = {copy.schedule, turnOf(plan, copy, Op::RebuildKv).step + 1};
     if (coin(random)) {
       std::swap(from.space, to.space);
       std::swap(from.address, to.address);
@@ -375,14 +374,14 @@ const std::vector<Mutation> &actHomeMutations() {
   static const std::vector<Mutation> all = {
       {"activation blocks in a slot as keys and values", slotAsValues},
       {"a tail as activation blocks", tailAsActs},
-      {"recompute before the blocks' copy", recomputeBeforeCopy<Arg::Act>},
-      {"recompute from another slot", recomputeFromAnotherSlot},
-      {"recompute from the home", recomputeFromHome},
+      {"rebuild before the blocks' copy", rebuildBeforeCopy<Arg::Act>},
+      {"rebuild from another slot", rebuildFromAnotherSlot},
+      {"rebuild from the home", rebuildFromHome},
       {"bring another's activation blocks", bringAnothers},
       {"overwrite a slot of activation blocks", overwriteSlot},
       {"bring activation blocks too early", bringTooEarly},
       {"bring no activation blocks", bringNothing},
-      {"keep rows before recomputing", keepBeforeRecomputing},
+      {"keep rows before rebuilding", keepBeforeRebuilding},
       {"bring activation blocks beside their rows", bringBesideAppend},
       {"keep rows at another home", keepRowsElsewhere},
       {"keep rows on the host indirectly", keepRowsIndirectly},

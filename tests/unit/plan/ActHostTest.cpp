@@ -33,7 +33,7 @@ test::PlanOptions hostOptions() {
   out.blockTokens = 4;
   out.miniBatches = 2;
   out.acts.share = {1, 2};
-  out.acts.recomputesFirst = true;
+  out.acts.rebuildsFirst = true;
   out.acts.onHost = {0, 1, 2};
   return out;
 }
@@ -70,7 +70,7 @@ public:
   }
   Operand &from(Turn turn) { return operand(copyOf(turn), Arg::Source); }
   Operand &to(Turn turn) { return operand(copyOf(turn), Arg::Destination); }
-  Operand &read(Turn turn) { return operand(stepOf(Op::RecomputeKv, turn), Arg::Act); }
+  Operand &read(Turn turn) { return operand(stepOf(Op::RebuildKv, turn), Arg::Act); }
   Operand &kept(Turn turn) { return operand(stepOf(Op::ActAppend, turn), Arg::Act); }
   Extent &home(Turn turn) {
     for (Extent &e : plan.placements[0].extents)
@@ -164,15 +164,15 @@ TEST(ActBlocksOnHost, ReadBeforeTheyAreBroughtAreRefused) {
       {{"no wait for the copy", Rule::ReadBeforeReady, "and may start before step",
         [](HostPlan &p) {
           const Turn turn{1, 0};
-          EXPECT_EQ(p.dropEdges(p.copyOf(turn), p.stepOf(Op::RecomputeKv, turn)), 1u);
+          EXPECT_EQ(p.dropEdges(p.copyOf(turn), p.stepOf(Op::RebuildKv, turn)), 1u);
         }},
-       {"recomputed before the copy", Rule::UseAfterRelease, "but finds act.0.0",
+       {"rebuilt before the copy", Rule::UseAfterRelease, "but finds act.0.0",
         [](HostPlan &p) {
-          p.move(p.copyOf({1, 0}), p.stepOf(Op::RecomputeKv, {1, 0}));
+          p.move(p.copyOf({1, 0}), p.stepOf(Op::RebuildKv, {1, 0}));
         }},
        {"nothing there yet", Rule::EntryExit, "but finds nothing",
         [](HostPlan &p) {
-          p.move(p.copyOf({0, 0}), p.stepOf(Op::RecomputeKv, {0, 0}));
+          p.move(p.copyOf({0, 0}), p.stepOf(Op::RebuildKv, {0, 0}));
         }},
        {"the other slot", Rule::UseAfterRelease, "reads act.1.0 [0, 2048) at ",
         [](HostPlan &p) {
@@ -194,11 +194,11 @@ TEST(ActBlocksOnHost, ReadBeforeTheyAreBroughtAreRefused) {
           p.from({1, 0}).address = p.from({1, 1}).address;
           p.connect();
         }},
-       {"from the home", Rule::Structure, "recompute_kv: operand act is in space 1, expected on the device",
+       {"from the home", Rule::Structure, "rebuild_kv: operand act is in space 1, expected on the device",
         [](HostPlan &p) {
           p.read({1, 0}).space = Space::Host;
           p.read({1, 0}).address = p.home({1, 0}).address;
-          p.schedule().steps[p.stepOf(Op::RecomputeKv, {1, 0})].direct = true;
+          p.schedule().steps[p.stepOf(Op::RebuildKv, {1, 0})].direct = true;
           p.connect();
         }},
        {"a slot as keys and values", Rule::Structure, "attention: operand kv is act.1.0 [0, 2048), expected all of",
@@ -215,7 +215,7 @@ TEST(ActBlocksOnHost, SlotsThatAreTakenTooSoonAreRefused) {
   expectRefusedByBoth(
       {{"no wait for the reader", Rule::OverwriteLive, "and may start before step",
         [](HostPlan &p) {
-          EXPECT_EQ(p.dropEdges(p.stepOf(Op::RecomputeKv, {0, 0}), p.copyOf({1, 0})), 1u);
+          EXPECT_EQ(p.dropEdges(p.stepOf(Op::RebuildKv, {0, 0}), p.copyOf({1, 0})), 1u);
         }},
        {"two turns in each other's slots", Rule::UseAfterRelease, "but finds act.0.1",
         [](HostPlan &p) {
@@ -225,7 +225,7 @@ TEST(ActBlocksOnHost, SlotsThatAreTakenTooSoonAreRefused) {
         }},
        {"overwritten before it is read", Rule::UseAfterRelease, "but finds act.1.0",
         [](HostPlan &p) {
-          p.move(p.copyOf({1, 0}), p.stepOf(Op::RecomputeKv, {0, 0}));
+          p.move(p.copyOf({1, 0}), p.stepOf(Op::RebuildKv, {0, 0}));
         }},
        {"beyond the slot", Rule::SlotTooSmall, "beyond slot 0",
         [](HostPlan &p) {
@@ -289,9 +289,9 @@ TEST(ActBlocksOnHost, RowsThatDoNotReachTheHomeInTimeAreRefused) {
                         [](HostPlan &p) {
                           p.home({1, 0}).direct = false;
                         }},
-                       {"between the copy and recompute_kv", Rule::StaleCopy, "has since written elsewhere",
+                       {"between the copy and rebuild_kv", Rule::StaleCopy, "has since written elsewhere",
                         [](HostPlan &p) { // of the last turn, whose slot no other has then
-                          p.move(p.stepOf(Op::RecomputeKv, {2, 1}), p.stepOf(Op::ActAppend, {2, 1}));
+                          p.move(p.stepOf(Op::RebuildKv, {2, 1}), p.stepOf(Op::ActAppend, {2, 1}));
                         }},
                        {"copied back", Rule::HostRange, "is written to the host",
                         [](HostPlan &p) {
@@ -326,11 +326,11 @@ TEST(ActBlocksOnHost, AnotherHomeInAnotherPlacementIsRefused) {
   EXPECT_EQ(test::brokenRules(p.plan), std::set<Rule>{Rule::Structure});
 }
 
-// Where rows are kept before recompute_kv reads them: the copy waits for them.
+// Where rows are kept before rebuild_kv reads them: the copy waits for them.
 TEST(ActBlocksOnHost, CopiesThatRaceWithTheirRowsAreRefused) {
   HostPlan p;
   test::PlanOptions options = hostOptions();
-  options.acts.recomputesFirst = false;
+  options.acts.rebuildsFirst = false;
   p.plan = test::makePlan(options);
   const Turn turn{1, 0};
   ASSERT_LT(p.stepOf(Op::ActAppend, turn), p.copyOf(turn));
@@ -353,7 +353,7 @@ TEST(ActBlocksOnHost, ATailIsNoActivationBlock) {
   const Operand tail = p.operand(p.stepOf(Op::Attention, {1, 0}), Arg::KvTail);
   p.read({1, 0}) = {tail.buffer, Space::Device, Access::Read, Arg::Act, tail.bufferOffset, tail.bytes, tail.address};
   test::expectRefused(p.plan, {"a tail", Rule::Structure,
-                               "recompute_kv: operand act is kv.1.0 [1024, 2560), expected all", [](Plan &) {}});
+                               "rebuild_kv: operand act is kv.1.0 [1024, 2560), expected all", [](Plan &) {}});
   EXPECT_TRUE(test::brokenRules(p.plan).contains(Rule::Structure));
 }
 

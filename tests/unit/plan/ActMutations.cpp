@@ -16,7 +16,7 @@ using kernels::Op;
 // --- whose -----------------------------------------------------------------------------------------------------------
 
 template <bool kOfMiniBatch> bool useAnothersActs(Plan &plan, Random &random) {
-  std::vector<Spot> of = stepsOf(plan, {Op::ActAppend, Op::RecomputeKv});
+  std::vector<Spot> of = stepsOf(plan, {Op::ActAppend, Op::RebuildKv});
   if (of.empty())
     return false;
   const Spot spot = pick(random, of);
@@ -32,7 +32,7 @@ template <bool kOfMiniBatch> bool useAnothersActs(Plan &plan, Random &random) {
   return true;
 }
 bool valuesAsActs(Plan &plan, Random &random) {
-  std::vector<Spot> of = stepsOf(plan, {Op::ActAppend, Op::RecomputeKv});
+  std::vector<Spot> of = stepsOf(plan, {Op::ActAppend, Op::RebuildKv});
   if (of.empty())
     return false;
   const Spot spot = pick(random, of);
@@ -44,14 +44,14 @@ bool actsAsValues(Plan &plan, Random &random) {
   std::vector<Spot> of = stepsOf(plan, {Op::RopeAppend, Op::Attention});
   const Spot spot = pick(random, of);
   const uint32_t acts = actBuffer(plan, stepAt(plan, spot).layer, stepAt(plan, spot).miniBatch);
-  Operand *keys = part(plan, spot, coin(random) ? Arg::Kv : Arg::KvRecomputed);
+  Operand *keys = part(plan, spot, coin(random) ? Arg::Kv : Arg::KvRebuilt);
   if (acts == kNone || keys == nullptr)
     return false;
   lieAtHome(plan, scheduleAt(plan, spot), *keys, acts);
   return true;
 }
 bool stepOfAnotherLayer(Plan &plan, Random &random) {
-  std::vector<Spot> of = stepsOf(plan, {Op::ActAppend, Op::RecomputeKv});
+  std::vector<Spot> of = stepsOf(plan, {Op::ActAppend, Op::RebuildKv});
   if (of.empty())
     return false;
   const auto layers = static_cast<int32_t>(plan.model->layers);
@@ -60,8 +60,8 @@ bool stepOfAnotherLayer(Plan &plan, Random &random) {
   return true;
 }
 // The matrix of another layer's qkv, or of another unit of the layer, where another step reads it.
-bool recomputeFromOtherWeights(Plan &plan, Random &random) {
-  std::vector<Spot> of = stepsOf(plan, {Op::RecomputeKv});
+bool rebuildFromOtherWeights(Plan &plan, Random &random) {
+  std::vector<Spot> of = stepsOf(plan, {Op::RebuildKv});
   if (of.empty())
     return false;
   const Spot spot = pick(random, of);
@@ -81,8 +81,8 @@ bool recomputeFromOtherWeights(Plan &plan, Random &random) {
 
 // --- order -----------------------------------------------------------------------------------------------------------
 
-bool recomputeBehindAppend(Plan &plan, Random &random) {
-  std::vector<Spot> of = stepsOf(plan, {Op::RecomputeKv});
+bool rebuildBehindAppend(Plan &plan, Random &random) {
+  std::vector<Spot> of = stepsOf(plan, {Op::RebuildKv});
   if (of.empty())
     return false;
   const Spot spot = pick(random, of);
@@ -92,7 +92,7 @@ bool recomputeBehindAppend(Plan &plan, Random &random) {
 bool attendBefore(Plan &plan, Random &random) {
   std::vector<Spot> of = stepsOf(plan, {Op::Attention});
   const Spot spot = pick(random, of);
-  const Spot to = besideIt(plan, spot, coin(random) ? Op::RecomputeKv : Op::ActAppend);
+  const Spot to = besideIt(plan, spot, coin(random) ? Op::RebuildKv : Op::ActAppend);
   if (to.step == kNone)
     return false;
   moveCompute(plan, spot, to.step, below(random, 4) != 0);
@@ -120,7 +120,7 @@ bool useAnotherTransient(Plan &plan, Random &random) {
   std::vector<Spot> of = stepsOf(plan, {Op::RopeAppend, Op::Attention});
   const Spot spot = pick(random, of);
   Schedule &s = scheduleAt(plan, spot);
-  const Operand *own = part(plan, spot, Arg::KvRecomputed);
+  const Operand *own = part(plan, spot, Arg::KvRebuilt);
   if (own == nullptr)
     return false;
   std::vector<uint32_t> others = localsLike(plan, s, own->buffer);
@@ -129,11 +129,11 @@ bool useAnotherTransient(Plan &plan, Random &random) {
   const uint32_t to = pick(random, others);
   for (const Op op : {Op::RopeAppend, Op::Attention})
     if (const Spot at = besideIt(plan, spot, op); at.step == spot.step || below(random, 3) == 0)
-      useLocal(plan, s, *part(plan, at, Arg::KvRecomputed), to);
+      useLocal(plan, s, *part(plan, at, Arg::KvRebuilt), to);
   return true;
 }
-bool recomputeElsewhere(Plan &plan, Random &random) {
-  std::vector<Spot> of = stepsOf(plan, {Op::RecomputeKv});
+bool rebuildElsewhere(Plan &plan, Random &random) {
+  std::vector<Spot> of = stepsOf(plan, {Op::RebuildKv});
   if (of.empty())
     return false;
   const Spot spot = pick(random, of);
@@ -144,10 +144,10 @@ bool recomputeElsewhere(Plan &plan, Random &random) {
   useLocal(plan, scheduleAt(plan, spot), y, pick(random, others));
   return true;
 }
-// Behind the first recompute_kv, the append or attention of a turn once more, into the same transient: of its own turn
+// Behind the first rebuild_kv, the append or attention of a turn once more, into the same transient: of its own turn
 // or of another layer. Behind attention of another layer, before its own turn, it is no fault.
-bool recomputeOnceMore(Plan &plan, Random &random) {
-  std::vector<Spot> of = stepsOf(plan, {Op::RecomputeKv});
+bool rebuildOnceMore(Plan &plan, Random &random) {
+  std::vector<Spot> of = stepsOf(plan, {Op::RebuildKv});
   if (of.empty())
     return false;
   const Spot spot = pick(random, of);
@@ -155,7 +155,7 @@ bool recomputeOnceMore(Plan &plan, Random &random) {
   std::erase_if(
       of, [&](const Spot &at) { return at.schedule != spot.schedule || stepAt(plan, at).miniBatch != miniBatch; });
   const Spot what = pick(random, of);
-  const Op behind = std::vector<Op>{Op::RecomputeKv, Op::RopeAppend, Op::Attention}[below(random, 3)];
+  const Op behind = std::vector<Op>{Op::RebuildKv, Op::RopeAppend, Op::Attention}[below(random, 3)];
   const uint32_t at = besideIt(plan, spot, behind).step + 1;
   const Operand into = *part(plan, spot, Arg::Y);
   Schedule &s = scheduleAt(plan, spot);
@@ -183,11 +183,11 @@ bool recomputeOnceMore(Plan &plan, Random &random) {
   return true;
 }
 
-// Other results of a layer, between recompute_kv and its attention, in the same transient.
-bool overwriteWhatWasRecomputed(Plan &plan, Random &random) {
+// Other results of a layer, between rebuild_kv and its attention, in the same transient.
+bool overwriteWhatWasRebuilt(Plan &plan, Random &random) {
   std::vector<std::pair<uint32_t, uint32_t>> pairs; // schedule; an operand of a result
   std::vector<Operand> onto;
-  for (const Spot &spot : stepsOf(plan, {Op::RecomputeKv})) {
+  for (const Spot &spot : stepsOf(plan, {Op::RebuildKv})) {
     const Schedule &s = scheduleAt(plan, spot);
     const Operand &y = *part(plan, spot, Arg::Y);
     for (uint32_t i = spot.step + 1; i < besideIt(plan, spot, Op::Attention).step; ++i)
@@ -222,18 +222,18 @@ const std::vector<Mutation> &actMutations() {
         {"use another mini-batch's activation blocks", useAnothersActs<true>},
         {"keys and values as activation blocks", valuesAsActs},
         {"activation blocks as keys and values", actsAsValues},
-        {"keep or recompute for another layer", stepOfAnotherLayer},
-        {"recompute from other weights", recomputeFromOtherWeights},
-        {"recompute behind the append", recomputeBehindAppend},
-        {"attend before recomputing or keeping", attendBefore},
+        {"keep or rebuild for another layer", stepOfAnotherLayer},
+        {"rebuild from other weights", rebuildFromOtherWeights},
+        {"rebuild behind the append", rebuildBehindAppend},
+        {"attend before rebuilding or keeping", attendBefore},
         {"keep rows behind attention", keepBehindAttention},
         {"keep no rows", leaveStepOut<Op::ActAppend>},
-        {"recompute nothing", leaveStepOut<Op::RecomputeKv>},
-        {"recompute before the weights' copy", recomputeBeforeCopy<Arg::Weight>},
-        {"use what was recomputed for another", useAnotherTransient},
-        {"recompute into another's transient", recomputeElsewhere},
-        {"recompute once more", recomputeOnceMore},
-        {"overwrite what was recomputed", overwriteWhatWasRecomputed},
+        {"rebuild nothing", leaveStepOut<Op::RebuildKv>},
+        {"rebuild before the weights' copy", rebuildBeforeCopy<Arg::Weight>},
+        {"use what was rebuilt for another", useAnotherTransient},
+        {"rebuild into another's transient", rebuildElsewhere},
+        {"rebuild once more", rebuildOnceMore},
+        {"overwrite what was rebuilt", overwriteWhatWasRebuilt},
     };
     out.insert(out.end(), actSizeMutations().begin(), actSizeMutations().end());
     return out;

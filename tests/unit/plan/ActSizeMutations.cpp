@@ -37,7 +37,7 @@ bool oneBlockShort(Plan &plan, Random &random) {
   case 1: { // a transient
     std::vector<uint32_t> made;
     for (uint32_t i = 0; i < s.locals.size(); ++i)
-      if (s.locals[i].buffer.name == "recomputed" && s.locals[i].buffer.bytes > plan.kvBlockBytes())
+      if (s.locals[i].buffer.name == "rebuilt" && s.locals[i].buffer.bytes > plan.kvBlockBytes())
         made.push_back(i);
     if (made.empty())
       return false;
@@ -51,7 +51,7 @@ bool oneBlockShort(Plan &plan, Random &random) {
     std::vector<uint32_t> of;
     for (uint32_t k = 0; k < s.operands.size(); ++k)
       if (const Operand &o = s.operands[k];
-          o.bytes > plan.kvBlockBytes() && (o.arg == Arg::KvRecomputed || isActs(plan, o.buffer)))
+          o.bytes > plan.kvBlockBytes() && (o.arg == Arg::KvRebuilt || isActs(plan, o.buffer)))
         of.push_back(k);
     if (of.empty())
       return false;
@@ -120,11 +120,11 @@ bool denyActs(Plan &plan, Random &random) {
       plan.actRatio = {1, 2};
       return true;
     case 1:
-      stepAt(plan, pick(random, of)).op = coin(random) ? Op::ActAppend : Op::RecomputeKv;
+      stepAt(plan, pick(random, of)).op = coin(random) ? Op::ActAppend : Op::RebuildKv;
       return true;
     default:
       of = stepsOf(plan, {Op::RopeAppend, Op::Attention});
-      part(plan, pick(random, of), Arg::Kv)->arg = coin(random) ? Arg::Act : Arg::KvRecomputed;
+      part(plan, pick(random, of), Arg::Kv)->arg = coin(random) ? Arg::Act : Arg::KvRebuilt;
       return true;
     }
   }
@@ -166,10 +166,10 @@ bool changeActBuffer(Plan &plan, Random &random) {
 // --- operands and places ---------------------------------------------------------------------------------------------
 
 bool changeActAccess(Plan &plan, Random &random) {
-  std::vector<Spot> of = stepsOf(plan, {Op::ActAppend, Op::RecomputeKv, Op::RopeAppend, Op::Attention});
+  std::vector<Spot> of = stepsOf(plan, {Op::ActAppend, Op::RebuildKv, Op::RopeAppend, Op::Attention});
   const Spot spot = pick(random, of);
   std::vector<Operand *> operands;
-  for (const Arg arg : {Arg::Act, Arg::KvRecomputed, Arg::Y})
+  for (const Arg arg : {Arg::Act, Arg::KvRebuilt, Arg::Y})
     if (Operand *o = part(plan, spot, arg); o != nullptr)
       operands.push_back(o);
   if (operands.empty())
@@ -179,10 +179,10 @@ bool changeActAccess(Plan &plan, Random &random) {
   return true;
 }
 bool leaveActOperandOut(Plan &plan, Random &random) {
-  std::vector<Spot> of = stepsOf(plan, {Op::ActAppend, Op::RecomputeKv, Op::RopeAppend, Op::Attention});
+  std::vector<Spot> of = stepsOf(plan, {Op::ActAppend, Op::RebuildKv, Op::RopeAppend, Op::Attention});
   const Spot spot = pick(random, of);
   std::vector<Arg> args;
-  for (const Arg arg : {Arg::Act, Arg::KvRecomputed, Arg::Bias, Arg::NormWeights})
+  for (const Arg arg : {Arg::Act, Arg::KvRebuilt, Arg::Bias, Arg::NormWeights})
     if (part(plan, spot, arg) != nullptr && plan.actBlocks > 0)
       args.push_back(arg);
   if (args.empty())

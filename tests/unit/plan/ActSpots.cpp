@@ -71,9 +71,9 @@ void eraseCompute(Plan &plan, const Spot &spot, bool anew) {
   if (anew)
     connect(plan, scheduleAt(plan, spot));
 }
-bool recomputeBeforeCopyOf(Plan &plan, Random &random, Arg brought) {
-  std::vector<std::pair<Spot, Spot>> pairs; // copy, recompute_kv
-  for (const Spot &spot : stepsOf(plan, {kernels::Op::RecomputeKv}))
+bool rebuildBeforeCopyOf(Plan &plan, Random &random, Arg brought) {
+  std::vector<std::pair<Spot, Spot>> pairs; // copy, rebuild_kv
+  for (const Spot &spot : stepsOf(plan, {kernels::Op::RebuildKv}))
     for (uint32_t i = 0; i < spot.step; ++i)
       if (const Spot copy{spot.schedule, i};
           stepAt(plan, copy).kind == StepKind::Copy && source(plan, copy).buffer == part(plan, spot, brought)->buffer)

@@ -24,11 +24,11 @@ void lieAtHome(const Plan &plan, const Schedule &s, Operand &o, uint32_t buffer)
 // only what the step may not do gives it away.
 void moveCompute(Plan &plan, const Spot &spot, uint32_t to, bool anew);
 void eraseCompute(Plan &plan, const Spot &spot, bool anew);
-// Where an iteration brings what recompute_kv has this operand of: before the copy in order, or without an edge from
+// Where an iteration brings what rebuild_kv has this operand of: before the copy in order, or without an edge from
 // it.
-bool recomputeBeforeCopyOf(Plan &plan, Random &random, Arg brought);
-template <Arg kBrought> bool recomputeBeforeCopy(Plan &plan, Random &random) {
-  return recomputeBeforeCopyOf(plan, random, kBrought);
+bool rebuildBeforeCopyOf(Plan &plan, Random &random, Arg brought);
+template <Arg kBrought> bool rebuildBeforeCopy(Plan &plan, Random &random) {
+  return rebuildBeforeCopyOf(plan, random, kBrought);
 }
 // Other transients of a schedule that are as large, those of the same name if there are any.
 std::vector<uint32_t> localsLike(const Plan &plan, const Schedule &s, uint32_t than);

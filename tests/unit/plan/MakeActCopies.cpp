@@ -28,7 +28,7 @@ void PlacementBuilder::rememberActs() {
 void PlacementBuilder::addCopiesOfActs() {
   for (int use = 0; use < static_cast<int>(computes_.size()); ++use) {
     const Step &step = computes_[static_cast<size_t>(use)].step;
-    if (step.kind != StepKind::Compute || step.op != kernels::Op::RecomputeKv)
+    if (step.kind != StepKind::Compute || step.op != kernels::Op::RebuildKv)
       continue;
     const uint32_t acts = actBuffer(plan_, step.layer, step.miniBatch);
     if (!actsOnHost(acts))

@@ -22,7 +22,7 @@ void PlacementBuilder::keepRows(int64_t layer) {
 }
 
 // Keys and values of earlier tokens, from these.
-void PlacementBuilder::recompute(int64_t layer) {
+void PlacementBuilder::rebuild(int64_t layer) {
   const auto unit = static_cast<uint32_t>(layout_.layerUnit(layer, UnitRole::Qkv));
   const uint32_t acts = actBuffer(plan_, layer, miniBatch_);
   Operand rows = whole(Arg::Act, Access::Read, acts);
@@ -31,13 +31,13 @@ void PlacementBuilder::recompute(int64_t layer) {
     rows.address = slotAddress_.at(acts);
   }
   std::vector<Operand> operands = {rows, weight(Arg::Weight, unit, TensorRole::Matrix),
-                                   local(Arg::Y, Access::Write, Recomputed, acts_.ranges == 0 && layer > 0),
+                                   local(Arg::Y, Access::Write, Rebuilt, acts_.ranges == 0 && layer > 0),
                                    local(Arg::Workspace, Access::Write, Workspace)};
   if (layout_.units[unit].find(TensorRole::Bias))
     operands.push_back(weight(Arg::Bias, unit, TensorRole::Bias));
   if (plan_.model->qkNorm)
     operands.push_back(weight(Arg::NormWeights, unit, TensorRole::HeadNorms));
-  compute(kernels::Op::RecomputeKv, Part::Attention, layer, std::move(operands));
+  compute(kernels::Op::RebuildKv, Part::Attention, layer, std::move(operands));
 }
 
 namespace {
@@ -75,7 +75,7 @@ ActOptions randomActs(std::mt19937_64 &random, int64_t &blocks) {
   blocks = 1 + below(6);
   acts.contextBlocks = below(2) == 0 ? 0 : blocks + below(static_cast<uint64_t>(blocks) + 1);
   acts.spare = below(3) == 0 ? 1 + below(3) : 0;
-  acts.recomputesFirst = below(2) == 0;
+  acts.rebuildsFirst = below(2) == 0;
   acts.keepsLate = below(2) == 0;
   acts.ranges = static_cast<int>(below(4));
   return acts;
@@ -103,7 +103,7 @@ std::vector<NamedOptions> actPlans() {
       acts.share = shares[static_cast<size_t>(turn) % shares.size()];
       acts.contextBlocks = turn % 3 == 1 ? 5 : 0;
       acts.spare = turn % 4 == 3 ? 2 : 0;
-      acts.recomputesFirst = turn % 2 == 1;
+      acts.rebuildsFirst = turn % 2 == 1;
       acts.keepsLate = turn / 2 % 2 == 1;
       acts.ranges = turn % 4;
       useActs(named, acts, 4);
@@ -144,7 +144,7 @@ std::vector<NamedOptions> hostActPlans() {
     acts.share = shares[static_cast<size_t>(turn) % shares.size()];
     acts.contextBlocks = turn % 7 == 1 ? 6 : 0;
     acts.spare = turn % 4 == 3 ? 2 : 0;
-    acts.recomputesFirst = turn % 2 == 0;
+    acts.rebuildsFirst = turn % 2 == 0;
     acts.keepsLate = turn % 4 == 1;
     acts.ranges = turn % 3;
     named = withMiniBatches(named, static_cast<uint32_t>(1 + turn % 3));
@@ -247,17 +247,17 @@ std::set<std::string> partsOfActs(const Plan &plan) {
         continue;
       classes.insert(s.iterationClass);
       std::set<kernels::Op> &ops = before[{step.layer, step.miniBatch}];
-      const bool recomputes = step.op == kernels::Op::RecomputeKv;
-      has(recomputes, ops.contains(kernels::Op::Norm) ? "recomputed before the append" : "recomputed before the norm");
+      const bool rebuilds = step.op == kernels::Op::RebuildKv;
+      has(rebuilds, ops.contains(kernels::Op::Norm) ? "rebuilt before the append" : "rebuilt before the norm");
       has(step.op == kernels::Op::ActAppend,
           ops.contains(kernels::Op::RopeAppend) ? "kept behind the append" : "kept before the append");
       ops.insert(step.op);
-      for (uint32_t k = step.firstOperand; recomputes && k < step.firstOperand + step.operandCount; ++k) {
+      for (uint32_t k = step.firstOperand; rebuilds && k < step.firstOperand + step.operandCount; ++k) {
         const Operand &o = s.operands[k];
-        has(o.arg == Arg::Bias, "recomputed with a bias");
-        has(o.arg == Arg::NormWeights, "recomputed with norms of heads");
+        has(o.arg == Arg::Bias, "rebuilt with a bias");
+        has(o.arg == Arg::NormWeights, "rebuilt with norms of heads");
         for (const Extent &e : plan.placements[s.placement].extents)
-          has(o.arg == Arg::Weight && e.buffer == o.buffer && e.space == Space::Host, "recomputed from a slot");
+          has(o.arg == Arg::Weight && e.buffer == o.buffer && e.space == Space::Host, "rebuilt from a slot");
         if (o.arg == Arg::Y)
           ++made[o.buffer];
       }

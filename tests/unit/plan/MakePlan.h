@@ -79,11 +79,11 @@ struct PlacementOptions {
 
 // Activation blocks. Beside them all placements have as many KV blocks as sequences then need.
 struct ActOptions {
-  model::ActRatio share;        // of a sequence's blocks; none: there are no activation blocks
-  int64_t contextBlocks = 0;    // that may be in use; 0: as many as the longest sequences have
-  int64_t spare = 0;            // activation blocks beyond those that these need
-  bool recomputesFirst = false; // recompute_kv comes before the layer's norm; else right before its append
-  bool keepsLate = false;       // act_append comes behind rope_append; else right behind the norm
+  model::ActRatio share;      // of a sequence's blocks; none: there are no activation blocks
+  int64_t contextBlocks = 0;  // that may be in use; 0: as many as the longest sequences have
+  int64_t spare = 0;          // activation blocks beyond those that these need
+  bool rebuildsFirst = false; // rebuild_kv comes before the layer's norm; else right before its append
+  bool keepsLate = false;     // act_append comes behind rope_append; else right behind the norm
   // Each layer's keys and values are made in the next of so many ranges; 0: in one transient for all layers.
   int ranges = 1;
   // Those of these layers are at home on the host; each mini-batch's are brought to the next of so many slots.
@@ -174,8 +174,8 @@ NamedOptions randomHostActPlan(uint64_t seed);
 // "cycles", "residuals leave", "weights away", "several placements".
 std::set<std::string> partsOfHostActs(const Plan &plan);
 
-// What of activation blocks a plan has, of these: "one mini-batch", "several mini-batches", "recomputed from a slot",
-// "recomputed with a bias", "recomputed with norms of heads", "recomputed before the norm", "recomputed before the
+// What of activation blocks a plan has, of these: "one mini-batch", "several mini-batches", "rebuilt from a slot",
+// "rebuilt with a bias", "rebuilt with norms of heads", "rebuilt before the norm", "rebuilt before the
 // append", "kept before the append", "kept behind the append", "one transient for all layers", "a transient a layer",
 // "no KV block but scratch", "both kinds of blocks", "fewer blocks than the longest sequences have", "blocks to spare",
 // "residuals leave", "several placements", "two classes".

@@ -122,7 +122,7 @@ void PlacementBuilder::append(int64_t layer) {
   if (homes_ != nullptr && inUse() > resident())
     operands.push_back(blocks(Arg::KvTail, Access::ReadWrite, cacheOf(layer), resident(), inUse()));
   if (plan_.actBlocks > 0)
-    operands.push_back(local(Arg::KvRecomputed, Access::ReadWrite, Recomputed));
+    operands.push_back(local(Arg::KvRebuilt, Access::ReadWrite, Rebuilt));
   const int64_t homeEnd = evicts(cacheOf(layer)) ? resident() : inUse();
   const bool direct = homes_ != nullptr && homes_->mirrored && homeEnd > homes_->mirroredFrom;
   if (direct)
@@ -139,7 +139,7 @@ void PlacementBuilder::attend(int64_t layer) {
   if (homes_ != nullptr && inUse() > resident())
     operands.push_back(blocks(Arg::KvTail, Access::Read, cacheOf(layer), resident(), inUse()));
   if (plan_.actBlocks > 0)
-    operands.push_back(local(Arg::KvRecomputed, Access::Read, Recomputed));
+    operands.push_back(local(Arg::KvRebuilt, Access::Read, Rebuilt));
   compute(kernels::Op::Attention, Part::Attention, layer, std::move(operands));
 }
 
@@ -190,14 +190,14 @@ void PlacementBuilder::addLayer(int64_t layer) {
   const auto unit = [&](UnitRole role) { return static_cast<uint32_t>(layout_.layerUnit(layer, role)); };
   const bool acts = plan_.actBlocks > 0;
   layer_ = layer;
-  if (acts && acts_.recomputesFirst)
-    recompute(layer);
+  if (acts && acts_.rebuildsFirst)
+    rebuild(layer);
   norm(Part::Attention, layer, unit(UnitRole::Qkv), X, H);
   if (acts && !acts_.keepsLate)
     keepRows(layer);
   linear(Part::Attention, layer, unit(UnitRole::Qkv), H, Qkv);
-  if (acts && !acts_.recomputesFirst)
-    recompute(layer);
+  if (acts && !acts_.rebuildsFirst)
+    rebuild(layer);
   if (!onCpu())
     append(layer);
   if (acts && acts_.keepsLate)

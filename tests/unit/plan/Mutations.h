@@ -34,7 +34,7 @@ const std::vector<Mutation> &miniBatchMutations();
 const std::vector<Mutation> &residualMutations();
 // Of what the cpu lane does, is brought and leaves.
 const std::vector<Mutation> &cpuMutations();
-// Of activation blocks, and of what is recomputed from them; those of them of numbers, sizes, operands and places.
+// Of activation blocks, and of what is rebuilt from them; those of them of numbers, sizes, operands and places.
 const std::vector<Mutation> &actMutations();
 const std::vector<Mutation> &actSizeMutations();
 // Of those at home on the host, and of the slots that they are brought to.

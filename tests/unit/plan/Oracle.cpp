@@ -23,7 +23,7 @@ public:
       return {Rule::Structure};
     breaks(!ioIsRight(plan_) || !encodingsAreRight(plan_), Rule::Structure);
     for (const Schedule &s : plan_.schedules) {
-      breaks(!publishesAll(plan_, s) || !attendsToItsRows(plan_, s) || !attendsToWhatIsRecomputed(plan_, s),
+      breaks(!publishesAll(plan_, s) || !attendsToItsRows(plan_, s) || !attendsToWhatIsRebuilt(plan_, s),
              Rule::Structure);
       for (const Step &step : s.steps)
         operandSizes(s, step);
@@ -300,7 +300,7 @@ private:
       whole(Arg::Output, plan_.ioBuffer(plan::Io::Output));
       break;
     case kernels::Op::ActAppend:
-    case kernels::Op::RecomputeKv:
+    case kernels::Op::RebuildKv:
       break; // OracleAct.cpp
     }
   }

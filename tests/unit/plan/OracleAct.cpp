@@ -50,7 +50,7 @@ bool countsAreRight(const Plan &plan) {
   return plan.actBlocks >= act && plan.kvBlocks >= kv + 1;
 }
 
-uint64_t recomputedBytes(const Plan &plan) { return static_cast<uint64_t>(plan.actBlocks) * plan.kvBlockBytes(); }
+uint64_t rebuiltBytes(const Plan &plan) { return static_cast<uint64_t>(plan.actBlocks) * plan.kvBlockBytes(); }
 
 } // namespace
 
@@ -107,10 +107,10 @@ void addBrokenActRules(const Plan &plan, const model::WeightLayout &layout, cons
   std::map<Arg, Operand> args;
   for (uint32_t k = step.firstOperand; k < step.firstOperand + step.operandCount; ++k)
     args[s.operands[k].arg] = s.operands[k];
-  const bool keeps = step.op == Op::ActAppend, makes = step.op == Op::RecomputeKv;
+  const bool keeps = step.op == Op::ActAppend, makes = step.op == Op::RebuildKv;
   const bool any = plan.actBlocks > 0, cacheStep = step.op == Op::RopeAppend || step.op == Op::Attention;
   bool ok = any || !(keeps || makes);
-  ok &= args.contains(Arg::Act) == (keeps || makes) && args.contains(Arg::KvRecomputed) == (any && cacheStep);
+  ok &= args.contains(Arg::Act) == (keeps || makes) && args.contains(Arg::KvRebuilt) == (any && cacheStep);
   const auto is = [&](Arg arg, std::initializer_list<Access> accesses) {
     return args.contains(arg) && std::count(accesses.begin(), accesses.end(), args[arg].access) == 1;
   };
@@ -119,8 +119,8 @@ void addBrokenActRules(const Plan &plan, const model::WeightLayout &layout, cons
     return o.buffer >= plan.buffers.size() && o.bufferOffset == 0 && o.bytes >= bytes;
   };
   if (any && cacheStep)
-    ok &= transient(Arg::KvRecomputed, recomputedBytes(plan)) &&
-          is(Arg::KvRecomputed, {step.op == Op::Attention ? Access::Read : Access::ReadWrite});
+    ok &= transient(Arg::KvRebuilt, rebuiltBytes(plan)) &&
+          is(Arg::KvRebuilt, {step.op == Op::Attention ? Access::Read : Access::ReadWrite});
   if (keeps || makes) {
     const Operand &act = args[Arg::Act];
     const bool own = act.buffer < plan.buffers.size() && plan.buffers[act.buffer].kind == BufferKind::Act &&
@@ -142,7 +142,7 @@ void addBrokenActRules(const Plan &plan, const model::WeightLayout &layout, cons
     };
     ok &= is(Arg::Act, {Access::Read}) && args[Arg::Act].space == Space::Device &&
           covers(Arg::Weight, model::TensorRole::Matrix);
-    ok &= is(Arg::Y, {Access::Write}) && transient(Arg::Y, recomputedBytes(plan));
+    ok &= is(Arg::Y, {Access::Write}) && transient(Arg::Y, rebuiltBytes(plan));
     ok &= qkv.find(model::TensorRole::Bias) != nullptr ? covers(Arg::Bias, model::TensorRole::Bias)
                                                        : !args.contains(Arg::Bias);
     ok &=
@@ -154,7 +154,7 @@ void addBrokenActRules(const Plan &plan, const model::WeightLayout &layout, cons
     rules.insert(Rule::Structure);
 }
 
-bool attendsToWhatIsRecomputed(const Plan &plan, const Schedule &s) {
+bool attendsToWhatIsRebuilt(const Plan &plan, const Schedule &s) {
   if (plan.actBlocks == 0)
     return true;
   // What a transient holds: keys and values of which turn, and whether they have this iteration's rows.
@@ -172,7 +172,7 @@ bool attendsToWhatIsRecomputed(const Plan &plan, const Schedule &s) {
     const bool appends = computes && step.op == Op::RopeAppend, attends = computes && step.op == Op::Attention;
     std::optional<uint32_t> keys; // the transient that has them
     for (uint32_t k = step.firstOperand; k < step.firstOperand + step.operandCount; ++k)
-      if (s.operands[k].arg == Arg::KvRecomputed)
+      if (s.operands[k].arg == Arg::KvRebuilt)
         keys = s.operands[k].buffer;
     const auto holds = keys ? made.find(*keys) : made.end();
     const bool own = holds != made.end() && holds->second.turn == turn;
@@ -186,7 +186,7 @@ bool attendsToWhatIsRecomputed(const Plan &plan, const Schedule &s) {
         made[o.buffer].appended = true;
       else
         made.erase(o.buffer);
-      if (computes && step.op == Op::RecomputeKv && o.arg == Arg::Y)
+      if (computes && step.op == Op::RebuildKv && o.arg == Arg::Y)
         made[o.buffer] = {turn};
     }
     if (computes && step.op == Op::ActAppend)

@@ -99,7 +99,7 @@ bool actBuffersAreRight(const Plan &plan);
 void addBrokenActRules(const Plan &plan, const Caches &caches, std::set<Rule> &rules);
 void addBrokenActRules(const Plan &plan, const model::WeightLayout &layout, const Schedule &s, const Step &step,
                        std::set<Rule> &rules);
-bool attendsToWhatIsRecomputed(const Plan &plan, const Schedule &s);
+bool attendsToWhatIsRebuilt(const Plan &plan, const Schedule &s);
 // A layer attends to what it has appended to its cache, rows that are rotated once.
 bool attendsToItsRows(const Plan &plan, const Schedule &s);
 // The cpu lane: whether a buffer is the iteration buffers', or a transient on the device and on the host; where

@@ -156,12 +156,12 @@ TEST(PlanOracle, FindsNothingWrongInPlansWithActivationBlocks) {
 TEST(PlanOracle, FindsEachMutationOfPlansWithActivationBlocks) {
   Found found = breakEach(test::actMutations(), test::actPlans());
   for (const test::Mutation &mutation : test::actMutations())
-    if (const std::string &name = mutation.name; name != "recompute before the weights' copy" &&
+    if (const std::string &name = mutation.name; name != "rebuild before the weights' copy" &&
                                                  name != "activation blocks in one range" &&
                                                  name != "move activation blocks" && name != "copy activation blocks")
       expectAlone(found, name, Rule::Structure);
-  expectAlone(found, "recompute before the weights' copy", Rule::ReadBeforeReady);
-  expectAlone(found, "recompute before the weights' copy", Rule::EntryExit);
+  expectAlone(found, "rebuild before the weights' copy", Rule::ReadBeforeReady);
+  expectAlone(found, "rebuild before the weights' copy", Rule::EntryExit);
   EXPECT_TRUE(found["activation blocks in one range"].contains({Rule::Overlap, Rule::UseAfterRelease}));
   EXPECT_TRUE(found["copy activation blocks"].contains({Rule::HostRange, Rule::SlotTooSmall}));
   expectAlone(found, "move activation blocks", Rule::UseAfterRelease);
@@ -172,16 +172,16 @@ TEST(PlanOracle, FindsEachMutationOfActivationBlocksOnTheHost) {
   const std::vector<std::pair<const char *, Rule>> alone = {
       {"activation blocks in a slot as keys and values", Rule::Structure},
       {"a tail as activation blocks", Rule::Structure},
-      {"recompute before the blocks' copy", Rule::ReadBeforeReady},
-      {"recompute before the blocks' copy", Rule::UseAfterRelease},
-      {"recompute from another slot", Rule::UseAfterRelease},
+      {"rebuild before the blocks' copy", Rule::ReadBeforeReady},
+      {"rebuild before the blocks' copy", Rule::UseAfterRelease},
+      {"rebuild from another slot", Rule::UseAfterRelease},
       {"bring another's activation blocks", Rule::UseAfterRelease},
       {"overwrite a slot of activation blocks", Rule::UseAfterRelease},
       {"bring activation blocks too early", Rule::OverwriteLive},
       {"bring activation blocks too early", Rule::UseAfterRelease},
       {"bring no activation blocks", Rule::EntryExit},
       {"bring no activation blocks", Rule::UseAfterRelease},
-      {"keep rows before recomputing", Rule::StaleCopy},
+      {"keep rows before rebuilding", Rule::StaleCopy},
       {"bring activation blocks beside their rows", Rule::ReadBeforeReady},
       {"keep rows at another home", Rule::Structure},
       {"keep rows on the host indirectly", Rule::WrongSpace},

@@ -257,8 +257,8 @@ PlacementBuilder::LocalSizes PlacementBuilder::sizes(const LimitOptions &limits)
             std::max(workspace, kernels::linearWorkspaceBytes(kernels::Backend::Host, limits.tokens, t.rows, t.cols));
   if (plan_.actBlocks > 0)
     workspace =
-        std::max(workspace, kernels::recomputeWorkspaceBytes(
-                                kernels::Backend::Host, plan_.actBlocks * plan_.blockTokens, m.qkvRows(), m.hidden, 4));
+        std::max(workspace, kernels::rebuildWorkspaceBytes(kernels::Backend::Host, plan_.actBlocks * plan_.blockTokens,
+                                                           m.qkvRows(), m.hidden, 4));
   return {of(limits.tokens, m.hidden),
           of(limits.tokens, m.hidden),
           of(limits.tokens, m.qkvRows()),
@@ -274,7 +274,7 @@ PlacementBuilder::LocalSizes PlacementBuilder::sizes(const LimitOptions &limits)
 uint64_t PlacementBuilder::localsBytesOfOne() const {
   const LocalSizes s = sizes(largest_);
   return s.x + s.h + std::max(s.qkv + s.attn, s.up + s.act) + 2 * s.rows + s.logits + s.workspace +
-         static_cast<uint64_t>(std::max(acts_.ranges, 1)) * s.recomputed;
+         static_cast<uint64_t>(std::max(acts_.ranges, 1)) * s.rebuilt;
 }
 
 // A new buffer, which `local` then means.
@@ -316,9 +316,9 @@ void PlacementBuilder::fresh(Role role) {
     return;
   case Workspace:
     return add("workspace", s.workspace, logits + l.logits, BufferKind::Workspace);
-  case Recomputed: {
+  case Rebuilt: {
     const auto turn = static_cast<uint64_t>(layer_ % std::max(acts_.ranges, 1));
-    return add("recomputed", s.recomputed, logits + l.logits + l.workspace + turn * l.recomputed);
+    return add("rebuilt", s.rebuilt, logits + l.logits + l.workspace + turn * l.rebuilt);
   }
   }
 }

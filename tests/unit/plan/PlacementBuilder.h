@@ -68,11 +68,11 @@ private:
   };
   // Transients, each at an address of its own but for up and act, which take turns with qkv and attn.
   struct LocalSizes {
-    uint64_t x, h, qkv, attn, up, act, rows, logits, workspace, recomputed;
+    uint64_t x, h, qkv, attn, up, act, rows, logits, workspace, rebuilt;
   };
   // What a transient is for. Each value is a buffer of its own, with a life of its own; those for one thing share
   // bytes.
-  enum Role : uint32_t { X, H, Qkv, Attn, Up, Act, Rows, RowsNormed, Logits, Workspace, Recomputed, CpuWorkspace };
+  enum Role : uint32_t { X, H, Qkv, Attn, Up, Act, Rows, RowsNormed, Logits, Workspace, Rebuilt, CpuWorkspace };
 
   // An iteration of those in which tails stay in the ring.
   struct Round {
@@ -163,7 +163,7 @@ private:
   void norm(Part part, int64_t layer, uint32_t unit, Role from, Role to);
   void linear(Part part, int64_t layer, uint32_t unit, Role from, Role to, bool residual = false);
   void keepRows(int64_t layer);
-  void recompute(int64_t layer);
+  void rebuild(int64_t layer);
   void append(int64_t layer);
   void attend(int64_t layer);
   // In the cpu lane (MakeCpuSteps.cpp).

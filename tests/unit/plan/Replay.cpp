@@ -234,7 +234,7 @@ private:
     if (step.kind == StepKind::Compute && plan_.actBlocks > 0)
       useActs(step, operands, rows);
     for (const Operand &o : operands)
-      if (o.arg == Arg::KvRecomputed || (step.op == kernels::Op::RecomputeKv && o.arg == Arg::Y))
+      if (o.arg == Arg::KvRebuilt || (step.op == kernels::Op::RebuildKv && o.arg == Arg::Y))
         continue; // useActs() has written it
       else if (o.access != Access::Read && isStaged(plan_, s, o.buffer))
         writeRows(step, o);
@@ -374,8 +374,8 @@ private:
       });
     }
     for (const Operand &o : operands) {
-      const bool makes = step.op == kernels::Op::RecomputeKv && o.arg == Arg::Y;
-      if (o.arg != Arg::KvRecomputed && !makes)
+      const bool makes = step.op == kernels::Op::RebuildKv && o.arg == Arg::Y;
+      if (o.arg != Arg::KvRebuilt && !makes)
         continue;
       forEachGranule(plan_, o, false, [&](uint64_t i, const What &what) {
         const int64_t block = blockAt(what, plan_.kvBlockBytes());

@@ -141,19 +141,19 @@ void loseRows(const std::vector<test::NamedOptions> &of, const std::vector<test:
 // Of activation blocks most faults are of structure, so that the rules do not tell which of them lose rows.
 TEST(PlanReplay, LosesRowsOfActivationBlocksOnlyWhereTheOracleFindsAFault) {
   const int wanted = casesOf(40, 4000);
-  const std::set<std::string> losing = {"recompute behind the append",
+  const std::set<std::string> losing = {"rebuild behind the append",
                                         "keep no rows",
-                                        "recompute nothing",
-                                        "use what was recomputed for another",
-                                        "recompute into another's transient",
-                                        "recompute once more",
-                                        "overwrite what was recomputed"};
+                                        "rebuild nothing",
+                                        "use what was rebuilt for another",
+                                        "rebuild into another's transient",
+                                        "rebuild once more",
+                                        "overwrite what was rebuilt"};
   loseRows(test::actPlans(), test::actMutations(), losing, wanted, 20261128);
 }
 
-// Of those on the host, what is read that is not the latest is no loss: an iteration recomputes earlier rows only.
+// Of those on the host, what is read that is not the latest is no loss: an iteration rebuilds earlier rows only.
 TEST(PlanReplay, LosesRowsOfActivationBlocksOnTheHostOnlyWhereTheOracleFindsAFault) {
-  const std::set<std::string> losing = {"recompute from another slot", "overwrite a slot of activation blocks",
+  const std::set<std::string> losing = {"rebuild from another slot", "overwrite a slot of activation blocks",
                                         "bring no activation blocks", "bring activation blocks too early"};
   std::vector<test::Mutation> mutations = test::actHomeMutations(), more = test::mutations();
   mutations.insert(mutations.end(), more.begin(), more.end());

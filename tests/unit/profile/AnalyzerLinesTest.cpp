@@ -87,12 +87,12 @@ TEST(AnalyzerLines, FindsInVirtualTimeWhatTheCostModelPutIn) {
   const absl::StatusOr<cost::MeasuredLines> measured = measureLines(*lines, *device, {});
   ASSERT_TRUE(measured.ok()) << measured.status();
   const cost::Roofline truth(model, roundDevice(), model::DType::F32, model::DType::F32);
-  for (const auto &sample : measured->at(LineKind::RecomputeKv)) {
+  for (const auto &sample : measured->at(LineKind::RebuildKv)) {
     const uint64_t ns =
-        truth.computeNs({kernels::Op::RecomputeKv, model::UnitRole::Qkv}, {.actRows = sample.tokens}, false);
+        truth.computeNs({kernels::Op::RebuildKv, model::UnitRole::Qkv}, {.actRows = sample.tokens}, false);
     EXPECT_EQ(sample.timing, (Timing{ns, ns, ns})) << sample.tokens;
   }
-  EXPECT_EQ(measured->at(LineKind::RecomputeKv).back().tokens, 256); // 4 x 64, whole blocks
+  EXPECT_EQ(measured->at(LineKind::RebuildKv).back().tokens, 256); // 4 x 64, whole blocks
   // 64 columns of activations and 2 x 64 of keys and values, F32, at 1 GB/s behind 1 us.
   for (const auto &[kind, bytes] : {std::pair(LineKind::LoadKv, 512), std::pair(LineKind::LoadAct, 256)})
     for (const auto &sample : measured->at(kind)) {
@@ -100,7 +100,7 @@ TEST(AnalyzerLines, FindsInVirtualTimeWhatTheCostModelPutIn) {
       EXPECT_EQ(sample.timing, (Timing{ns, ns, ns})) << sample.tokens;
     }
   // 2 x 64 x 128 flops a token at 1 TFLOP/s: 16.384 ns, to whole nanoseconds.
-  const auto line = cost::fitLine(measured->at(LineKind::RecomputeKv), "");
+  const auto line = cost::fitLine(measured->at(LineKind::RebuildKv), "");
   ASSERT_TRUE(line.ok()) << line.status();
   EXPECT_NEAR(line->slopeNsPerToken, 16.384, 0.02);
   EXPECT_NEAR(line->interceptNs, 1000, 2);
@@ -140,7 +140,7 @@ TEST(AnalyzerLines, WhatIsNoLineInThreeLooksIsRefused) {
   const absl::StatusOr<cost::MeasuredLines> measured = measureLines(*lines, device, {});
   EXPECT_EQ(measured.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(measured.status().message()),
-              testing::AllOf(HasSubstr("regression.recompute_kv: R^2 = 0."),
+              testing::AllOf(HasSubstr("regression.rebuild_kv: R^2 = 0."),
                              HasSubstr(" of 4 samples: expected at least 0.98, times that are linear in tokens; after "
                                        "3 looks of 5 turns")));
   EXPECT_EQ(launches, 3u * 280);

@@ -65,7 +65,7 @@ TEST_F(Representative, OfAnotherPhaseItIsOneOfThat) {
   EXPECT_EQ(times.mostOften(all), 7u);
 }
 
-// Whatever a variant was made for: where tokens are recomputed one serves both.
+// Whatever a variant was made for.
 TEST(RepresentativeOfAPhase, GoesByWhatRan) {
   IterationTimes times;
   for (const auto &[ns, prefill] : std::vector<std::pair<int64_t, bool>>{{90, true}, {10, false}, {20, false}})

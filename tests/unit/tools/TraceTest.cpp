@@ -64,21 +64,26 @@ TEST(Trace, KeepsWhatRan) {
   const Chart chart = makeChart(testPlan(), 0, &trace);
   EXPECT_NE(chart.subtitle.find("; of these 1 token ran, of caches of 8 in sum"), std::string::npos) << chart.subtitle;
   const std::string text = timelineJson(chart);
-  const std::string key =
-      R"("rows":[{"tokens":1,"sampled":1,"contexts":8,"pairs":8,"home":0,"kept":0,"recomputed":0}])";
+  const std::string key = R"("rows":[{"tokens":1,"sampled":1,"contexts":8,"pairs":8,"home":0,"kept":0,"rebuilt":0}])";
   const size_t at = text.find(key);
   ASSERT_NE(at, std::string::npos) << text;
   const auto read = parseTrace(text, "t.json", testPlan());
   ASSERT_TRUE(read.ok()) << read.status();
   ASSERT_EQ(read->rows.size(), 1u);
   EXPECT_EQ(read->rows[0].contexts, 8u);
+  // As files had it before.
+  std::string former = key;
+  former.replace(former.find("rebuilt"), 7, "recomputed");
+  const auto renamed = parseTrace(std::string(text).replace(at, key.size(), former), "t.json", testPlan());
+  ASSERT_TRUE(renamed.ok()) << renamed.status();
+  EXPECT_EQ(renamed->rows.size(), 1u);
   for (const auto &[good, bad] :
        {std::pair("\"tokens\":1", "\"tokens\":3"), std::pair("\"tokens\":1", "\"tokens\":-1"),
         std::pair("\"tokens\":1", "\"tokens\":1.5"), std::pair("\"tokens\":1,", ""),
         std::pair("\"sampled\":1", "\"sampled\":2"), std::pair("\"contexts\":8", "\"contexts\":33"),
         std::pair("\"pairs\":8", "\"pairs\":33"), std::pair("\"home\":0", "\"home\":3"),
-        std::pair("\"kept\":0", "\"kept\":3"), std::pair("\"recomputed\":0", "\"recomputed\":9"),
-        std::pair("[{", "[{},{"), std::pair("[{", "{\"a\":[{"), std::pair("[{", "[[{")}) {
+        std::pair("\"kept\":0", "\"kept\":3"), std::pair("\"rebuilt\":0", "\"rebuilt\":9"), std::pair("[{", "[{},{"),
+        std::pair("[{", "{\"a\":[{"), std::pair("[{", "[[{")}) {
     std::string one = key;
     one.replace(one.find(good), std::string(good).size(), bad);
     if (one.starts_with("\"rows\":{"))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// recompute_kv: keys and values of whole activation blocks, at 2048 inputs and 16 heads of 128 (4096 outputs), F32
+// rebuild_kv: keys and values of whole activation blocks, at 2048 inputs and 16 heads of 128 (4096 outputs), F32
 // activations, a learned position's model. `share`: of the linear of the same rows, inputs and outputs.
 #include <numeric>
 
@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kWidth = 2048, kKvHeads = 16, kHead = 128, kMade = 2 * kKvHeads * kHead, kTokens = 16;
 
-void BM_RecomputeKv(benchmark::State &state) {
+void BM_RebuildKv(benchmark::State &state) {
   using namespace kernels;
   const auto elem = static_cast<Elem>(state.range(0));
   const int64_t rows = state.range(1), blocks = rows / kTokens;
@@ -42,17 +42,17 @@ void BM_RecomputeKv(benchmark::State &state) {
     meta->array<int32_t>(meta->actPosition)[b] = b * static_cast<int32_t>(kTokens);
     meta->array<int32_t>(meta->actTokens)[b] = static_cast<int32_t>(kTokens);
   }
-  RecomputeKvArgs args{};
+  RebuildKvArgs args{};
   args.meta = meta, args.act = act.as<void>(), args.w = weights.as<void>(), args.kv = kv.as<void>();
   args.hidden = kWidth, args.kvHeads = kKvHeads, args.headDim = kHead, args.blockTokens = kTokens;
   args.capacity = rows, args.eps = 1e-5f, args.elem = elem, args.order = kHostOrder, args.kvElem = Elem::F32;
-  const Buffer space(static_cast<int64_t>(recomputeWorkspaceBytes(Backend::Host, rows, args.n(), kWidth, 4)) + 1);
+  const Buffer space(static_cast<int64_t>(rebuildWorkspaceBytes(Backend::Host, rows, args.n(), kWidth, 4)) + 1);
   args.workspace = space.as<void>();
   inTurns(
-      state, [&] { hostKernel(Op::Linear)(&linear); }, [&] { hostKernel(Op::RecomputeKv)(&args); });
+      state, [&] { hostKernel(Op::Linear)(&linear); }, [&] { hostKernel(Op::RebuildKv)(&args); });
   state.SetLabel(elem == Elem::F32 ? "F32" : "BF16");
 }
-BENCHMARK(BM_RecomputeKv)
+BENCHMARK(BM_RebuildKv)
     ->ArgNames({"elem", "rows"})
     ->ArgsProduct({{0, 2}, {192, 1920}})
     ->UseManualTime()

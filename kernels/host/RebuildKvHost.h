@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Op::RecomputeKv on the host: the steps that make k and v of new tokens, linear and rope_append, over the rows of
+// Op::RebuildKv on the host: the steps that make k and v of new tokens, linear and rope_append, over the rows of
 // activation blocks, in the same order of additions: the same bits.
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace headrace::kernels {
 
-struct RecomputeShape {
+struct RebuildShape {
   static constexpr int64_t kRows = LinearShape::kRowBlock; // all panels of the operand are read once for so many
 
   // The workspace: rows gathered from blocks, k and v of them, the product's own.
@@ -23,10 +23,10 @@ struct RecomputeShape {
 
 // Windows of rows, so that the workspace does not grow with the context; in each, one behind the other, the rows are
 // gathered, multiplied, and rotated and written: three phases, by rows, as Linear has them, by rows.
-template <typename V> class RecomputeKv {
+template <typename V> class RebuildKv {
 public:
   static HostWork work(const void *opaque, const HostTeam &team) {
-    const RecomputeKv op(*static_cast<const RecomputeKvArgs *>(opaque));
+    const RebuildKv op(*static_cast<const RebuildKvArgs *>(opaque));
     HostWork work;
     work.team = team;
     work.phases = 3 * ((op.rows + op.most - 1) / op.most);
@@ -34,7 +34,7 @@ public:
     return work;
   }
   static int64_t units(const void *opaque, const HostWork &work, int64_t phase) {
-    const RecomputeKv op(*static_cast<const RecomputeKvArgs *>(opaque));
+    const RebuildKv op(*static_cast<const RebuildKvArgs *>(opaque));
     const int32_t count = op.rowsOf(phase / 3);
     if (phase % 3 != 1)
       return op.byRows(count, phase % 3, work.team).units;
@@ -42,7 +42,7 @@ public:
     return Linear<V>::work(&product, work.team).units;
   }
   static void run(const void *opaque, const HostWork &work, int64_t phase, int64_t unit, float *scratch) {
-    const RecomputeKv op(*static_cast<const RecomputeKvArgs *>(opaque));
+    const RebuildKv op(*static_cast<const RebuildKvArgs *>(opaque));
     const int32_t count = op.rowsOf(phase / 3);
     if (phase % 3 == 1) {
       const LinearArgs product = op.product(&count);
@@ -53,17 +53,17 @@ public:
   }
 
 private:
-  const RecomputeKvArgs &args;
+  const RebuildKvArgs &args;
   const int32_t *const blocks, *const positions, *const tokens;
   const int64_t most; // rows of a window; 1 where there is room for none
   int64_t rows = 0;
   float *const x, *const y; // of a window: gathered rows, their k and v
 
-  explicit RecomputeKv(const RecomputeKvArgs &a)
+  explicit RebuildKv(const RebuildKvArgs &a)
       : args(a), blocks(a.meta->array<int32_t>(a.meta->actBlock)),
         positions(a.meta->array<int32_t>(a.meta->actPosition)), tokens(a.meta->array<int32_t>(a.meta->actTokens)),
-        most(a.capacity > 0 ? recomputeRows(Backend::Host, a.capacity) : 1), x(static_cast<float *>(a.workspace)),
-        y(x + RecomputeShape::floats(most, a.hidden)) {
+        most(a.capacity > 0 ? rebuildRows(Backend::Host, a.capacity) : 1), x(static_cast<float *>(a.workspace)),
+        y(x + RebuildShape::floats(most, a.hidden)) {
     for (int64_t i = 0; i < args.meta->numActBlocks; ++i)
       rows += tokens[i];
   }
@@ -94,7 +94,7 @@ private:
   LinearArgs product(const int32_t *count) const {
     LinearArgs product{};
     product.count = count, product.x = x, product.w = args.w, product.bias = args.bias, product.y = y;
-    product.workspace = y + RecomputeShape::floats(most, args.n());
+    product.workspace = y + RebuildShape::floats(most, args.n());
     product.n = args.n(), product.k = args.hidden, product.capacity = *count;
     product.elem = args.elem, product.order = args.order, product.biasElem = args.biasElem;
     product.packing = args.packing;
@@ -114,8 +114,8 @@ private:
   }
 };
 
-template <typename V> struct HostEntry<V, RecomputeKvArgs> {
-  static constexpr HostKernel kKernel = {RecomputeKv<V>::work, RecomputeKv<V>::units, RecomputeKv<V>::run};
+template <typename V> struct HostEntry<V, RebuildKvArgs> {
+  static constexpr HostKernel kKernel = {RebuildKv<V>::work, RebuildKv<V>::units, RebuildKv<V>::run};
 };
 
 } // namespace headrace::kernels

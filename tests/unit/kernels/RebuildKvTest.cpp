@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Activation blocks: what act_append keeps, and that recompute_kv makes of it the very keys and values that linear and
+// Activation blocks: what act_append keeps, and that rebuild_kv makes of it the very keys and values that linear and
 // rope_append made when the tokens were new.
 #include <functional>
 
@@ -77,10 +77,10 @@ public:
     return act;
   }
 
-  Stored recompute(TestMeta &meta, const Floats &act, int64_t actBlocks) {
+  Stored rebuild(TestMeta &meta, const Floats &act, int64_t actBlocks) {
     const int64_t lead = m_.qRows() % 16, first = m_.qRows() - lead, capacity = actBlocks * m_.blockTokens;
     Stored kv(m_.kvElem, Floats(actBlocks * m_.blockElements(), 99.0f));
-    RecomputeKvArgs args{};
+    RebuildKvArgs args{};
     args.meta = meta.get(), args.act = act.data(), args.kv = kv.data();
     args.w = weights_.stored.bytes.data() + first * m_.hidden * (m_.elem == Elem::F32 ? 4 : 2);
     args.bias = m_.bias ? bias_.data() + first : nullptr;
@@ -94,9 +94,9 @@ public:
       args.w =
           packed_->bytes.data() + first / 16 * (m_.hidden / m_.packing.group) * PackedMatrix::panelGroup(m_.packing);
     }
-    std::vector<uint8_t> workspace(recomputeWorkspaceBytes(Backend::Host, capacity, args.n(), m_.hidden, 4));
+    std::vector<uint8_t> workspace(rebuildWorkspaceBytes(Backend::Host, capacity, args.n(), m_.hidden, 4));
     args.workspace = workspace.data();
-    runKernel(Op::RecomputeKv, isa_, &args, workspace.size());
+    runKernel(Op::RebuildKv, isa_, &args, workspace.size());
     return kv;
   }
 
@@ -121,11 +121,11 @@ std::vector<HybridModel> hybridModels() {
   return all;
 }
 
-HEADRACE_ON_EACH_ISA(RecomputeKvTest);
+HEADRACE_ON_EACH_ISA(RebuildKvTest);
 
 // Three sequences whose blocks 0 are activation blocks and whose blocks 1 are not, of 4 tokens each, then 3 more of a
-// third block that is: 11 tokens, 7 of them kept. They come in one iteration; in the next the kept ones are recomputed.
-TEST_P(RecomputeKvTest, MakesTheSameBitsAsWhenTheTokensWereNew) {
+// third block that is: 11 tokens, 7 of them kept. They come in one iteration; in the next the kept ones are rebuilt.
+TEST_P(RebuildKvTest, MakesTheSameBitsAsWhenTheTokensWereNew) {
   constexpr int64_t kKv = 4, kAct = 6; // KV blocks 0 to 3, activation blocks 4 to 9
   const std::vector<std::vector<int32_t>> blocks = {{9, 1, 4}, {5, 2, 7}, {8, 3, 6}};
   for (const HybridModel &m : hybridModels()) {
@@ -137,7 +137,7 @@ TEST_P(RecomputeKvTest, MakesTheSameBitsAsWhenTheTokensWereNew) {
     TestMeta next({{11, 1, blocks[0]}, {11, 1, blocks[1]}, {11, 1, blocks[2]}}, m.blockTokens, 64, {kKv, kAct});
     ASSERT_EQ(next->numActBlocks, 6);
     EXPECT_EQ(next->numActRows, 24);
-    const Stored again = layer.recompute(next, act, kAct);
+    const Stored again = layer.rebuild(next, act, kAct);
     for (int64_t block = 0; block < kAct; ++block)
       for (int64_t plane = 0; plane < 2 * m.kvHeads; ++plane)
         for (int64_t line = 0; line < m.blockTokens; ++line) {
@@ -157,7 +157,7 @@ TEST_P(RecomputeKvTest, MakesTheSameBitsAsWhenTheTokensWereNew) {
 }
 
 // In caches that are packed, too: whole blocks of them, so that all that is compared was written.
-TEST_P(RecomputeKvTest, PacksWhatItMakesAsRopeAppendPacksIt) {
+TEST_P(RebuildKvTest, PacksWhatItMakesAsRopeAppendPacksIt) {
   constexpr int64_t kKv = 3, kAct = 4;
   const std::vector<std::vector<int32_t>> blocks = {{6, 1, 4}, {5, 2, 3}};
   for (const Packing &packing : {Packing{4, 64}, Packing{8, 32}}) {
@@ -168,9 +168,9 @@ TEST_P(RecomputeKvTest, PacksWhatItMakesAsRopeAppendPacksIt) {
     EXPECT_TRUE(sameInTeams([&] {
       const Stored fresh = layer.append(first, x, kKv + kAct);
       const Floats act = layer.keep(first, x, kKv, kAct);
-      // The new tokens' blocks, of keys and values, stand behind those that are recomputed.
+      // The new tokens' blocks, of keys and values, stand behind those that are rebuilt.
       TestMeta next({{12, 1, {6, 1, 4, 0}}, {12, 1, {5, 2, 3, 0}}}, m.blockTokens, 64, {kKv, kAct});
-      const Stored again = layer.recompute(next, act, kAct);
+      const Stored again = layer.rebuild(next, act, kAct);
       return std::equal(again.bytes.begin(), again.bytes.end(), fresh.bytes.begin() + kKv * m.blockElements() * 4,
                         fresh.bytes.end());
     }));
@@ -178,7 +178,7 @@ TEST_P(RecomputeKvTest, PacksWhatItMakesAsRopeAppendPacksIt) {
 }
 
 // More rows than are taken at a time: 192 and some.
-TEST_P(RecomputeKvTest, GoesThroughItsRowsInChunks) {
+TEST_P(RebuildKvTest, GoesThroughItsRowsInChunks) {
   const HybridModel m{.blockTokens = 16};
   constexpr int64_t kAct = 30;
   std::vector<int32_t> table;
@@ -191,7 +191,7 @@ TEST_P(RecomputeKvTest, GoesThroughItsRowsInChunks) {
   const Floats act = layer.keep(first, x, 1, kAct);
   TestMeta next({{469, 1, table}}, m.blockTokens, 64, {1, kAct});
   ASSERT_EQ(next->numActBlocks, kAct); // 29 whole ones and five tokens
-  const Stored again = layer.recompute(next, act, kAct);
+  const Stored again = layer.rebuild(next, act, kAct);
   for (int64_t t = 0; t < 469; ++t)
     for (int64_t plane = 0; plane < 2 * m.kvHeads; ++plane)
       for (int64_t d = 0; d < m.headDim; ++d) {
@@ -201,7 +201,7 @@ TEST_P(RecomputeKvTest, GoesThroughItsRowsInChunks) {
 }
 
 // Of all that an activation block goes through.
-TEST_P(RecomputeKvTest, AnyCutInAnyOrderGivesTheSameBits) {
+TEST_P(RebuildKvTest, AnyCutInAnyOrderGivesTheSameBits) {
   constexpr int64_t kAct = 30;
   std::vector<int32_t> table;
   for (int32_t b = 0; b < kAct; ++b)
@@ -214,12 +214,12 @@ TEST_P(RecomputeKvTest, AnyCutInAnyOrderGivesTheSameBits) {
       TestMeta first({{0, 469, table}}, m.blockTokens), next({{469, 1, table}}, m.blockTokens, 64, {1, kAct});
       const Stored fresh = layer.append(first, x, 1 + kAct);
       const Floats act = layer.keep(first, x, 1, kAct);
-      return std::tuple(fresh.bytes, bitsOf(act), layer.recompute(next, act, kAct).bytes);
+      return std::tuple(fresh.bytes, bitsOf(act), layer.rebuild(next, act, kAct).bytes);
     })) << int(elem);
   }
 }
 
-TEST_P(RecomputeKvTest, KeepsRowsOfActivationBlocksAlone) {
+TEST_P(RebuildKvTest, KeepsRowsOfActivationBlocksAlone) {
   const HybridModel m;
   HybridLayer layer(GetParam(), m);
   TestMeta meta({{2, 5, {3, 1}}, {0, 2, {4}}}, m.blockTokens); // positions 2 to 6 of blocks 3 and 1; 0 and 1 of block 4
@@ -233,15 +233,15 @@ TEST_P(RecomputeKvTest, KeepsRowsOfActivationBlocksAlone) {
       ASSERT_EQ(row(untouched)[i], 77.0f);
 }
 
-TEST_P(RecomputeKvTest, DoesNothingWithoutBlocks) {
+TEST_P(RebuildKvTest, DoesNothingWithoutBlocks) {
   const HybridModel m;
   HybridLayer layer(GetParam(), m);
   TestMeta meta({{0, 3, {5}}}, m.blockTokens, 64, {4, 2}); // all of its tokens are new
   ASSERT_EQ(meta->numActBlocks, 0);
-  const Stored made = layer.recompute(meta, Floats(2 * m.blockTokens * m.hidden, kNan), 2);
+  const Stored made = layer.rebuild(meta, Floats(2 * m.blockTokens * m.hidden, kNan), 2);
   for (size_t i = 0; i < made.size(); ++i)
     ASSERT_EQ(made.value(i), 99.0f);
-  EXPECT_EQ(layer.recompute(meta, {}, 0).size(), 0u); // nor without room for any
+  EXPECT_EQ(layer.rebuild(meta, {}, 0).size(), 0u); // nor without room for any
 }
 
 } // namespace
