@@ -261,7 +261,7 @@ Form formOf(ir::AppendOp) { return compute(Op::Append, model::UnitRole::Qkv, nul
 Form formOf(ir::HostAttentionOp) { return compute(Op::Attention, model::UnitRole::Qkv, nullptr); }
 Form formOf(ir::FetchRowsOp) { return compute(Op::FetchRows, model::UnitRole::Qkv, "attended"); }
 Form formOf(ir::ActAppendOp) { return compute(Op::ActAppend, model::UnitRole::Qkv, nullptr); }
-Form formOf(ir::RebuildKvOp) { return compute(Op::RebuildKv, model::UnitRole::Qkv, "recomputed"); }
+Form formOf(ir::RebuildKvOp) { return compute(Op::RebuildKv, model::UnitRole::Qkv, "rebuilt"); }
 
 template <typename StepOp, typename... Rest> Form formAmong(mlir::Operation *op) {
   if constexpr (StepOp::template hasTrait<ir::StepInterface::Trait>())
