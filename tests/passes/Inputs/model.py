@@ -2,7 +2,7 @@
 """Prints a decoder-only model in the model phase, with round sizes.
 
     model.py [--layers N] [--tied] [--relu] [--iterations decode,mixed] [--cycle PERIOD] [--mini-batches M]
-             [--stream BYTES] [--acts BYTES [--rebuilt BYTES]]
+             [--stream BYTES [--middle]] [--acts BYTES [--rebuilt BYTES]]
 
 Sizes in bytes, all multiples of 256 (alignment):
     units        qkv 4096 = norm 256 + matrix 3840, out 2048, up 8192 = norm 256 + matrix 7936, down 4096,
@@ -68,14 +68,15 @@ def iteration(kind, phase, options):
 
     for b in batches if not leaves else []:
         embed(b)
+    middle = options.middle
     for layer, b in ((layer, b) for layer in range(options.layers) for b in batches):
         a, m = step(f"attention {layer}", b), step(f"mlp {layer}", b)
         weight = lambda role: f"%layers.{layer}.{role}"
         n, q, r, k, att, o, mid, u, s = (f"%{of(f'{name}.{layer}', b)}" for name in "nqrkaomus")
-        if leaves and layer == 0:
+        if leaves and layer == 0 and not middle:
             embed(b)
         entering, leaving = f"%{of(f'x.{layer}', b)}", f"%{of(f'x.{layer + 1}', b)}"
-        if leaves and layer > 0:
+        if leaves and (layer == 0) == middle:
             entering = comes(layer, b)
         acts = f"<{options.acts}, f32>"
         again, more = (f", %{of(f'again.{layer}', b)}", f", <{options.rebuilt}, bf16>") if options.acts else ("", "")
@@ -107,10 +108,10 @@ def iteration(kind, phase, options):
             emit(f"{s} = headrace.activate tokens(%meta) {u} {m}, flops 1024> : {META}, {up} -> {act}")
         emit(f"{leaving} = headrace.linear down tokens(%meta) {activated}, {weight('down')}[0 for 4096]"
              f" onto {o} {m}, flops 4096> : {META}, {act}, {unit['down']} -> {x}")
-        if leaves and layer == options.layers - 1:
+        if leaves and layer == options.layers - 1 and not middle:
             gather(b)
     output = "%output"
-    for b in batches:
+    for b in batches if not middle else []:
         h = step("head", b)
         sampled, history = (f"%{of(name, b)}" for name in ("sampled", "nh"))
         g, f, l, ns, no = (f"%{of(name, b)}" for name in ("g", "f", "l", "ns", "no"))
@@ -127,7 +128,9 @@ def iteration(kind, phase, options):
         emit(f"{ns}, {no} = headrace.sample sampled(%meta) {l}, {history}, {sampled}, {output} {h}, flops 4096>"
              f" scratch 256 : {META}, {logits}, {IDS}, {IDS}, {IDS}")
         output = no
-    emit(f"headrace.publish sampled(%meta) {output} step<head> : {META}, {IDS}")
+    homes = [f"%{of('home', b)}" for b in batches] if middle else []
+    sends, types = (f" sends {', '.join(homes)}", f", <host, {options.stream}, f32>" * len(homes)) if homes else ("", "")
+    emit(f"headrace.publish sampled(%meta) {output}{sends} step<head> : {META}, {IDS}{types}")
 
     tokens = 8 * scale if kind == "mixed" else 8
     name, cycle = (kind, "") if options.cycle == 1 else (f"{kind}_{phase}", f" cycle({phase} of {options.cycle})")
@@ -145,6 +148,8 @@ def model(arguments=None):
     parser.add_argument("--mini-batches", type=int, default=1)
     parser.add_argument("--stream", type=int, default=0,
                         help="bytes of x, which leaves the device between layers, in iterations of all kinds")
+    parser.add_argument("--middle", action="store_true",
+                        help="a stage that receives its streams and sends them; they stay between layers")
     parser.add_argument("--acts", type=int, default=0,
                         help="bytes of each layer's activation blocks, of which keys and values are rebuilt")
     parser.add_argument("--rebuilt", type=int, default=4096, help="bytes of these keys and values")

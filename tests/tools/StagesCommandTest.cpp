@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A model over several devices (compile --stages, run of what it writes), as a user of the command line has it.
+#include <gmock/gmock.h>
+
+#include "tests/support/Process.h"
+
+namespace headrace::tools {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr const char *kModel = "llama-7-gqa-llama3-f32"; // of seven layers
+
+class StagesCommand : public CommandLine {
+protected:
+  static std::vector<std::string> with(std::vector<std::string> words, const std::vector<std::string> &more) {
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+  std::vector<std::string> compile(const std::string &stages, const std::vector<std::string> &more = {}) const {
+    return with(
+        {"compile", golden(kModel), "--hardware", "host", "--batch", "4", "--context", "64", "--stages", stages}, more);
+  }
+  const std::string file = path("model.stages");
+  const std::vector<std::string> prompts = {"--prompt-ids", "1,2,3;4,5,6,7,8;6;7,8,9,10", "--max-new-tokens", "12",
+                                            "--json"};
+};
+
+TEST_F(StagesCommand, TokensAreThoseOfOneDevice) {
+  const nlohmann::json one = json(with({"run", golden(kModel), "--hardware", "host"}, prompts));
+  for (const std::vector<std::string> &more : {std::vector<std::string>{},
+                                               {"--interval", "1"},
+                                               {"--kv-device-memory", "0B", "--attention", "cpu"},
+                                               {"--mini-batches", "2", "--residuals", "host"}}) {
+    ASSERT_EQ(headrace(compile("3", with({"-o", file}, more))).status, 0);
+    const nlohmann::json three = json(with({"run", file}, prompts));
+    EXPECT_EQ(three["tokens"], one["tokens"]);
+    EXPECT_EQ(three["stages"].size(), 3u);
+    EXPECT_GT(three["h2d_bytes"], 0);
+  }
+  // In virtual time as well, where tokens are made up.
+  EXPECT_EQ(json(with({"run", file, "--device", "sim"}, prompts))["stages"].size(), 3u);
+}
+
+TEST_F(StagesCommand, OneFileNamesAPlanForEach) {
+  const Outcome o = headrace(compile("2", {"-o", file}));
+  ASSERT_EQ(o.status, 0) << o.err;
+  EXPECT_THAT(o.out, HasSubstr("\nwhy            Cut by predicted time into "));
+  EXPECT_THAT(o.out, HasSubstr("\n0      0 to 3 "));
+  EXPECT_EQ(files(), (std::vector<std::string>{path("model.0.plan"), path("model.1.plan"), file}));
+  EXPECT_THAT(readFile(file), HasSubstr("[[stage]]\nplan = \"model.1.plan\"\nlayers = \"4 to 6\"\n"));
+  // Each is a plan as any other.
+  EXPECT_EQ(headrace({"inspect", path("model.1.plan")}).status, 0);
+  const std::map<std::string, std::string> before = contents();
+  EXPECT_EQ(headrace(compile("2", {"-o", file})).status, 0); // the same, byte for byte
+  EXPECT_EQ(contents(), before);
+  EXPECT_EQ(json(compile("auto", {"--dry-run", "--json"}))["stages"].size(), 1u);
+}
+
+TEST_F(StagesCommand, RefusesWhatIsNone) {
+  refused(compile("0", {"-o", file}), 2, "--stages = \"0\": expected a number of devices from 1 to 16, or auto");
+  refused(compile("two", {"-o", file}), 2, "--stages");
+  refused(compile("8", {"-o", file}), 2, "stages: 8: expected 1 to 7, the layers of ");
+  refused(compile("2", {"-o", file, "--dump-ir", folder}), 2, "--dump-ir beside --stages");
+  refused(compile("2", {"--dry-run", "--explain"}), 2, "--explain beside --stages");
+  ASSERT_EQ(headrace(compile("2", {"-o", file})).status, 0);
+  const auto run = [&](const std::vector<std::string> &more = {}) {
+    return with({"run", file, "--prompt-ids", "1,2"}, more);
+  };
+  refused(run({"--logits", path("l.safetensors")}), 2, "--logits beside stages");
+  refused(run({"--batch", "2"}), 2, "--batch beside the plan ");
+  refused(run({"--repetition-penalty", "1.5"}), 2, "penalties beside stages: expected none");
+  refused({"run", file, "--prompt-ids", "100000"}, 2, "100000");
+  // A plan that is missing, and another model's in its place.
+  const std::string second = readFile(path("model.1.plan"));
+  writeText(file, "format = \"headrace stages\"\nversion = 1\n[[stage]]\nplan = \"model.0.plan\"\n");
+  refused(run(), 2, "stage 1 is missing: layers 4 to 6 of ");
+  writeText(file, "format = \"headrace stages\"\nversion = 1\n[[stage]]\nplan = \"model.0.plan\"\n[[stage]]\n");
+  refused(run(), 2, "stage.plan is missing: expected a plan's file");
+  writeText(file, "format = \"headrace stages\"\nversion = 2\n");
+  refused(run(), 2, ":2: version = 2: expected ");
+  ASSERT_EQ(headrace({"compile", golden(kModel), "--hardware", "host", "--batch", "4", "--context", "64", "--stages",
+                      "2", "--kv-dtype", "f16", "-o", path("other.stages")})
+                .status,
+            0);
+  writeText(file, "format = \"headrace stages\"\nversion = 1\n[[stage]]\nplan = \"model.0.plan\"\n[[stage]]\n"
+                  "plan = \"other.1.plan\"\n");
+  refused(run(), 2, "stage 1 has caches in f16, expected f32 as the first");
+}
+
+} // namespace
+} // namespace headrace::tools

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Where a model is cut: by brute force over all cuts of small models, what does not fit, and how many devices will do.
+#include "compiler/CompileStages.h"
+
+#include <algorithm>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "compiler/Compile.h"
+#include "runtime/model/ModelSpec.h"
+#include "runtime/plan/StagesFile.h"
+#include "tests/unit/compiler/Requests.h"
+
+namespace headrace::compiler {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+absl::Status all(const plan::Plan &) { return absl::OkStatus(); }
+
+uint64_t decodeNs(const plan::Plan &plan) {
+  const plan::Variant *largest = nullptr;
+  for (const plan::Variant &v : plan.variants)
+    if (plan.schedules[v.schedule].iterationClass == plan::IterationClass::Decode && v.placement == 0 &&
+        (largest == nullptr || std::tuple(v.newTokens, v.sequences, v.context) >
+                                   std::tuple(largest->newTokens, largest->sequences, largest->context)))
+      largest = &v;
+  return largest->predictedNs;
+}
+
+std::vector<int64_t> layersOf(const StagedPlans &made) {
+  std::vector<int64_t> layers;
+  for (const plan::Plan &plan : made.plans)
+    layers.push_back(plan.model->layers);
+  return layers;
+}
+uint64_t longestOf(const std::vector<plan::Plan> &plans) {
+  uint64_t longest = 0;
+  for (const plan::Plan &plan : plans)
+    longest = std::max(longest, decodeNs(plan));
+  return longest;
+}
+
+// The least longest stage of all cuts into so many.
+uint64_t bestCut(const CompileRequest &request, int64_t first, int64_t stages) {
+  const int64_t left = request.model->layers - first;
+  uint64_t best = UINT64_MAX;
+  for (int64_t layers = stages == 1 ? left : 1; layers <= left - (stages - 1); ++layers) {
+    CompileRequest of = request;
+    of.model = model::stageOf(*request.model, first, layers);
+    const auto plan = compile(of);
+    if (!plan.ok())
+      continue;
+    const uint64_t rest = stages == 1 ? 0 : bestCut(request, first + layers, stages - 1);
+    best = std::min(best, std::max(decodeNs(*plan), rest));
+  }
+  return best;
+}
+
+TEST(CompileStages, CutsByTimeAsWellAsAnyCut) {
+  for (model::ModelSpec spec : {tinyLlama(7), tinyQwen(6, true), tinyOpt(7)})
+    for (const int64_t vocab : {256, 6000}) { // the head of the last takes as long as layers
+      spec.vocab = vocab;
+      const CompileRequest asked = request(spec);
+      for (const int64_t stages : {2, 3}) {
+        const auto made = compileStages(asked, stages, all);
+        ASSERT_TRUE(made.ok()) << made.status();
+        ASSERT_EQ(made->plans.size(), static_cast<size_t>(stages));
+        std::vector<const plan::Plan *> plans;
+        for (const plan::Plan &plan : made->plans)
+          plans.push_back(&plan);
+        EXPECT_TRUE(plan::checkStages(plans).ok()) << plan::checkStages(plans);
+        EXPECT_EQ(longestOf(made->plans), bestCut(asked, 0, stages)) << spec.name << ' ' << vocab << ' ' << stages;
+      }
+    }
+}
+
+TEST(CompileStages, SaysWhereAndWhy) {
+  model::ModelSpec spec = tinyLlama(8);
+  const auto equal = compileStages(request(spec), 4, all);
+  ASSERT_TRUE(equal.ok()) << equal.status();
+  EXPECT_THAT(equal->reason, HasSubstr("Cut by predicted time into "));
+  spec.vocab = 20'000;
+  const auto uneven = compileStages(request(spec), 2, all);
+  ASSERT_TRUE(uneven.ok()) << uneven.status();
+  EXPECT_GT(layersOf(*uneven).front(), 4);
+  EXPECT_THAT(uneven->reason, HasSubstr("; as many each would be "));
+}
+
+// Where nothing may be away a device holds half of the layers, not all.
+TEST(CompileStages, AutoTakesTheFewestThatHoldIt) {
+  CompileRequest asked = request(tinyLlama(8));
+  asked.policy.name = "none";
+  const auto whole = compile(asked);
+  ASSERT_TRUE(whole.ok()) << whole.status();
+  const auto one = compileStages(asked, 0, all);
+  ASSERT_TRUE(one.ok()) << one.status();
+  EXPECT_EQ(one->plans.size(), 1u);
+  EXPECT_FALSE(one->plans.front().model->isStage());
+  asked.goal.deviceMemory = whole->arenaBytes * 3 / 4;
+  const auto two = compileStages(asked, 0, all);
+  ASSERT_TRUE(two.ok()) << two.status();
+  EXPECT_EQ(two->plans.size(), 2u);
+  for (const plan::Plan &plan : two->plans)
+    EXPECT_LE(plan.arenaBytes, *asked.goal.deviceMemory);
+  const absl::Status refused = compileStages(asked, 1, all).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("stage 0 of 1, layers 0 to 7: "));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("; 2 stages would do"));
+  // Objectives: the third try holds.
+  int tries = 0;
+  const auto third = compileStages(request(tinyLlama(8)), 0, [&](const plan::Plan &plan) {
+    return plan.model->layers > 3 && ++tries > 0 ? absl::ResourceExhaustedError("too long") : absl::OkStatus();
+  });
+  ASSERT_TRUE(third.ok()) << third.status();
+  EXPECT_EQ(third->plans.size(), 3u);
+  EXPECT_GE(tries, 2);
+}
+
+// Of each objective a stage has its part.
+TEST(CompileStages, ObjectivesAreSplit) {
+  CompileRequest asked = request(tinyLlama(6));
+  asked.goal.tpot = std::chrono::milliseconds(30);
+  const auto made = compileStages(asked, 3, all);
+  ASSERT_TRUE(made.ok()) << made.status();
+  for (const plan::Plan &plan : made->plans)
+    EXPECT_EQ(plan.goal.tpot, std::chrono::milliseconds(10));
+}
+
+TEST(CompileStages, RefusesByName) {
+  const auto refusal = [](const CompileRequest &asked, int64_t stages) {
+    const auto made = compileStages(asked, stages, all);
+    EXPECT_EQ(made.status().code(), absl::StatusCode::kInvalidArgument);
+    return std::string(made.status().message());
+  };
+  EXPECT_EQ(refusal(request(tinyLlama(4)), 5), "stages: 5: expected 1 to 4, the layers of " + tinyLlama(4).name);
+  EXPECT_EQ(refusal(request(tinyLlama(40)), 17), "stages: 17: expected 1 to 16, or auto");
+  CompileRequest asked = request(tinyLlama(4));
+  asked.goal.instances = model::Instances::Apart;
+  EXPECT_THAT(refusal(asked, 2), HasSubstr("goal.instances = \"apart\": expected \"together\" beside stages"));
+  asked = request(tinyLlama(4));
+  asked.policy.offloadEmbedding = model::AutoOnOff::On;
+  asked.model = model::stageOf(tinyLlama(4), 2, 2);
+  EXPECT_EQ(compile(asked).status().message(),
+            "policy.offload_embedding = \"on\": expected \"auto\" or \"off\" of a stage without embedding");
+}
+
+} // namespace
+} // namespace headrace::compiler
