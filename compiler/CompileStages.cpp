@@ -65,6 +65,10 @@ private:
     of.model = model::stageOf(whole_, first, layers);
     if (request_.hashOf)
       of.hashOf = [this](const model::ModelSpec &spec) { return request_.hashOf(model::wholeOf(spec)); };
+    if (!of.model->embeds() && of.policy.offloadEmbedding == model::AutoOnOff::On) // of the first
+      of.policy.offloadEmbedding = model::AutoOnOff::Auto;
+    if (!of.model->hasHead() && of.policy.offloadHead == model::AutoOnOff::On)
+      of.policy.offloadHead = model::AutoOnOff::Auto;
     const auto part = [&](auto &objective) {
       if (objective)
         *objective /= stages_;
@@ -146,9 +150,6 @@ absl::StatusOr<StagedPlans> compileStages(const CompileRequest &request, int64_t
     return absl::InvalidArgumentError(absl::StrCat(
         "stages: ", stages, ": expected 1 to ", most,
         most < kMostStages ? absl::StrCat(", the layers of ", request.model->name) : std::string(", or auto")));
-  if (request.goal.instances == model::Instances::Apart)
-    return absl::InvalidArgumentError(
-        "goal.instances = \"apart\": expected \"together\" beside stages: sequences are not handed over among them");
   absl::StatusOr<StagedPlans> made;
   for (int64_t count = std::max<int64_t>(stages, 1); count <= most; ++count) {
     absl::StatusOr<StagedPlans> cut = Cut(request, count).run();

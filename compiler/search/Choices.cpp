@@ -32,8 +32,8 @@ Choices::Choices(const CompileRequest &request, const model::WeightLayout &layou
   free_.miniBatches = request.goal.autoMiniBatches;
   const model::Goal &goal = request.goal;
   // Where they may stand beside what is stated (Capabilities.h), and are smaller than keys and values.
-  const bool actsMay = !goal.expansion && !policy.kvPlaces && goal.elasticKv != model::AutoOnOff::On &&
-                       goal.instances == model::Instances::Together &&
+  const bool actsMay = !request.model->isStage() && !goal.expansion && !policy.kvPlaces &&
+                       goal.elasticKv != model::AutoOnOff::On && goal.instances == model::Instances::Together &&
                        model::Encoding(activationOf(request)).bytes(1, request.model->hidden) <
                            kvEncodingOf(request).bytes(2 * request.model->kvHeads, request.model->headDim);
   free_.act = policy.actRatio ? policy.actRatio->isAuto() : actsMay;

@@ -9,6 +9,7 @@
 #include "runtime/base/StatusMacros.h"
 #include "runtime/model/ModelSpec.h"
 #include "runtime/plan/StagesFile.h"
+#include "runtime/plan/value/PlacementTable.h"
 
 namespace headrace::core {
 namespace {
@@ -103,10 +104,18 @@ absl::Status Stages::begin(absl::Span<const absl::Span<const SequenceRows>> mini
     next.tokens = std::max(next.tokens, tokens);
     next.sequences = std::max(next.sequences, static_cast<int64_t>(sequences.size()));
   }
-  for (Stage &stage : stages_) // before any of them has begun
-    RETURN_IF_ERROR(stage.runtime->choose(next.tokens, next.sequences, next.context).status());
+  for (const Stage &stage : stages_) // before any of them has begun
+    RETURN_IF_ERROR(variantOf(stage, next).status());
   ++begun_;
   return launchAll();
+}
+
+absl::StatusOr<uint32_t> Stages::variantOf(const Stage &stage, const MicroBatch &batch) {
+  const plan::Plan &plan = stage.runtime->plan();
+  const std::optional<uint32_t> chosen =
+      plan::chosenPlacement(plan, {.tokens = batch.tokens, .sequences = batch.sequences, .context = batch.context});
+  return stage.runtime->chooseIn(plan.choices.empty() ? stage.runtime->placement() : chosen.value_or(0), batch.tokens,
+                                 batch.sequences, batch.context);
 }
 
 // From the last to the first, as each makes room for the one before it.
@@ -129,7 +138,7 @@ absl::StatusOr<bool> Stages::launchNext(size_t number) {
   if (!idle || !rowsGone || stage.taken == ready)
     return false;
   const MicroBatch &next = batch(stage.taken);
-  ASSIGN_OR_RETURN(variant, stage.runtime->choose(next.tokens, next.sequences, next.context));
+  ASSIGN_OR_RETURN(variant, variantOf(stage, next));
   const plan::Plan &plan = stage.runtime->plan();
   RETURN_IF_ERROR(writeMetas(plan.metaLayout, plan.blockTokens, next.miniBatches, stage.runtime->device().meta()));
   if (number > 0)

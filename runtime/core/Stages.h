@@ -9,9 +9,10 @@
 //   stage 2             [ 0 ][ 1 ][ 2 ]
 //                            ^ rows of 1: from where stage 1 has sent them, in its slab, to where stage 2 receives
 //
-// No edges between plans, and no thread that waits for another's device. A stage has one launch under way: its rows lie
-// at one address, and go on before the next is launched. So a stage waits for the one behind it where that is slower,
-// which bounds them all anyway.
+// Each iteration runs in the placement that its stage's plan has chosen for its size. No edges between plans, and no
+// thread that waits for another's device. A stage has one launch under way: its rows lie at one address, and go on
+// before the next is launched. So a stage waits for the one behind it where that is slower, which bounds them all
+// anyway.
 #pragma once
 
 #include <cstdint>
@@ -68,6 +69,7 @@ private:
   };
 
   Stages(absl::Span<Runtime *const> stages, DeviceGroup &group, size_t microBatches);
+  static absl::StatusOr<uint32_t> variantOf(const Stage &stage, const MicroBatch &batch);
   absl::Status launchAll();
   absl::StatusOr<bool> launchNext(size_t stage);
   void passOn(size_t stage, const MicroBatch &batch);

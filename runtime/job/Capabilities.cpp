@@ -30,6 +30,7 @@ constexpr std::string_view kNames[] = {
     "a policy of weights alone",
     "--start-rule paper",
     "--attention cpu",
+    "--stages",
 };
 static_assert(std::size(kNames) == kMechanisms);
 
@@ -75,6 +76,15 @@ constexpr Clash kClashes[] = {
     {AttentionOnCpu, ResidualsOnHost, "residual streams stay between the halves of a layer"},
     {AttentionOnCpu, WeightsOnly, kStays},
     {AttentionOnCpu, ItemByItem, kEagerly},
+    {Stages, KvPlaces, "rows come and go through slots, which tails that cycle have none beside"},
+    {Stages, SwappedLayers, "rows come and go through slots, which swapped caches have none beside"},
+    {Stages, ActBlocks, "block tables are those of all stages, activation blocks have numbers of each plan's"},
+    {Stages, ElasticKv, "all stages have as many KV blocks"},
+    {Stages, InstancesApart, "sequences are not handed over among stages"},
+    {Stages, HandOver, "sequences are not handed over among stages"},
+    {Stages, SwapSpace, "no sequence of stages is preempted"},
+    {Stages, WeightsOnly, kStays},
+    {Stages, ItemByItem, kEagerly},
 };
 
 const MechanismInUse *find(absl::Span<const MechanismInUse> used, Mechanism what) {

@@ -32,8 +32,9 @@ enum class Mechanism : uint8_t {
   WeightsOnly,     // a policy that moves nothing else
   ItemByItem,      // start rules that wait for a layer's movables together
   AttentionOnCpu,  // rows that decode attend on the CPU
+  Stages,          // a model over several devices
 };
-inline constexpr size_t kMechanisms = static_cast<size_t>(Mechanism::AttentionOnCpu) + 1;
+inline constexpr size_t kMechanisms = static_cast<size_t>(Mechanism::Stages) + 1;
 // As a user says it: "--kv-places", "--policy pie".
 std::string_view mechanismName(Mechanism mechanism);
 

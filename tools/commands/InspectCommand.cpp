@@ -1,15 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdio>
 
+#include "absl/strings/str_join.h"
+#include "runtime/base/StatusMacros.h"
 #include "runtime/plan/PlanFile.h"
+#include "runtime/plan/StagesFile.h"
 #include "tools/commands/Commands.h"
+#include "tools/commands/InputErrors.h"
+#include "tools/commands/StagesRun.h"
 #include "tools/commands/Terminal.h"
 #include "tools/report/InspectReport.h"
 #include "tools/report/MappingReport.h"
+#include "tools/report/StagesReport.h"
 
 namespace headrace::tools {
 
+namespace {
+
+absl::Status inspectStages(const InspectOptions &options) {
+  if (options.mapping)
+    return badUsage("--mapping of stages: expected one of their plans");
+  ASSIGN_OR_RETURN(stages, plan::readStages(options.plan));
+  std::vector<const plan::Plan *> plans;
+  std::vector<std::string> files;
+  for (const plan::StagePlan &stage : stages) {
+    plans.push_back(&stage.plan);
+    files.push_back(stage.path);
+  }
+  show(options.json ? stagesReportJson(plans, "", files).dump(1) + "\n"
+                    : stagesReportText(plans, "", absl::StrJoin(files, ", ")),
+       options.json);
+  return absl::OkStatus();
+}
+
+} // namespace
+
 absl::Status inspectCommand(const InspectOptions &options) {
+  if (isStagesFile(options.plan))
+    return inspectStages(options);
   absl::StatusOr<plan::Plan> plan = plan::readPlan(options.plan);
   if (!plan.ok())
     return plan.status();

@@ -140,7 +140,15 @@ TEST(CompileStages, RefusesByName) {
   EXPECT_EQ(refusal(request(tinyLlama(40)), 17), "stages: 17: expected 1 to 16, or auto");
   CompileRequest asked = request(tinyLlama(4));
   asked.goal.instances = model::Instances::Apart;
-  EXPECT_THAT(refusal(asked, 2), HasSubstr("goal.instances = \"apart\": expected \"together\" beside stages"));
+  EXPECT_EQ(refusal(asked, 2), "stage 0 of 2, layers 0 to 1: a stage of 4 layers beside goal.instances = \"apart\": "
+                               "expected all of them on one device or instances \"together\": sequences are not handed "
+                               "over among stages");
+  asked = request(tinyLlama(4));
+  asked.policy.name = "hybridserve";
+  EXPECT_THAT(refusal(asked, 2), HasSubstr("beside policy.name = \"hybridserve\""));
+  asked = request(tinyLlama(4));
+  asked.policy.startRule = model::StartRule::Paper;
+  EXPECT_THAT(refusal(asked, 2), HasSubstr("beside policy.start_rule = \"paper\""));
   asked = request(tinyLlama(4));
   asked.policy.offloadEmbedding = model::AutoOnOff::On;
   asked.model = model::stageOf(tinyLlama(4), 2, 2);
