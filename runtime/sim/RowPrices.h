@@ -39,7 +39,7 @@ cost::Rows rowsOf(const kernels::IterationMeta &meta, HomeSlots home, int64_t fi
 class RowCounter {
 public:
   RowCounter(const plan::Plan &plan, const plan::Schedule &schedule); // neither needs to outlive it
-  // `first`: the iteration buffers, one for each mini-batch, lie from here on.
+  // `first`: the header of the first mini-batch, which those of the others lie behind.
   void count(const kernels::IterationMeta &first, std::vector<cost::Rows> &byMiniBatch) const;
 
 private:

@@ -323,7 +323,7 @@ struct Plan {
   model::DType activationDtype = model::DType::F32;
   model::Encoding kvEncoding; // of the caches' rows; of a packed one the group that the head size takes
   // Each layer is passed for so many mini-batches one after the other, the first first, with its weights brought once
-  // (zig-zag); 1 to kernels::kMostMiniBatches. Each has an iteration buffer, KV blocks and transients of its own: all
+  // (zig-zag); 1 to kernels::kMostMiniBatches. Each has iteration data, KV blocks and transients of its own: all
   // limits, buckets and numbers of blocks are of one of them, a bucket of the largest. Any of them may be empty.
   //
   //   embed 0, embed 1, layer 0 of 0, layer 0 of 1, layer 1 of 0, layer 1 of 1, head 0, head 1, publish

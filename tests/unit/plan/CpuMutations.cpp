@@ -22,7 +22,7 @@ std::vector<Spot> onCpu(Plan &plan) {
   return spots(plan, [&](const Spot &spot) { return stepAt(plan, spot).lane == Lane::Cpu; });
 }
 bool isOwn(const Plan &plan, uint32_t buffer) { return buffer >= plan.buffers.size(); } // a schedule's
-// Copies of rows, and of iteration buffers, for the lane.
+// Copies of rows, and of the iteration buffer, for the lane.
 std::vector<Spot> copiesDown(Plan &plan, bool meta) {
   return spots(plan, [&](const Spot &spot) {
     if (stepAt(plan, spot).kind != StepKind::Copy)

@@ -6,7 +6,7 @@
 
 namespace headrace::plan::test {
 
-// Behind all homes: the iteration buffers, then what each mini-batch has.
+// Behind all homes: the iteration buffer, then what each mini-batch has.
 uint64_t PlacementBuilder::onHost(Role role) const {
   const LocalSizes l = sizes(largest_);
   const uint64_t one = l.qkv + l.attn + l.workspace,
