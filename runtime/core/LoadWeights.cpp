@@ -32,6 +32,8 @@ public:
     if (options_.progress)
       options_.progress(0, total);
     for (uint32_t u = 0; u < layout_.units.size(); ++u) {
+      if (layout_.units[u].absent())
+        continue;
       RETURN_IF_ERROR(loadUnit(u, manifest));
       done += layout_.units[u].bytes;
       if (options_.progress)
@@ -50,6 +52,8 @@ private:
           absl::StrCat("device '", std::string(device_.kind()), "' holds data and was given no weights"));
     for (size_t u = 0; u < layout_.units.size(); ++u) {
       const uint32_t buffer = buffers_.weight(u);
+      if (layout_.units[u].absent()) // the stage has it not
+        continue;
       if (buffer == plan::kNone)
         return absl::InvalidArgumentError(absl::StrCat("plan: no buffer for the model's unit ", layout_.units[u].name));
       if (plan_.buffers[buffer].bytes != layout_.units[u].bytes)

@@ -27,8 +27,10 @@ namespace headrace::plan {
 // The rules by name; DESIGN's movement rules 1-8 and the structure of a plan.
 enum class Rule : uint8_t {
   // Indices, counts, sizes, enumerators, tiling of extents; the split of caches, and that a block has one place in all
-  // placements; residuals of some mini-batches only, or with another home than one on the host; a cycle without one of
-  // its phases; operands that are not the op's, or smaller than what it touches; attention that does not follow the
+  // placements; residuals of some mini-batches only, or with another home than one on the host; of a stage a weight or
+  // a
+  // step that another has, or rows that it does not publish; a cycle without one of its phases; operands that are not
+  // the op's, or smaller than what it touches; attention that does not follow the
   // append of its rows, or rows that are rotated twice or never; in the cpu lane anything but append and attention, or
   // with a cache of which blocks are at home on the device.
   Structure,
@@ -36,7 +38,8 @@ enum class Rule : uint8_t {
   ReadBeforeReady,
   // 1: a read finds another buffer's content, or none.
   UseAfterRelease,
-  // 2: a write is not ordered after the last readers of what the range holds, or after its writer.
+  // 2: a write is not ordered after the last readers of what the range holds, or after its writer; of a residual's home
+  // in a stage, before the publish.
   OverwriteLive,
   // 3: a copy is in the wrong lane for its direction.
   CopyOrder,
@@ -66,7 +69,7 @@ enum class Rule : uint8_t {
   Accounting,
   // 5: what is read of a cache or a residual has since been written elsewhere only; or what a schedule leaves in slots
   // that its exit state has, at home on the device after a change of placement, or at home on the host, but where the
-  // exit state says that this may be behind.
+  // exit state says that this may be behind; or rows of a stage that are added to behind their publish.
   StaleCopy
 };
 const char *ruleName(Rule rule);

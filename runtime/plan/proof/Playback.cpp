@@ -82,7 +82,7 @@ void Playback::enter() {
   const bool written = caches_.split() || plan_.residualsLeave() || plan_.actBlocks > 0;
   places_.resize(staged ? plan_.buffers.size() + schedule_.locals.size() : written ? plan_.buffers.size() : 0);
   for (const Extent &e : before.extents)
-    if (isActOnHost(e.buffer) ||
+    if (isActOnHost(e.buffer) || isReceived(e.buffer) ||
         (e.space == Space::Device && (leaves || plan_.buffers[e.buffer].kind != BufferKind::Weight))) {
       const uint64_t base = trackedBase(e.buffer, e.space, e.bufferOffset, e.address, e.interleaved);
       addPlace(e.buffer, base);

@@ -18,8 +18,9 @@
 //
 // Activation blocks at home on the host are written there, and current there at the start.
 //
-// The home of a residual is written, too, by copies, and nothing is there at the start; nor is anything of it in a
-// slot. The same is true of what steps of the cpu lane work on in the slab: rows of transients, iteration buffers.
+// The home of a residual is written, too, by copies, and nothing is there at the start, unless another stage's rows
+// are (Plan::receives); nor is anything of it in a slot. A publish reads it there. The same is true of what steps of
+// the cpu lane work on in the slab: rows of transients, iteration buffers.
 //
 // Bytes of a cache, of a residual or of a transient may be in several places: on the device at home or in slots, and in
 // the host slab.
@@ -94,6 +95,7 @@ private:
   std::string placeOf(uint64_t tracked) const; // for messages: "at 512"
   bool isWeight(const Operand &operand) const;
   bool isResidual(uint32_t buffer) const;
+  bool isReceived(uint32_t buffer) const;
   bool isActOnHost(uint32_t buffer) const;
   void found(uint32_t step, const Operand &operand, uint64_t begin, uint64_t end, const HeldRange *node);
   std::string contentOf(const HeldRange *node, uint64_t begin, uint64_t end) const; // for messages

@@ -21,6 +21,10 @@ bool Playback::isResidual(uint32_t buffer) const {
   return buffer < plan_.buffers.size() && plan_.buffers[buffer].kind == BufferKind::Residual;
 }
 
+bool Playback::isReceived(uint32_t buffer) const {
+  return plan_.receives() && isResidual(buffer) && schedule_.iterationClass != IterationClass::Transition;
+}
+
 bool Playback::isActOnHost(uint32_t buffer) const {
   return plan_.actBlocks > 0 && buffer < plan_.buffers.size() && plan_.buffers[buffer].kind == BufferKind::Act &&
          extents_.first(buffer).space == Space::Host;

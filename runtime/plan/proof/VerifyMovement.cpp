@@ -146,12 +146,39 @@ void verifyEdges(const Plan &plan, uint32_t index, const Clocks &clocks, const s
   }
 }
 
+// Behind its publish a stage's caller reads the homes of residuals, or puts the next rows there. What is sent is what
+// the last step has left.
+void verifyPublished(const Plan &plan, uint32_t index, const Clocks &clocks, Report &report) {
+  const Schedule &s = plan.schedules[index];
+  std::vector<uint32_t> publishes;
+  for (uint32_t i = 0; i < s.steps.size(); ++i)
+    if (s.steps[i].kind == StepKind::Publish)
+      publishes.push_back(i);
+  for (uint32_t i = 0; i < s.steps.size() && !report.full(); ++i)
+    for (uint32_t k = s.steps[i].firstOperand; k < s.steps[i].firstOperand + s.steps[i].operandCount; ++k) {
+      const Operand &o = s.operands[k];
+      if (o.access == Access::Read || o.buffer >= plan.buffers.size() ||
+          plan.buffers[o.buffer].kind != BufferKind::Residual)
+        continue;
+      for (const uint32_t publish : publishes) {
+        const std::string what = absl::StrCat("writes ", describe(plan, s, o.buffer, o.bufferOffset, o.bytes));
+        if (o.space == Space::Host && !clocks.ordered(i, publish))
+          report.add(Rule::OverwriteLive, index, i,
+                     absl::StrCat(what, " in the host slab, expected before step ", publish, " publishes"));
+        if (plan.sends() && s.steps[i].kind == StepKind::Compute && publish < i)
+          report.add(Rule::StaleCopy, index, i, absl::StrCat(what, ", of which step ", publish, " has published rows"));
+      }
+    }
+}
+
 } // namespace
 
 void verifyMovement(const Plan &plan, const CacheHomes &caches, uint32_t schedule, Report &report) {
   const Clocks clocks(plan.schedules[schedule]);
   Playback playback(plan, caches, schedule, clocks);
   playback.run(&report);
+  if (plan.receives() || plan.sends())
+    verifyPublished(plan, schedule, clocks, report);
   // An edge that seems idle where the contents are wrong would only distract.
   if (report.empty())
     verifyEdges(plan, schedule, clocks, playback.needs(), report);

@@ -343,6 +343,12 @@ private:
               laneName(step.lane));
         continue;
       }
+      if (step.kind == StepKind::Publish && operand.buffer < plan_.buffers.size() && isResidual(operand.buffer)) {
+        if (!atHome(operand)) // where the host reads it
+          add(Rule::HostRange, number, describe(operand), " is not at ", operand.address,
+              " in the host slab as one run");
+        continue;
+      }
       if (!step.direct && !onCpu)
         add(Rule::WrongSpace, number, describe(operand), " is in host memory and the step is not direct");
       else if (operand.buffer >= plan_.buffers.size())

@@ -3,8 +3,8 @@
 // Operands against what the model says they are. The sizes are worked out here from the model and the op,
 // as the table below has them; nothing is taken from the steps' own amounts.
 //
-// The operands of a step, at most one of each Arg, in any order. T, S: the schedule's maxTokens and maxSequences. "if":
-// only where the model has it. Activations are of Plan::activationDtype, but the residual stream
+// The operands of a step, at most one of each Arg but for a publish, in any order. T, S: the schedule's maxTokens and
+// maxSequences. "if": only where the model has it. Activations are of Plan::activationDtype, but the residual stream
 // (Embed's X, Norm's and GatherRows' X, GatherRows' Y, Residual and the Y that goes with it) and logits are F32. They
 // begin at byte 0; sizes are lower bounds.
 //
@@ -33,7 +33,10 @@
 //   GatherRows  Meta R, X R [T, hidden], Y W [S, hidden]
 //   Sample      Meta R, X R [S, vocab], History R, Sampled W or RW, Output W or RW, Workspace W if
 //               sampleWorkspaceBytes() > 0
-//   Publish     Output R, Meta R if wanted; on the compute lane
+//   Publish     Output R, Meta R if wanted; on the compute lane. Of a stage that sends (Plan::sends) Residual R of each
+//               mini-batch in their order: all of it, at its home on the host
+//
+// A stage that receives has no Embed, one that sends no GatherRows and no Sample, and neither has the others' weights.
 //
 // Where residual streams leave (Plan::residualsLeave), the stream of T rows - Embed's X, Norm's and GatherRows' X,
 // Residual and its Y - is no transient but the whole residual of the step's mini-batch, on the device; what the head
@@ -291,6 +294,7 @@ private:
            tensor->offset, ", ", tensor->offset + bytes, ") of ", unit.name);
   }
 
+  void rowsSent();
   void embed();
   void norm();
   void linear();
@@ -324,7 +328,32 @@ private:
   uint64_t sampled_ = 0; // mini-batches that steps so far have sampled
 };
 
+void OperandCheck::rowsSent() {
+  uint32_t miniBatch = 0; // of the next
+  for (uint32_t i = 0; i < step_->operandCount; ++i) {
+    const Operand &o = schedule_.operands[step_->firstOperand + i];
+    if (o.arg != Arg::Residual)
+      continue;
+    const uint32_t buffer = miniBatch < plan_.miniBatches ? buffers_.residual(miniBatch) : kNone;
+    if (buffer == kNone)
+      return fail("operand ", argName(o.arg), " is there ", miniBatch + 1, " times, expected one of each of ",
+                  plan_.miniBatches, " mini-batches");
+    if (o.buffer != buffer || o.bufferOffset != 0 || o.bytes != plan_.buffers[buffer].bytes || o.space != Space::Host ||
+        o.access != Access::Read)
+      return fail("operand ", argName(o.arg), " ", miniBatch, " is ",
+                  describe(plan_, schedule_, o.buffer, o.bufferOffset, o.bytes), " in space ",
+                  static_cast<int>(o.space), ", expected all of ", plan_.buffers[buffer].name,
+                  " to be read on the host");
+    ++miniBatch;
+  }
+  if (miniBatch < plan_.miniBatches)
+    fail("the rows of mini-batch ", miniBatch, " are not published");
+  taken_ |= 1u << static_cast<int>(Arg::Residual);
+}
+
 void OperandCheck::embed() {
+  if (plan_.receives())
+    return fail("the stage's rows come from another, expected none that it embeds");
   const model::Unit *table = unit(Arg::Table);
   if (table) {
     covers(Arg::Table, *table, table->find(TensorRole::TokenTable));
@@ -460,9 +489,11 @@ void OperandCheck::check(uint32_t number) {
   if (step_->kind == StepKind::Copy)
     return; // PlanStructure has seen to it
   if (step_->kind == StepKind::Publish) {
-    for (uint32_t i = 0; i < plan_.miniBatches; ++i)
+    for (uint32_t i = 0; i < plan_.miniBatches && !plan_.sends(); ++i)
       if (!(sampled_ >> i & 1))
         fail("no step before it samples mini-batch ", i);
+    if (plan_.sends())
+      rowsSent();
     whole(Arg::Output, kR, buffers_.io(Io::Output));
     if (find(Arg::Meta))
       meta();
@@ -508,10 +539,18 @@ void OperandCheck::check(uint32_t number) {
       rows(Arg::Y, kW, tokens_, spec_.intermediate);
       break;
     case kernels::Op::GatherRows:
+      if (plan_.sends()) {
+        fail("the stage has no head");
+        break;
+      }
       stream(Arg::X, kR, spec_.hidden);
       rowsF32(Arg::Y, kW, sequences_, spec_.hidden);
       break;
     case kernels::Op::Sample:
+      if (plan_.sends()) {
+        fail("the stage has no head");
+        break;
+      }
       rowsF32(Arg::X, kR, sequences_, spec_.vocab);
       range(Arg::History, kR, Io::History);
       range(Arg::Sampled, kW | kRW, Io::Sampled);

@@ -15,6 +15,7 @@
 #include "runtime/base/EnumCount.h"
 #include "runtime/model/WeightLayout.h"
 #include "runtime/plan/structure/PlanStructure.h"
+#include "runtime/plan/value/BufferIndex.h"
 
 namespace headrace::plan {
 
@@ -99,6 +100,8 @@ private:
   void checkHeader();
   void checkActBlocks();
   void checkBuffers();
+  void checkWeights(const BufferIndex &index);
+  void checkResiduals(const BufferIndex &index);
   void findSplit();
   // A cache that is split by block number: its ranges are of blocks of any size.
   bool splits(const Buffer &buffer) const { return split_ && buffer.kind == BufferKind::Kv; }

@@ -66,10 +66,7 @@ void StructureCheck::checkBuffers() {
     return;
   // What every model needs. The layer of a weight is its unit's: checked with its size (VerifySizes.cpp).
   const BufferIndex index(plan_);
-  for (uint32_t unit = 0; unit <= largestIndex(BufferKind::Weight, layers, 1) && ok(); ++unit)
-    if (index.weight(unit) == kNone)
-      fail("buffers has no weight ", unit, ", a model of ", layers, " layers has ",
-           largestIndex(BufferKind::Weight, layers, 1) + 1);
+  checkWeights(index);
   for (int64_t layer = 0; layer < layers && ok(); ++layer)
     for (uint32_t miniBatch = 0; miniBatch < plan_.miniBatches && ok(); ++miniBatch)
       if (index.kv(layer, miniBatch) == kNone)
@@ -83,15 +80,35 @@ void StructureCheck::checkBuffers() {
       if (index.act(layer, miniBatch) == kNone)
         fail("buffers has no act of layer ", layer,
              plan_.miniBatches == 1 ? "" : absl::StrCat(" and mini-batch ", miniBatch));
-  // A residual of each mini-batch, or of none.
+  checkResiduals(index);
+}
+
+// One a unit, but for the embedding or the head that other stages have.
+void StructureCheck::checkWeights(const BufferIndex &index) {
+  const int64_t layers = plan_.model->layers;
+  const uint32_t head = largestIndex(BufferKind::Weight, layers, 1);
+  for (uint32_t unit = 0; unit <= head && ok(); ++unit) {
+    const uint32_t buffer = index.weight(unit);
+    const bool elsewhere = (unit == 0 && plan_.receives()) || (unit == head && plan_.sends());
+    if (buffer == kNone && !elsewhere)
+      fail("buffers has no weight ", unit, ", a model of ", layers, " layers has ", head + 1);
+    else if (buffer != kNone && elsewhere)
+      fail("buffers[", buffer, "] is weight ", unit, ", the ", unit == 0 ? "embedding" : "head",
+           ", which another stage of the model has");
+  }
+}
+
+// A residual of each mini-batch; or of none, where no rows go from stage to stage.
+void StructureCheck::checkResiduals(const BufferIndex &index) {
   uint32_t missing = kNone, residuals = 0;
   for (uint32_t miniBatch = 0; miniBatch < plan_.miniBatches; ++miniBatch)
     if (index.residual(miniBatch) == kNone)
       missing = miniBatch;
     else
       ++residuals;
-  if (residuals > 0 && missing != kNone)
-    fail("buffers has no residual of mini-batch ", missing, ", but of another");
+  const bool stage = plan_.receives() || plan_.sends();
+  if (ok() && missing != kNone && (residuals > 0 || stage))
+    fail("buffers has no residual of mini-batch ", missing, residuals > 0 ? ", but of another" : ", a stage has one");
 }
 
 void StructureCheck::findSplit() {

@@ -127,8 +127,10 @@ bool StructureCheck::checkStep(const Schedule &s, uint32_t i, const std::string 
   if (step.firstOperand > s.operands.size() || step.operandCount > s.operands.size() - step.firstOperand)
     return fail(at(), " has operands [", step.firstOperand, ", ", step.firstOperand, " + ", step.operandCount, ") of ",
                 s.operands.size());
-  if (constexpr int kMost = model::enumCount<Arg>(); step.operandCount > kMost)
-    return fail(at(), ".operand_count is ", step.operandCount, ", expected at most ", kMost);
+  // Of each mini-batch the publish of a stage has a residual.
+  const bool sends = step.kind == StepKind::Publish && plan_.sends();
+  if (const uint32_t most = model::enumCount<Arg>() + (sends ? plan_.miniBatches : 0); step.operandCount > most)
+    return fail(at(), ".operand_count is ", step.operandCount, ", expected at most ", most);
   if (step.layer < -1 || step.layer >= plan_.model->layers)
     return fail(at(), ".layer is ", step.layer, ", expected -1 to ", plan_.model->layers - 1);
   if (step.miniBatch >= plan_.miniBatches)
@@ -145,7 +147,7 @@ bool StructureCheck::checkStep(const Schedule &s, uint32_t i, const std::string 
     if (!checkOperand(s, k, path))
       return false;
     const uint32_t bit = 1u << value(s.operands[k].arg);
-    if (seen & bit)
+    if (seen & bit && !(sends && s.operands[k].arg == Arg::Residual))
       return fail(at(), " has two operands for ", argName(s.operands[k].arg));
     seen |= bit;
   }

@@ -88,6 +88,8 @@ uint64_t Plan::actBlockBytes() const {
 }
 
 bool Plan::residualsLeave() const { return find(*this, BufferKind::Residual, -1, 0) != kNone; }
+bool Plan::receives() const { return !model->embeds(); }
+bool Plan::sends() const { return !model->hasHead(); }
 
 uint64_t Plan::kvCaches() const { return static_cast<uint64_t>(model->layers) * miniBatches; }
 uint64_t Plan::kvStride() const { return kvCaches() * kvBlockBytes(); }

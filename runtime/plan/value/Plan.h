@@ -53,8 +53,9 @@ enum class BufferKind : uint8_t {
   // One layer's activation blocks (HybridServe), of one mini-batch: actBlocks x blockTokens x hidden, what K and V are
   // made from in place of them
   Act = 5,
-  // The residual stream of one mini-batch where it leaves the device between layers: at home on the host, float
-  // [maxTokens, hidden] of Plan::metaLayout. It holds nothing at the edge of an iteration.
+  // The residual stream of one mini-batch where it leaves the device between layers, or comes from another stage or
+  // goes to one: at home on the host, float [maxTokens, hidden] of Plan::metaLayout. It holds nothing at the edge of an
+  // iteration, but see Plan::receives().
   Residual = 6
 };
 // Activations and workspaces are a schedule's own (Schedule::locals), all others the plan's (Plan::buffers).
@@ -143,7 +144,7 @@ struct State {
 enum class StepKind : uint8_t {
   Compute = 0, // a kernel: Step::op
   Copy = 1,    // operand 0 is read, operand 1 written, the same bytes: prefetch (H2D) or evict with write-back (D2H)
-  Publish = 2  // sampled tokens and the iteration's number become visible to the host
+  Publish = 2  // sampled tokens, or the rows that a stage sends, and the iteration's number become visible to the host
 };
 
 // Part of the model a step belongs to, for grouping in timelines.
@@ -201,8 +202,8 @@ enum class Arg : uint8_t {
 };
 const char *argName(Arg arg); // "source", "destination", "meta", ...
 
-// The operands of a step: at most one of each Arg, in any order. Which an op has, and of what size, is what
-// VerifySizes.cpp says and checks.
+// The operands of a step: at most one of each Arg, in any order; but the publish of a stage that sends has a Residual
+// of each mini-batch. Which an op has, and of what size, is what VerifySizes.cpp says and checks.
 
 // The bytes [bufferOffset, bufferOffset + bytes) of a buffer, which this step finds (or leaves) at `address`.
 // Buffers: below Plan::buffers.size() a persistent one, from there on Schedule::locals.
@@ -355,8 +356,8 @@ struct Plan {
   uint64_t metaOnHost = kNowhere;
   bool attendsOnCpu() const { return metaOnHost != kNowhere; }
 
-  // In any order: each weight unit, each cache and each Io once; a residual of each mini-batch, or of none; activation
-  // blocks of each layer and mini-batch, where there are any.
+  // In any order: each weight unit that the model has, each cache and each Io once; a residual of each mini-batch, or,
+  // of a whole model, of none; activation blocks of each layer and mini-batch, where there are any.
   std::vector<Buffer> buffers;
   std::vector<Placement> placements;
   std::vector<State> states;
@@ -389,6 +390,18 @@ struct Plan {
   // Embed, which writes it first, writes into a slot as well. All steps that read or write the residual stream name the
   // buffer of their mini-batch, whole, on the device, in a slot; copies between slot and home are whole and resizable.
   bool residualsLeave() const;
+  // Of a stage (model::ModelSpec::stage), whose layers are numbered from its own first on and whose residuals have a
+  // home whether they leave or not. One that does not embed receives its rows: the home of each residual has those of
+  // the launch when an iteration starts, and what the first layer reads in a slot, a copy has brought from there. One
+  // without a head sends its rows: behind the last step that writes a mini-batch's stream a copy takes it home, and the
+  // publish reads all homes, in the order of the mini-batches. It has no step of the other kind: no embed here, no
+  // gather_rows, norm and linear of the head, and sample there. Nothing writes a home behind the publish.
+  //
+  //   h2d      | residual |                                              a stage between two others
+  //   compute             | layer 0 | layer 1 | layer 2 |          | publish |
+  //   d2h                                               | residual |
+  bool receives() const;
+  bool sends() const;
   // A cache's place among them: layer by layer, in it mini-batch by mini-batch.
   uint64_t cacheNumber(const Buffer &cache) const {
     return static_cast<uint64_t>(cache.layer) * miniBatches + cache.index;
