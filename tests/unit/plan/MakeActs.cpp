@@ -23,7 +23,7 @@ void PlacementBuilder::keepRows(int64_t layer) {
 
 // Keys and values of earlier tokens, from these.
 void PlacementBuilder::rebuild(int64_t layer) {
-  const auto unit = static_cast<uint32_t>(layout_.layerUnit(layer, UnitRole::Qkv));
+  const auto unit = unitOf(layer, UnitRole::Qkv);
   const uint32_t acts = actBuffer(plan_, layer, miniBatch_);
   Operand rows = whole(Arg::Act, Access::Read, acts);
   if (actsOnHost(acts)) {

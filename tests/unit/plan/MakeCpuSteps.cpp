@@ -61,8 +61,7 @@ void PlacementBuilder::attendOnCpu(int64_t layer) {
   if (m.rope.enabled || m.qkNorm) {
     std::vector<Operand> operands = {local(Arg::X, Access::ReadWrite, Qkv)};
     if (m.qkNorm)
-      operands.push_back(weight(Arg::NormWeights, static_cast<uint32_t>(layout_.layerUnit(layer, model::UnitRole::Qkv)),
-                                model::TensorRole::HeadNorms));
+      operands.push_back(weight(Arg::NormWeights, unitOf(layer, model::UnitRole::Qkv), model::TensorRole::HeadNorms));
     compute(kernels::Op::Rotate, Part::Attention, layer, std::move(operands));
   }
   const Operand qkv = local(Arg::X, Access::Read, Qkv);

@@ -85,7 +85,8 @@ Plan makePlan(const PlanOptions &given) {
   plan.hardware.duplexBandwidth = 2e9;
   plan.reason = "put together by hand";
   plan.limitingResource = "link h2d";
-  const model::WeightLayout layout = model::layoutWeights(plan.model);
+  model::WeightLayout layout = model::layoutWeights(plan.model);
+  std::erase_if(layout.units, [](const model::Unit &unit) { return unit.absent(); });
   // The limits over all schedules; each schedule is no larger in any of them.
   LimitOptions largest{IterationClass::Mixed, 1, 1, 1};
   for (const PlacementOptions &placement : options.placements)
@@ -116,7 +117,7 @@ Plan makePlan(const PlanOptions &given) {
       keepTail(placement);
     plan.kvBlocks = std::max(plan.kvBlocks, placement.kvBlocks);
   }
-  for (uint32_t index = 0; const model::Unit &unit : layout.units)
+  for (uint32_t index = plan.receives() ? 1 : 0; const model::Unit &unit : layout.units)
     plan.buffers.push_back({unit.name, BufferKind::Weight, unit.layer, unit.bytes, index++});
   const auto kv = static_cast<uint64_t>(plan.kvBlocks * plan.blockTokens) * keysAndValuesBytes(plan);
   const uint32_t count = options.miniBatches;
@@ -135,7 +136,7 @@ Plan makePlan(const PlanOptions &given) {
   plan.buffers.push_back({"output", BufferKind::Io, -1, ids(count * largest.sequences), 2});
   plan.buffers.push_back(
       {"history", BufferKind::Io, -1, count * ids((plan.kvBlocks + plan.actBlocks) * plan.blockTokens), 3});
-  for (uint32_t i = 0; i < count && options.residualsLeave; ++i)
+  for (uint32_t i = 0; i < count && (options.residualsLeave || plan.model->isStage()); ++i)
     plan.buffers.push_back({"residual" + (count > 1 ? "." + std::to_string(i) : ""), BufferKind::Residual, -1,
                             alignUp(static_cast<uint64_t>(largest.tokens * plan.model->hidden) * 4), i});
   const auto onCpu = [](const PlacementOptions &p) {

@@ -112,7 +112,8 @@ struct PlanOptions {
   uint32_t miniBatches = 1;
   // The residual stream of each leaves the device between layers, or may. A mini-batch's first layer follows its
   // embedding at once, its head its last layer; their homes are behind all others in the slab, their slots in the
-  // arena.
+  // arena. A stage has homes and slots in any case; its stream stays where there is a slot for each mini-batch and
+  // PlacementOptions::residualsStay.
   bool residualsLeave = false;
   ActOptions acts = {};
   model::Encoding kvEncoding = {}; // of the caches' rows
@@ -157,6 +158,10 @@ std::vector<NamedOptions> actPlans();
 // away, residuals that leave.
 std::vector<NamedOptions> cpuPlans();
 NamedOptions randomCpuPlan(uint64_t seed);
+// Stages, first, middle and last ones, of one to three mini-batches: whose stream stays or leaves, with all that the
+// others have.
+std::vector<NamedOptions> stagePlans();
+NamedOptions randomStagePlan(uint64_t seed);
 // Any of these forms, by chance; residuals in one mini-batch to four.
 NamedOptions randomSplitPlan(uint64_t seed);
 NamedOptions randomResidualPlan(uint64_t seed);

@@ -7,7 +7,8 @@ namespace headrace::plan::test {
 
 // Visits of layers, layer by layer, in it mini-batch by mini-batch. Each has the next slot, and what it leaves there
 // goes home; or, where residuals stay, what is in a slot is used there, and makes room only for what is in none: the
-// one that was used longest ago.
+// one that was used longest ago. A stage that receives brings what its first layer is for; what the last of one that
+// sends has left goes home.
 void PlacementBuilder::chooseVisits() {
   visits_.clear();
   if (!plan_.residualsLeave())
@@ -27,7 +28,8 @@ void PlacementBuilder::chooseVisits() {
       slot = static_cast<uint32_t>(own - held.begin());
     else if (options_.residualsStay && held[slot] != kNone && held[slot] + count < layers * count)
       visits_[held[slot]].leaves = true;
-    visits_.push_back({slot, v >= count && !stays, !options_.residualsStay && v + count < layers * count, 0, 0});
+    const bool last = v + count >= layers * count;
+    visits_.push_back({slot, v < count ? plan_.receives() : !stays, last ? plan_.sends() : !options_.residualsStay});
     held[slot] = v;
   }
 }
@@ -63,7 +65,7 @@ void PlacementBuilder::addCopiesOfResiduals() {
       copies_.push_back(copy(v, after));
     if (!visit.leaves)
       continue;
-    int wanted = visits_[v + count].begin;
+    int wanted = v + count < all ? visits_[v + count].begin : static_cast<int>(computes_.size()) - 1; // the publish
     for (uint32_t next = v + 1; next < all; ++next)
       if (visits_[next].slot == visit.slot) {
         wanted = std::min(wanted, visits_[next].begin);

@@ -117,8 +117,7 @@ void PlacementBuilder::append(int64_t layer) {
   if (resident() > 0)
     operands.push_back(whole(Arg::Kv, Access::ReadWrite, plan_.kvBuffer(layer, miniBatch_)));
   if (plan_.model->qkNorm)
-    operands.push_back(weight(Arg::NormWeights, static_cast<uint32_t>(layout_.layerUnit(layer, UnitRole::Qkv)),
-                              TensorRole::HeadNorms));
+    operands.push_back(weight(Arg::NormWeights, unitOf(layer, UnitRole::Qkv), TensorRole::HeadNorms));
   if (homes_ != nullptr && inUse() > resident())
     operands.push_back(blocks(Arg::KvTail, Access::ReadWrite, cacheOf(layer), resident(), inUse()));
   if (plan_.actBlocks > 0)
@@ -159,14 +158,14 @@ void PlacementBuilder::addCompute() {
     ofEach([&] {
       visit_ = static_cast<uint32_t>(cacheOf(layer));
       const auto begin = static_cast<int>(computes_.size());
-      if (leave && layer == 0)
+      if (leave && layer == 0 && !plan_.receives())
         addEmbed();
       addLayer(layer);
       if (!leave)
         return;
       visits_[visit_].begin = begin;
       visits_[visit_].last = static_cast<int>(computes_.size()) - 1;
-      if (layer + 1 == layers)
+      if (layer + 1 == layers && !plan_.sends())
         addHead();
     });
   if (!leave)
@@ -175,6 +174,9 @@ void PlacementBuilder::addCompute() {
   publish.kind = StepKind::Publish;
   publish.part = Part::Head;
   computes_.push_back({publish, {whole(Arg::Output, Access::Read, plan_.ioBuffer(plan::Io::Output))}});
+  if (plan_.sends())
+    ofEach(
+        [&] { computes_.back().operands.push_back(whole(Arg::Residual, Access::Read, residualBuffer(miniBatch_))); });
 }
 
 void PlacementBuilder::addEmbed() {
@@ -187,7 +189,7 @@ void PlacementBuilder::addEmbed() {
 }
 
 void PlacementBuilder::addLayer(int64_t layer) {
-  const auto unit = [&](UnitRole role) { return static_cast<uint32_t>(layout_.layerUnit(layer, role)); };
+  const auto unit = [&](UnitRole role) { return unitOf(layer, role); };
   const bool acts = plan_.actBlocks > 0;
   layer_ = layer;
   if (acts && acts_.rebuildsFirst)

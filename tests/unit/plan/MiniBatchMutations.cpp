@@ -32,6 +32,8 @@ template <Io kWhich> bool useAnothersRange(Plan &plan, Random &random) {
                                                          s.operands.begin() + step.firstOperand + step.operandCount,
                                                          [&](const Operand &o) { return isIo(plan, o, kWhich); });
   });
+  if (of.empty()) // a stage neither embeds nor samples
+    return false;
   const Spot spot = pick(random, of);
   const Step &step = stepAt(plan, spot);
   Schedule &s = scheduleAt(plan, spot);

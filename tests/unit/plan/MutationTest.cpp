@@ -233,6 +233,15 @@ TEST(PlanMutation, OfResidualsEachIsRefusedForARuleThatTheOracleLists) {
   breakMostly(plans, test::residualMutations(), broken, 20261126, broken / 200);
 }
 
+// Of stages: 2,000 with HEADRACE_LONG, of more plans that chance has put together; by mutations of residuals, too.
+TEST(PlanMutation, OfStagesEachIsRefusedForARuleThatTheOracleLists) {
+  const int broken = casesOf(300, 2000);
+  std::vector<test::NamedOptions> plans = test::stagePlans();
+  for (int seed = 0; seed < casesOf(10, 200); ++seed)
+    plans.push_back(test::randomStagePlan(seed));
+  breakMostly(plans, test::stageMutations(), broken, 20261202, broken / 200);
+}
+
 // Of activation blocks: 12,000 with HEADRACE_LONG, of more plans that chance has put together; and of some that have
 // none.
 TEST(PlanMutation, OfActivationBlocksEachIsRefusedForARuleThatTheOracleLists) {

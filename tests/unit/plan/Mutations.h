@@ -32,6 +32,8 @@ const std::vector<Mutation> &packedMutations();
 const std::vector<Mutation> &miniBatchMutations();
 // Of residuals that leave the device.
 const std::vector<Mutation> &residualMutations();
+// Of what stages receive, send and have not.
+const std::vector<Mutation> &stageMutations();
 // Of what the cpu lane does, is brought and leaves.
 const std::vector<Mutation> &cpuMutations();
 // Of activation blocks, and of what is rebuilt from them; those of them of numbers, sizes, operands and places.

@@ -23,8 +23,11 @@ public:
       return {Rule::Structure};
     breaks(!ioIsRight(plan_) || !encodingsAreRight(plan_), Rule::Structure);
     for (const Schedule &s : plan_.schedules) {
-      breaks(!publishesAll(plan_, s) || !attendsToItsRows(plan_, s) || !attendsToWhatIsRebuilt(plan_, s),
+      breaks(!publishesAll(plan_, s) || !stageStepsAreRight(plan_, s) || !attendsToItsRows(plan_, s) ||
+                 !attendsToWhatIsRebuilt(plan_, s),
              Rule::Structure);
+      breaks(!homesAreLeftInTime(plan_, s), Rule::OverwriteLive);
+      breaks(!publishesTheLast(plan_, s), Rule::StaleCopy);
       for (const Step &step : s.steps)
         operandSizes(s, step);
     }
@@ -64,7 +67,7 @@ private:
   // Only what mutations of MakePlan's plans can get wrong.
   bool structureIsRight() const {
     if (!kvEncodingIsRight(plan_) || !miniBatchesAreRight(plan_) || !residualsAreRight(plan_) ||
-        !actBuffersAreRight(plan_))
+        !actBuffersAreRight(plan_) || !stageIsRight(plan_, layout_))
       return false;
     bool ok = cachesAreRight(plan_) && (plan_.metaOnHost == kNowhere || plan_.metaOnHost % 256 == 0);
     const auto isSplit = [&](uint32_t buffer) { // its blocks need not be aligned

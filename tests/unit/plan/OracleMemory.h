@@ -90,6 +90,12 @@ bool residualsAreRight(const Plan &plan);
 void addBrokenResidualRules(const Plan &plan, std::set<Rule> &rules);
 bool isStream(const Plan &plan, const Step &step, const Operand &operand);
 bool addsInPlace(const Plan &plan, const Schedule &s, const Step &step, const Operand &y);
+// Stages: which weights, residuals and steps there are, and what is published; that it is added to before, and when
+// homes are written for the last time.
+bool stageIsRight(const Plan &plan, const model::WeightLayout &layout);
+bool stageStepsAreRight(const Plan &plan, const Schedule &s);
+bool publishesTheLast(const Plan &plan, const Schedule &s);
+bool homesAreLeftInTime(const Plan &plan, const Schedule &s);
 // Activation blocks: whether a placement has a buffer's on the host; which buffers there are; how many blocks, and how
 // large what has them or their ids; operands of a step. A layer attends to the keys and values that were made from
 // them, for it, in this iteration, with its rows.

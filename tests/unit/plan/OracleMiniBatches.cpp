@@ -64,7 +64,7 @@ bool publishesAll(const Plan &plan, const Schedule &s) {
   for (const Step &step : s.steps) {
     if (step.kind == StepKind::Compute && step.op == kernels::Op::Sample)
       sampled.insert(step.miniBatch);
-    if (step.kind == StepKind::Publish && sampled.size() != plan.miniBatches)
+    if (step.kind == StepKind::Publish && plan.model->hasHead() && sampled.size() != plan.miniBatches)
       return false;
   }
   return true;

@@ -6,6 +6,7 @@
 
 #include "absl/types/span.h"
 #include "kernels/Kernels.h"
+#include "runtime/model/ModelSpec.h"
 #include "tests/unit/plan/Oracle.h"
 #include "tests/unit/plan/OracleMemory.h"
 
@@ -144,6 +145,10 @@ private:
     return caches_.byBlocks && buffer < plan_.buffers.size() && plan_.buffers[buffer].kind == BufferKind::Kv;
   }
   bool isActOnHost(uint32_t buffer) const { return actsOnHost(plan_, placement_, buffer); }
+  // Another stage's rows are there when an iteration starts.
+  bool isReceived(uint32_t buffer) const {
+    return isResidual(plan_, buffer) && plan_.model->stage.first > 0 && s_.iterationClass != IterationClass::Transition;
+  }
   // Written by steps, and in more than one place.
   bool hasCopies(uint32_t buffer) const {
     return isCache(buffer) || isResidual(plan_, buffer) || isActOnHost(buffer) || isStaged(plan_, s_, buffer);
@@ -208,6 +213,11 @@ private:
         continue;
       if (isCache(o.buffer) && o.space == Space::Host && !inMirror(o))
         rules_.insert(Rule::HostRange);
+      if (step.kind == StepKind::Publish && isResidual(plan_, o.buffer)) { // the host reads it
+        if (!atHome(o))
+          rules_.insert(Rule::HostRange);
+        continue;
+      }
       if (!step.direct && !cpu) {
         rules_.insert(Rule::WrongSpace);
         continue;
@@ -279,7 +289,7 @@ private:
 
   void contents() {
     for (const Extent &e : before_.extents)
-      if (e.space == Space::Device || isActOnHost(e.buffer))
+      if (e.space == Space::Device || isActOnHost(e.buffer) || isReceived(e.buffer))
         put(e, e.space, e.interleaved);
     for (const Content &c : plan_.states[s_.entryState].contents)
       put(c, Space::Device, false);

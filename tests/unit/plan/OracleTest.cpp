@@ -88,7 +88,10 @@ Found breakEach(const std::vector<test::Mutation> &mutations, const std::vector<
 }
 // What nothing else gives away.
 void expectAlone(Found &found, const std::string &name, Rule rule) {
-  EXPECT_TRUE(found[name].contains({rule})) << name << ": never " << ruleName(rule) << " alone";
+  std::string others;
+  for (const std::set<Rule> &rules : found[name])
+    others += "\n  " + names(rules);
+  EXPECT_TRUE(found[name].contains({rule})) << name << ": never " << ruleName(rule) << " alone, but" << others;
 }
 
 TEST(PlanOracle, FindsEachMutationOfThem) {
@@ -196,6 +199,42 @@ TEST(PlanOracle, FindsEachMutationOfActivationBlocksOnTheHost) {
     expectAlone(found, name, rule);
   EXPECT_TRUE(found["bring another's activation blocks"].contains({Rule::HostRange, Rule::UseAfterRelease}));
   EXPECT_TRUE(found["clear a direct mark of activation blocks"].contains({Rule::Structure, Rule::WrongSpace}));
+}
+
+TEST(PlanOracle, FindsNothingWrongInStages) {
+  std::vector<test::NamedOptions> all = test::stagePlans();
+  for (uint64_t seed = 0; seed < 40; ++seed)
+    all.push_back(test::randomStagePlan(seed));
+  for (const test::NamedOptions &named : all) {
+    const Plan plan = test::makePlan(named.options);
+    EXPECT_EQ(names(test::brokenRules(plan)), "none") << named.name;
+    EXPECT_EQ(names(test::brokenRules(test::withShuffledBuffers(plan, 1))), "none") << named.name << ", shuffled";
+  }
+}
+
+TEST(PlanOracle, FindsEachMutationOfStages) {
+  Found found = breakEach(test::stageMutations(), test::stagePlans());
+  const std::vector<std::pair<const char *, Rule>> alone = {
+      {"read the stream before it has come", Rule::ReadBeforeReady},
+      {"leave the receive out", Rule::EntryExit},
+      {"embed where rows come", Rule::Structure},
+      {"send before the last sum", Rule::StaleCopy},
+      {"leave the send out", Rule::StaleCopy},
+      {"leave the send out", Rule::UseAfterRelease},
+      {"send another mini-batch's rows", Rule::Structure},
+      {"publish earlier rows", Rule::StaleCopy},
+      {"publish other rows", Rule::Structure},
+      {"write a home behind the publish", Rule::OverwriteLive},
+      {"gather rows without a head", Rule::Structure},
+      {"sample without a head", Rule::Structure},
+      {"a weight of another stage", Rule::Structure},
+      {"another stage", Rule::Structure}};
+  for (const auto &[name, rule] : alone)
+    expectAlone(found, name, rule);
+  // In the wrong order, with edges of its own beside those that the right one had.
+  EXPECT_TRUE(found["read the stream before it has come"].contains({Rule::RedundantEdge, Rule::EntryExit}));
+  EXPECT_TRUE(found["publish before the send"].contains({Rule::ReadBeforeReady, Rule::OverwriteLive}));
+  EXPECT_TRUE(found["publish rows beside tokens"].contains({Rule::Structure, Rule::StaleCopy})); // a sum is in a slot
 }
 
 TEST(PlanOracle, FindsEachMutationOfPlansInWhichResidualsLeave) {

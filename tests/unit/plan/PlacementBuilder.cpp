@@ -23,7 +23,7 @@ void PlacementBuilder::chooseItems() {
   for (size_t i = 0; i < options_.layers.size(); ++i) {
     Item item;
     for (const UnitRole role : {UnitRole::Qkv, UnitRole::Out, UnitRole::Up, UnitRole::Down})
-      item.units.push_back(static_cast<uint32_t>(layout_.layerUnit(options_.layers[i], role)));
+      item.units.push_back(unitOf(options_.layers[i], role));
     item.slot = static_cast<uint32_t>(i) % turns;
     if (eager && turns == 2 && options_.layers.size() % 2 == 1 && i + 1 == options_.layers.size())
       item.slot = 2; // of an odd number, the last would meet the first in slot 0
@@ -73,7 +73,7 @@ void PlacementBuilder::place() {
     Extent e{unit, Space::Device, false, 0, bytes, at};
     if (offloads(unit)) {
       e.space = Space::Host;
-      e.direct = unit == 0;
+      e.direct = unit == 0 && options_.offloadEmbedding;
       e.address = hostAddress(unit);
       plan_.hostBytes = std::max(plan_.hostBytes, e.address + bytes);
     } else {
@@ -143,7 +143,7 @@ void PlacementBuilder::placeBesideCaches() {
       io += e.bytes;
     } else if (offloads(buffer)) {
       e.space = Space::Host;
-      e.direct = buffer == 0;
+      e.direct = buffer == 0 && options_.offloadEmbedding;
       e.address = hostAddress(buffer);
     } else {
       e.address = weights + homes_->unitAt[buffer];

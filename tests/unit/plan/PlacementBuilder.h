@@ -98,6 +98,11 @@ private:
   void chooseVisits();
   Placement described() const;
   bool offloads(uint32_t unit) const;
+  // Units that a stage has not are in no list here, neither of the layout nor of buffers: what is a unit's number below
+  // is its place in both.
+  uint32_t unitOf(int64_t layer, model::UnitRole role) const {
+    return static_cast<uint32_t>(layout_.layerUnit(layer, role)) - (plan_.receives() ? 1 : 0);
+  }
   void place();
   void placeBesideCaches();
   void placeCache(Placement &p, int64_t layer) const;

@@ -33,6 +33,12 @@ struct Rows {
   int64_t actsInUse = 0;
 };
 
+// Rows of a residual or a transient.
+struct Stream {
+  int64_t version = 0;
+  uint64_t granules = 0; // of the rows in use
+};
+
 class Replayer {
 public:
   Replayer(const Plan &plan, uint64_t seed) : plan_(plan), random_(seed), caches_(cachesOf(plan)) {
@@ -186,8 +192,9 @@ private:
       if (o.space == Space::Host && (o.buffer >= plan_.buffers.size() || isMeta(plan_, o.buffer))) // of no launch
         forEachGranule(plan_, o, false, [&](uint64_t i, const What &) { host_[i] = {}; });
     for (uint32_t i = 0; i < plan_.buffers.size(); ++i)
-      if (isResidual(plan_, i)) // nothing of it is anywhere
-        streams_[i] = {++writes_, 1 + below(plan_.buffers[i].bytes / kGranule)};
+      if (isResidual(plan_, i)) // nothing of it is anywhere, but what another stage has brought
+        streams_[i] = receives(s) ? arrived(i) : Stream{++writes_, 1 + below(plan_.buffers[i].bytes / kGranule)};
+    arrived_.clear();
     std::array<size_t, kLanes> order;
     std::iota(order.begin(), order.end(), 0);
     std::shuffle(order.begin(), order.end(), random_);
@@ -209,6 +216,46 @@ private:
       perform(s, s.steps[step], rows);
     }
     state_ = s.exitState;
+    homesAreLeft(s);
+  }
+
+  // Rows of stages: the host takes those that a publish shows, and may put the next there at once. Behind that no step
+  // may write.
+  bool receives(const Schedule &s) const {
+    return plan_.model->stage.first > 0 && s.iterationClass != IterationClass::Transition;
+  }
+  bool sends() const { return plan_.model->stage.of > plan_.model->stage.first + plan_.model->layers; }
+  void forHome(uint32_t residual, const Stream &stream, auto f) {
+    for (const Extent &e : plan_.placements[placement_].extents)
+      if (e.buffer == residual)
+        forEachGranule(plan_, e, false, [&](uint64_t i, const What &what) {
+          if (what.granule < stream.granules)
+            f(host_[i], what);
+        });
+  }
+  Stream arrived(uint32_t residual) {
+    if (!arrived_.contains(residual))
+      arrive(residual);
+    return arrived_[residual];
+  }
+  void arrive(uint32_t residual) {
+    const Stream stream{++writes_, 1 + below(plan_.buffers[residual].bytes / kGranule)};
+    arrived_[residual] = stream;
+    forHome(residual, stream, [&](Cell &cell, const What &what) { cell = {what, stream.version}; });
+  }
+  void publish(const Schedule &s) {
+    published_ = streams_;
+    for (const auto &stream : published_)
+      if (receives(s))
+        arrive(stream.first);
+  }
+  void homesAreLeft(const Schedule &s) {
+    for (const auto &[residual, stream] : receives(s) ? arrived_ : sends() ? published_ : std::map<uint32_t, Stream>())
+      forHome(residual, stream, [&, of = residual, version = stream.version](const Cell &cell, const What &what) {
+        if (!(cell.what == what && cell.version == version))
+          fail("written behind the publish: " + plan_.buffers[of].name);
+      });
+    published_.clear();
   }
 
   void perform(const Schedule &s, const Step &step, const Rows &rows) {
@@ -227,6 +274,8 @@ private:
           if (wanted && !isCurrent(memory(o.space)[i], what))
             fail("not there: " + plan_.buffers[o.buffer].name);
         });
+    if (step.kind == StepKind::Publish)
+      publish(s);
     if (step.kind == StepKind::Compute && (step.op == kernels::Op::RopeAppend || step.op == kernels::Op::Append))
       append(operands, rows);
     if (step.kind == StepKind::Compute && step.op == kernels::Op::Attention)
@@ -418,11 +467,8 @@ private:
   std::mt19937_64 random_;
   const Caches caches_;
   std::vector<Cell> device_, host_;
-  struct Stream {
-    int64_t version = 0;
-    uint64_t granules = 0; // of the rows in use
-  };
-  std::map<uint32_t, Stream> streams_; // of residuals, by buffer
+  // Of residuals, by buffer: now; as the launch has published them; as the next launch finds them at home.
+  std::map<uint32_t, Stream> streams_, published_, arrived_;
   Stream &transient(const Operand &o) { return transients_[o.buffer - plan_.buffers.size()]; }
   std::vector<Stream> transients_; // of the launch
   int64_t writes_ = 0;

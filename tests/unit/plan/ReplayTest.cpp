@@ -166,6 +166,23 @@ TEST(PlanReplay, LosesRowsOfTheCpuLaneOnlyWhereTheOracleFindsAFault) {
   loseRows(test::cpuPlans(), test::cpuMutations(), losing, casesOf(20, 1000), 20261130);
 }
 
+// Rows that come from another stage, and those that go to one.
+TEST(PlanReplay, KeepsTheRowsOfStages) {
+  std::vector<test::NamedOptions> plans = replayable(test::stagePlans());
+  for (int seed = 0; seed < casesOf(20, 400); ++seed)
+    plans.push_back(test::randomStagePlan(seed));
+  for (const test::NamedOptions &named : replayable(plans))
+    ASSERT_EQ(test::replay(test::makePlan(named.options), 1, casesOf(10, 100)), "") << named.name;
+}
+
+TEST(PlanReplay, LosesTheRowsOfStagesOnlyWhereTheOracleFindsAFault) {
+  const std::set<std::string> losing = {"read the stream before it has come", "leave the receive out",
+                                        "send before the last sum", "leave the send out", "publish before the send"};
+  std::vector<test::Mutation> mutations = test::stageMutations(), more = test::residualMutations();
+  mutations.insert(mutations.end(), more.begin(), more.end());
+  loseRows(test::stagePlans(), mutations, losing, casesOf(20, 1000), 20261201);
+}
+
 TEST(PlanReplay, LosesResidualsOnlyWhereTheOracleFindsAFault) {
   const int wanted = casesOf(10, 2000);
   const std::set<Rule> seen = {Rule::StaleCopy, Rule::ReadBeforeReady, Rule::OverwriteLive, Rule::UseAfterRelease,
