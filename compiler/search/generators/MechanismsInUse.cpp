@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "compiler/search/generators/Generators.h"
 #include "runtime/job/Expansion.h"
+#include "runtime/model/ModelSpec.h"
 
 namespace headrace::compiler {
 
