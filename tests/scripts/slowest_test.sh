@@ -39,11 +39,14 @@ seen=$(scripts/slowest objects build/release)
 [ "$(sed -n 2p <<<"$seen")" = '     7.0 c.o' ] || fail "all objects: $seen"
 
 # The count comes last, and ctest's status back.
-printf '#!/bin/sh\necho "97%% tests passed, 1 tests failed out of 31"\necho "The following tests FAILED:"\nexit 8\n' >bin/ctest
+printf '#!/bin/sh\necho "$@" >asked\necho "97%% tests passed, 1 tests failed out of 31"\necho "The following tests FAILED:"\nexit 8\n' >bin/ctest
 chmod +x bin/ctest
 status=0
 seen=$(PATH="$work/bin:$PATH" scripts/run-tests release -L unit) || status=$?
 [ $status -eq 8 ] || fail "run-tests: status $status"
 [ "$(tail -n 1 <<<"$seen")" = '97% tests passed, 1 tests failed out of 31' ] || fail "run-tests: $seen"
 grep -qE '^seconds: release: tests [0-9]+$' <<<"$seen" || fail "no seconds: $seen"
+# As many at a time as there are processors, also where a library is told to use one.
+PATH="$work/bin:$PATH" OMP_NUM_THREADS=1 scripts/run-tests release -L unit >/dev/null || true
+grep -qE -- "-j $(env -u OMP_NUM_THREADS nproc)\b.* -L unit$" asked || fail "ctest was asked for: $(cat asked)"
 echo ok
