@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A small model on one device, or its stages on the devices of a group, with all else alike.
+#pragma once
+
+#include <algorithm>
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "compiler/Compile.h"
+#include "runtime/core/Stages.h"
+#include "runtime/host/HostGroup.h"
+#include "runtime/sim/SimGroup.h"
+#include "tests/support/StatedPlacements.h"
+#include "tests/support/TinyPlan.h"
+
+namespace headrace::core {
+
+inline constexpr int64_t kLayers = 6, kContext = 64, kBlockTokens = 4;
+inline constexpr uint64_t kSeed = 3;
+
+// What all stages have alike.
+struct Options {
+  bool opt = false, tied = false;
+  int64_t miniBatches = 1, sequences = 2; // of each mini-batch
+  int64_t interval = 0;                   // of the weights, 0 none away
+  int64_t resident = 0;                   // KV blocks on the device, the scratch block included; 0: all
+  bool streamsLeave = false;              // between layers, too
+  bool attendsOnCpu = false;
+  const char *encoding = "";
+};
+
+inline model::ModelSpec modelOf(const Options &options) {
+  model::ModelSpec spec = options.opt ? tinyOpt(kLayers) : tinyLlama(kLayers);
+  spec.tiedEmbeddings = options.tied;
+  std::string expected;
+  if (*options.encoding != 0)
+    spec.encodings = *model::weightEncodingsFromText(options.encoding, spec, expected);
+  return spec;
+}
+
+inline plan::Plan compiled(const model::ModelSpec &spec, const Options &options) {
+  compiler::CompileRequest request;
+  request.model = spec;
+  request.hardware = tinyPlan({.spec = tinyLlama(1), .kind = model::DeviceKind::Host}).hardware;
+  request.goal.miniBatches = options.miniBatches;
+  request.goal.batch = options.sequences * options.miniBatches;
+  request.goal.context = kContext;
+  request.goal.blockTokens = kBlockTokens;
+  request.buckets = {
+      .newTokens = {1, options.sequences, 16}, .sequences = {1, options.sequences}, .contexts = {kContext}};
+  compiler::Candidate candidate =
+      compiler::stated(spec, {options.interval > 0 ? compiler::interval(options.interval) : compiler::none()}).front();
+  if (options.attendsOnCpu || options.resident > 0)
+    candidate.residency.setKvAway(spec.layers, options.attendsOnCpu ? 0 : options.resident);
+  if (options.attendsOnCpu)
+    request.policy.attention = model::Attention::Cpu;
+  if (options.streamsLeave)
+    request.policy.residuals = model::Residuals::Host;
+  request.placements = {candidate};
+  absl::StatusOr<plan::Plan> plan = compiler::compile(request);
+  EXPECT_TRUE(plan.ok()) << plan.status();
+  return plan.ok() ? *std::move(plan) : plan::Plan();
+}
+
+// One that has all of the model, or its stages: the first layer of each.
+class Served {
+public:
+  Served(const Options &options, const std::vector<int64_t> &firstLayers, size_t microBatches = 1,
+         bool virtualTime = false) {
+    const model::ModelSpec whole = modelOf(options);
+    weights_ = model::syntheticWeights(kSeed);
+    auto group = virtualTime
+                     ? sim::makeSimGroup(firstLayers.size(), {})
+                     : host::makeHostGroup(std::vector<host::HostOptions>(firstLayers.size(), {.unpaced = true}),
+                                           std::numeric_limits<double>::infinity());
+    EXPECT_TRUE(group.ok()) << group.status();
+    group_ = *std::move(group);
+    plans_.reserve(firstLayers.size());
+    std::vector<Runtime *> runtimes;
+    for (size_t i = 0; i < firstLayers.size(); ++i) {
+      const int64_t end = i + 1 < firstLayers.size() ? firstLayers[i + 1] : kLayers;
+      plans_.push_back(compiled(model::stageOf(whole, firstLayers[i], end - firstLayers[i]), options));
+      auto runtime = Runtime::load(plans_.back(), group_->device(i), {}, weights_.get(), {});
+      EXPECT_TRUE(runtime.ok()) << runtime.status();
+      if (!runtime.ok())
+        return;
+      runtimes_.push_back(*std::move(runtime));
+      runtimes.push_back(runtimes_.back().get());
+    }
+    if (firstLayers.size() == 1)
+      return;
+    auto stages = Stages::make(runtimes, *group_, microBatches);
+    EXPECT_TRUE(stages.ok()) << stages.status();
+    if (stages.ok())
+      stages_ = *std::move(stages);
+  }
+
+  Stages &stages() { return *stages_; }
+  void grow(uint32_t miniBatch, std::vector<int32_t> &table, int64_t tokens) {
+    const absl::Status status =
+        stages_ ? stages_->grow(miniBatch, table, tokens) : runtimes_.front()->kvBlocks(miniBatch).grow(table, tokens);
+    EXPECT_TRUE(status.ok()) << status;
+  }
+  DeviceGroup &group() { return *group_; }
+  std::vector<plan::Plan> &plans() { return plans_; }
+  Runtime &runtime(size_t stage) { return *runtimes_[stage]; }
+
+  // An iteration of these sequences, of each mini-batch.
+  std::vector<int32_t> run(absl::Span<const absl::Span<const SequenceRows>> miniBatches) {
+    absl::StatusOr<absl::Span<const int32_t>> tokens;
+    if (stages_) {
+      EXPECT_TRUE(stages_->begin(miniBatches).ok());
+      tokens = stages_->await();
+    } else {
+      Runtime &runtime = *runtimes_.front();
+      int64_t most = 0, context = 0, sequences = 0;
+      for (const auto &of : miniBatches) {
+        int64_t count = 0;
+        for (const SequenceRows &rows : of) {
+          count += static_cast<int64_t>(rows.tokens.size());
+          context = std::max(context, rows.firstPosition + static_cast<int64_t>(rows.tokens.size()));
+        }
+        most = std::max(most, count);
+        sequences = std::max(sequences, static_cast<int64_t>(of.size()));
+      }
+      const plan::Plan &plan = runtime.plan();
+      EXPECT_TRUE(writeMetas(plan.metaLayout, plan.blockTokens, miniBatches, runtime.device().meta()).ok());
+      const auto variant = runtime.choose(most, sequences, context);
+      EXPECT_TRUE(variant.ok()) << variant.status();
+      EXPECT_TRUE(runtime.launch(*variant).ok());
+      tokens = runtime.awaitTokens();
+    }
+    EXPECT_TRUE(tokens.ok()) << tokens.status();
+    return tokens.ok() ? std::vector<int32_t>(tokens->begin(), tokens->end()) : std::vector<int32_t>();
+  }
+
+private:
+  std::unique_ptr<model::WeightSource> weights_;
+  std::unique_ptr<DeviceGroup> group_;
+  std::vector<plan::Plan> plans_;
+  std::vector<std::unique_ptr<Runtime>> runtimes_;
+  std::unique_ptr<Stages> stages_;
+};
+
+} // namespace headrace::core
