@@ -49,9 +49,9 @@ public:
     for (size_t i = 0; i < layers_.size(); ++i) {
       absl::StatusOr<plan::Plan> plan = compile(requestOf(first, layers_[i]));
       if (!plan.ok())
-        return absl::Status(plan.status().code(),
-                            absl::StrCat("stage ", i, " of ", stages_, ", layers ", first, " to ",
-                                         first + layers_[i] - 1, ": ", std::string(plan.status().message())));
+        return absl::Status(plan.status().code(), absl::StrCat("stage ", i, " of ", stages_, ", layers ", first, " to ",
+                                                               first + layers_[i] - 1, partText(), ": ",
+                                                               std::string(plan.status().message())));
       made.plans.push_back(*std::move(plan));
       first += layers_[i];
     }
@@ -76,6 +76,12 @@ private:
     part(of.goal.tpot);
     part(of.goal.ttft);
     return of;
+  }
+
+  std::string partText() const {
+    return stages_ > 1 && (request_.goal.tpot || request_.goal.ttft)
+               ? absl::StrCat(", which has 1/", stages_, " of each objective")
+               : "";
   }
 
   // Of a stage, wherever among the middle ones it is; kNever: memory does not hold it, or it is refused.
@@ -164,7 +170,8 @@ absl::StatusOr<StagedPlans> compileStages(const CompileRequest &request, int64_t
     if (count == std::max<int64_t>(stages, 1))
       made = std::move(cut);
   }
-  return made;
+  return absl::ResourceExhaustedError(
+      absl::StrCat(std::string(made.status().message()), "; no number of stages up to ", most, " would do"));
 }
 
 } // namespace headrace::compiler

@@ -58,10 +58,12 @@ absl::Status checkStated(const CompileRequest &request, const Choice &choice, bo
                   "one of interval = \"none\", an interval and offload_layers");
   if (policy.interval && (*policy.interval < 1 || *policy.interval > model.layers))
     return refuse("policy.interval", *policy.interval,
-                  absl::StrCat("\"none\" or 1 to ", model.layers, ", the number of layers of ", model.name));
+                  absl::StrCat("\"none\" or 1 to ", model.layers, ", the number of layers of ",
+                               model.isStage() ? "the stage of " : "", model.name));
   if (policy.offloadLayers && (*policy.offloadLayers < 0 || *policy.offloadLayers > model.layers))
     return refuse("policy.offload_layers", *policy.offloadLayers,
-                  absl::StrCat("0 to ", model.layers, ", the number of layers of ", model.name));
+                  absl::StrCat("0 to ", model.layers, ", the number of layers of ",
+                               model.isStage() ? "the stage of " : "", model.name));
   if (request.goal.kvDeviceMemory == uint64_t{0} && request.goal.kvHostMemory == uint64_t{0})
     return refuse("goal.kv_host_memory", "0B", "more than 0B where kv_device_memory is 0B: KV has to be somewhere");
   const std::string attention = quoted(model::attentionName(policy.attention));

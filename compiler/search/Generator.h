@@ -59,6 +59,7 @@ struct Generator {
   bool searchesUnits = false;    // single units in a ring are searched beside the candidates
   bool splitsCaches = false;     // where KV caches do not fit, some of their blocks are at home on the host
   bool swapsLayers = false;      // where they do not fit, layers' caches are swapped whole, first in, first out
+  bool startsItemByItem = false; // under the paper's start rule, whatever the start rule stated
   bool keepsActivations = false; // KV on the host and activation blocks in place of some of it, where neither is stated
   bool seeksChunk = false;       // the largest chunk of prompts is sought where the goal says what is prompted
 

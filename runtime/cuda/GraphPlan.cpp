@@ -268,6 +268,9 @@ private:
     node.kernel = kernelCall(launch, args);
     node.accesses = {accessOf(*output),
                      {Space::Device, meta->address, meta->address + meta->bytes, plan::Access::Read}};
+    for (const Operand &operand : operands(index)) // rows that a stage sends, which the host finds there
+      if (operand.arg == Arg::Residual)
+        node.accesses.push_back(accessOf(operand));
     return absl::OkStatus();
   }
 

@@ -83,7 +83,6 @@ constexpr Clash kClashes[] = {
     {Stages, InstancesApart, "sequences are not handed over among stages"},
     {Stages, HandOver, "sequences are not handed over among stages"},
     {Stages, SwapSpace, "no sequence of stages is preempted"},
-    {Stages, WeightsOnly, kStays},
     {Stages, ItemByItem, kEagerly},
 };
 

@@ -54,7 +54,7 @@ absl::StatusOr<Inputs> parseInputs(std::string_view text, const std::string &whe
   Inputs inputs;
   TomlReader shape(*sections[0], where, kNames[0]), profile(*sections[1], where, kNames[1]);
   TomlReader goal(*sections[2], where, kNames[2]), policy(*sections[3], where, kNames[3]);
-  ASSIGN_OR_RETURN(model, parseShapeTable(shape, where, ""));
+  ASSIGN_OR_RETURN(model, parseShapeTable(shape, where, "", nullptr, /*ofPlan=*/true));
   ASSIGN_OR_RETURN(hardware, parseHardwareTable(profile, where, "", std::nullopt));
   RETURN_IF_ERROR(readGoal(goal, "", inputs.goal));
   RETURN_IF_ERROR(readPolicy(policy, inputs.policy));

@@ -86,6 +86,7 @@ struct ModelSpec {
 
   bool isStage() const { return stage.of > 0; }
   bool embeds() const { return stage.first == 0; }
+  bool tiesHead() const { return tiedEmbeddings || stage.tied; } // a stage has its rows as a unit of its own
   bool hasHead() const { return !isStage() || stage.first + layers == stage.of; }
 
   int64_t longestContext() const { return window.value_or(maxPositions); }

@@ -101,7 +101,7 @@ void parseSizes(TomlReader &table, ModelSpec &spec) {
 } // namespace
 
 absl::StatusOr<ModelSpec> parseShapeTable(TomlReader &table, const std::string &where, const std::string &defaultName,
-                                          const ModelSpec *base) {
+                                          const ModelSpec *base, bool ofPlan) {
   const auto family = table.oneOf("family", familyFromName, kFamilyNamesQuoted);
   if (!family && (!base || table.has("family"))) {
     table.refuse("family", kFamilyNamesQuoted);
@@ -139,6 +139,11 @@ absl::StatusOr<ModelSpec> parseShapeTable(TomlReader &table, const std::string &
       table.refuse("rope_scaling", "no rotary embedding in family opt");
     parseScaling(table, spec.rope);
   }
+  if (ofPlan) {
+    spec.stage.first = table.integer("stage_first_layer", 0, kMaxLayers).value_or(spec.stage.first);
+    spec.stage.of = table.integer("stage_of_layers", 0, kMaxLayers).value_or(spec.stage.of);
+    spec.stage.tied = table.boolean("stage_tied_head").value_or(spec.stage.tied);
+  }
   if (const auto encoding = table.text("weight_encoding")) {
     std::string expected;
     if (const auto encodings = weightEncodingsFromText(*encoding, spec, expected))
@@ -146,9 +151,6 @@ absl::StatusOr<ModelSpec> parseShapeTable(TomlReader &table, const std::string &
     else
       table.refuse("weight_encoding", expected);
   }
-  spec.stage.first = table.integer("stage_first_layer", 0, kMaxLayers).value_or(spec.stage.first);
-  spec.stage.of = table.integer("stage_of_layers", 0, kMaxLayers).value_or(spec.stage.of);
-  spec.stage.tied = table.boolean("stage_tied_head").value_or(spec.stage.tied);
   RETURN_IF_ERROR(table.finish());
   RETURN_IF_ERROR(validate(spec, where));
   return spec;

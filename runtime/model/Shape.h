@@ -43,8 +43,8 @@ struct ModelSpec;
 absl::StatusOr<ModelSpec> readShape(const std::string &path);
 absl::StatusOr<ModelSpec> parseShape(std::string_view text, const std::string &path);
 // The keys of one table; `where` (a file) begins the messages of validate(). With a base, keys that are missing keep
-// its values.
+// its values. A plan's may be a stage, which users cut by --stages alone.
 absl::StatusOr<ModelSpec> parseShapeTable(TomlReader &table, const std::string &where, const std::string &defaultName,
-                                          const ModelSpec *base = nullptr);
+                                          const ModelSpec *base = nullptr, bool ofPlan = false);
 
 } // namespace headrace::model

@@ -28,7 +28,7 @@ constexpr UnitRole kPackedRoles[] = {UnitRole::Qkv, UnitRole::Out, UnitRole::Up,
 
 // Whose operands may be packed.
 std::vector<UnitRole> rolesOf(const ModelSpec &spec) {
-  return {std::begin(kPackedRoles), std::end(kPackedRoles) - (spec.tiedEmbeddings ? 1 : 0)};
+  return {std::begin(kPackedRoles), std::end(kPackedRoles) - (spec.tiesHead() ? 1 : 0)};
 }
 
 std::optional<Encoding> packedFromText(std::string_view text) {
@@ -61,7 +61,7 @@ int64_t inFeatures(const ModelSpec &spec, UnitRole role) {
   case UnitRole::Down:
     return spec.intermediate;
   case UnitRole::Head:
-    return spec.tiedEmbeddings ? 0 : spec.hidden;
+    return spec.tiesHead() ? 0 : spec.hidden;
   case UnitRole::Embedding:
     break;
   }
@@ -90,7 +90,7 @@ std::string weightEncodingText(const WeightEncodings &encodings) { return textOf
 std::string weightEncodingText(const ModelSpec &spec) { return textOf(spec.encodings, rolesOf(spec)); }
 
 WeightEncodings ofModel(WeightEncodings encodings, const ModelSpec &spec) {
-  if (spec.tiedEmbeddings)
+  if (spec.tiesHead())
     encodings[UnitRole::Head].reset();
   return encodings;
 }
@@ -140,7 +140,7 @@ std::optional<WeightEncodings> weightEncodingsFromText(std::string_view text, co
 std::string weightEncodingRefusal(const ModelSpec &spec) {
   if (spec.encodings[UnitRole::Embedding])
     return "none of the embedding: its rows are looked up, one a token";
-  if (spec.tiedEmbeddings && spec.encodings[UnitRole::Head])
+  if (spec.tiesHead() && spec.encodings[UnitRole::Head])
     return "none of the head: it is the embedding's table, which is not packed";
   for (const UnitRole role : rolesOf(spec)) {
     const std::optional<Encoding> &encoding = spec.encodings[role];

@@ -103,6 +103,18 @@ absl::StatusOr<std::vector<StagePlan>> readStages(const std::string &path) {
   return stages;
 }
 
+absl::StatusOr<Plan> readWholePlan(const std::string &path) {
+  if (const auto text = model::readTextFile(path, uint64_t{1} << 16); text.ok() && text->starts_with(kStagesMark))
+    return absl::InvalidArgumentError(model::cat(
+        path, ": a file of stages: expected a plan of a whole model; run, simulate and inspect take stages, too"));
+  ASSIGN_OR_RETURN(plan, readPlan(path));
+  if (plan.model->isStage())
+    return absl::InvalidArgumentError(
+        model::cat(path, ": a stage, layers ", layersText(plan.model), " of ", plan.model->stage.of,
+                   ": expected a plan of a whole model, or the file of stages that names this one"));
+  return plan;
+}
+
 absl::Status checkStages(absl::Span<const Plan *const> plans) {
   if (plans.empty())
     return absl::InvalidArgumentError("no stage: expected one at least");

@@ -38,6 +38,9 @@ struct StagePlan {
 // refusal names the file.
 absl::StatusOr<std::vector<StagePlan>> readStages(const std::string &path);
 
+// readPlan of a whole model's: InvalidArgument for a stage's, and for a file of stages.
+absl::StatusOr<Plan> readWholePlan(const std::string &path);
+
 // That they are all stages of one model, in order, or one plan of a whole model; of one hash, encoding of weights and
 // caches, number of mini-batches, block size and element type; on devices of one kind; with contexts that are alike.
 // InvalidArgument naming the stage, what it has and what was expected.

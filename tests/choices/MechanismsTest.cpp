@@ -21,6 +21,7 @@ const std::map<Mechanism, std::string_view> kNoPlacements = {
     {Mechanism::HandOver, "of a fleet (tests/conformance/SplitHandoverTest.cpp)"},
     {Mechanism::SwapSpace, "of an engine (tests/conformance/EngineTest.cpp, tests/golden/SwapTest.cpp)"},
     {Mechanism::WeightsOnly, "of a policy; what it makes are rows of weights"},
+    {Mechanism::Stages, "of several devices (tests/conformance/StagesTest.cpp)"},
 };
 TEST(Mechanisms, EachHasARowOrIsNoPlacements) {
   std::set<Mechanism> used;

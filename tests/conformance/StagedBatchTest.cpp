@@ -116,12 +116,17 @@ TEST(StagedBatch, SplitsTheBatchAmongAsManyMicroBatchesAsStages) {
   const plan::Plan plan = core::compiled(core::modelOf({}), {.sequences = 6});
   const auto seats = [&](size_t stages, const StagedLimits &limits = {}) {
     const StagedSeats of = stagedSeats(plan, stages, limits);
-    return std::pair(of.microBatches, of.sequences);
+    std::vector<int64_t> parts;
+    for (size_t i = 0; i < of.microBatches; ++i)
+      parts.push_back(of.of(i));
+    return parts;
   };
-  EXPECT_EQ(seats(2), std::pair(size_t{2}, int64_t{3}));
-  EXPECT_EQ(seats(4), std::pair(size_t{4}, int64_t{1}));
-  EXPECT_EQ(seats(8), std::pair(size_t{6}, int64_t{1})); // no more than sequences
-  EXPECT_EQ(seats(3, {.microBatches = 2, .sequences = 9}), std::pair(size_t{2}, int64_t{6}));
+  using Parts = std::vector<int64_t>;
+  EXPECT_EQ(seats(2), (Parts{3, 3}));
+  EXPECT_EQ(seats(4), (Parts{2, 2, 1, 1}));
+  EXPECT_EQ(seats(8), (Parts{1, 1, 1, 1, 1, 1})); // no more than sequences
+  EXPECT_EQ(seats(3, {.microBatches = 2, .sequences = 9}), (Parts{3, 3}));
+  EXPECT_EQ(seats(3, {.sequences = 2}), (Parts{1, 1}));
 }
 
 } // namespace

@@ -147,6 +147,7 @@ TEST(Stages, MicroBatchesFollowEachOther) {
   EXPECT_EQ(stages.stages().await().status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
+#ifndef HEADRACE_EMULATED_TESTS
 // Stages of four equal layers in virtual time; head and embedding are next to nothing.
 struct Timed {
   std::vector<plan::Plan> plans;
@@ -232,6 +233,8 @@ TEST(Stages, CopiesShareTheBus) {
   const double link = Timed(1 + 1, 1).plans.front().hardware.h2dBandwidth;
   EXPECT_NEAR(ns(link) / ns(100 * link), 2, 0.1);
 }
+
+#endif
 
 TEST(Stages, RefusesWhatIsNotAModelsStagesInOrder) {
   Served served({}, {0, 2, 4});

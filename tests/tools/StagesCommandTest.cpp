@@ -43,6 +43,21 @@ TEST_F(StagesCommand, TokensAreThoseOfOneDevice) {
   EXPECT_EQ(json(with({"run", file, "--device", "sim"}, prompts))["stages"].size(), 3u);
 }
 
+// Chunks of prompts are as large as the plan's iterations with prompts; without any, prompts come a row at a time.
+TEST_F(StagesCommand, PromptsComeInChunksThatPlansHave) {
+  const nlohmann::json one = json(with({"run", golden(kModel), "--hardware", "host"}, prompts));
+  for (const char *newTokens : {"1", "1,3", "1,2,3", "16"}) {
+    ASSERT_EQ(headrace(compile("3", {"-o", file, "--new-tokens", newTokens})).status, 0);
+    EXPECT_EQ(json(with({"run", file}, prompts))["tokens"], one["tokens"]) << newTokens;
+    EXPECT_EQ(json(with({"run", file, "--max-num-seqs", "1"}, prompts))["micro_batches"], 1);
+  }
+}
+
+TEST_F(StagesCommand, OneStageIsOnePlan) {
+  ASSERT_EQ(headrace(compile("auto", {"-o", file})).status, 0);
+  EXPECT_EQ(json(with({"run", file}, prompts))["tokens"], json(with({"run", path("model.0.plan")}, prompts))["tokens"]);
+}
+
 TEST_F(StagesCommand, OneFileNamesAPlanForEach) {
   const Outcome o = headrace(compile("2", {"-o", file}));
   ASSERT_EQ(o.status, 0) << o.err;
@@ -60,6 +75,7 @@ TEST_F(StagesCommand, OneFileNamesAPlanForEach) {
 
 TEST_F(StagesCommand, RefusesWhatIsNone) {
   refused(compile("0", {"-o", file}), 2, "--stages = \"0\": expected a number of devices from 1 to 16, or auto");
+  refused(compile("", {"-o", file}), 2, "--stages");
   refused(compile("two", {"-o", file}), 2, "--stages");
   refused(compile("8", {"-o", file}), 2, "stages: 8: expected 1 to 7, the layers of ");
   refused(compile("2", {"-o", file, "--dump-ir", folder}), 2, "--dump-ir beside --stages");
@@ -69,9 +85,14 @@ TEST_F(StagesCommand, RefusesWhatIsNone) {
     return with({"run", file, "--prompt-ids", "1,2"}, more);
   };
   refused(run({"--logits", path("l.safetensors")}), 2, "--logits beside stages");
+  refused(run({"--max-num-seqs", "9"}), 2, "--max-num-seqs = 9: expected 1 to 4, the plan's batch");
   refused(run({"--batch", "2"}), 2, "--batch beside the plan ");
   refused(run({"--repetition-penalty", "1.5"}), 2, "penalties beside stages: expected none");
   refused({"run", file, "--prompt-ids", "100000"}, 2, "100000");
+  // A stage by itself, and stages where there is none yet.
+  refused({"run", path("model.1.plan"), "--prompt-ids", "1,2"}, 2,
+          "model.1.plan: a stage, layers 4 to 6 of 7: expected a plan of a whole model, or the file of stages");
+  refused({"bench", "serve", file}, 2, "model.stages: a file of stages: expected a plan of a whole model");
   // A plan that is missing, and another model's in its place.
   const std::string second = readFile(path("model.1.plan"));
   writeText(file, "format = \"headrace stages\"\nversion = 1\n[[stage]]\nplan = \"model.0.plan\"\n");

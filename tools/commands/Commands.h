@@ -20,9 +20,9 @@ namespace headrace::tools {
 struct CompileOptions {
   JobInput job;
   std::string output;
-  std::string dumpIr;        // a folder for the IR's text, phase by phase; empty: none
-  bool dumpEachPass = false; // pass by pass instead
-  std::string stages;        // how many devices, or auto; empty: one, and no stages
+  std::string dumpIr;                // a folder for the IR's text, phase by phase; empty: none
+  bool dumpEachPass = false;         // pass by pass instead
+  std::optional<std::string> stages; // how many devices, or auto; none: one, and no stages
   bool verifyWeights = false;
   bool dryRun = false;
   bool explain = false;   // beside: LM-Offload's closed form of it

@@ -243,10 +243,10 @@ absl::Status compileCommand(const CompileOptions &options) {
   say(assembled.notes);
   const model::Job &job = assembled.job;
   tellThreads(options.job, *job.hardware);
-  if (!options.stages.empty())
-    return compileStagesCommand(options, assembled);
   for (const std::string &note : job.model->notes)
     warnOnce(note);
+  if (options.stages)
+    return compileStagesCommand(options, assembled);
   if (options.verifyWeights)
     RETURN_IF_ERROR(checkHasWeights(*job.model));
   Outputs outputs(options.overwrite);

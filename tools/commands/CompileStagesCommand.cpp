@@ -44,7 +44,7 @@ absl::Status checkStagedFlags(const CompileOptions &options) {
 
 absl::Status compileStagesCommand(const CompileOptions &options, const AssembledJob &assembled) {
   RETURN_IF_ERROR(checkStagedFlags(options));
-  ASSIGN_OR_RETURN(count, countOf(options.stages));
+  ASSIGN_OR_RETURN(count, countOf(*options.stages));
   Outputs outputs(options.overwrite);
   if (!options.dryRun) {
     outputs.add("--output", options.output, OutputKind::Stages);

@@ -16,7 +16,7 @@
 #include "runtime/base/Text.h"
 #include "runtime/job/FleetFile.h"
 #include "runtime/model/ModelSpec.h"
-#include "runtime/plan/PlanFile.h"
+#include "runtime/plan/StagesFile.h"
 #include "runtime/serve/fleet/Fleet.h"
 #include "tools/commands/Commands.h"
 #include "tools/commands/Compiling.h"
@@ -137,7 +137,7 @@ private:
   }
 
   static absl::StatusOr<Source> readPlan(const model::FleetDevice &device) {
-    ASSIGN_OR_RETURN(plan, plan::readPlan(device.plan));
+    ASSIGN_OR_RETURN(plan, plan::readWholePlan(device.plan));
     plan.modelPath = pathFromPlan(plan.modelPath, device.plan);
     Source source;
     source.plan = std::make_unique<plan::Plan>(std::move(plan));

@@ -341,7 +341,14 @@ private:
 } // namespace
 
 absl::Status runCommand(const RunOptions &options) {
-  return isStagesFile(options.job.source) ? runStages(options) : Run(options).run();
+  if (!isStagesFile(options.job.source))
+    return Run(options).run();
+  ASSIGN_OR_RETURN(one, onlyPlanOf(options.job.source));
+  if (!one)
+    return runStages(options);
+  RunOptions ofPlan = options;
+  ofPlan.job.source = *one;
+  return Run(ofPlan).run();
 }
 
 } // namespace headrace::tools

@@ -11,7 +11,7 @@
 #include "runtime/core/TransitionPaths.h"
 #include "runtime/model/FolderContents.h"
 #include "runtime/model/ModelSpec.h"
-#include "runtime/plan/PlanFile.h"
+#include "runtime/plan/StagesFile.h"
 #include "tools/commands/Compiling.h"
 #include "tools/commands/EngineSetup.h"
 #include "tools/commands/InputErrors.h"
@@ -60,7 +60,7 @@ absl::StatusOr<RunSource> RunSource::open(const JobInput &input, double linkBand
 absl::Status RunSource::readPlan(const JobInput &input, Outputs &outputs) {
   if (input.any())
     return refuseJobFlags(input);
-  ASSIGN_OR_RETURN(plan, plan::readPlan(input.source));
+  ASSIGN_OR_RETURN(plan, plan::readWholePlan(input.source));
   plan.modelPath = pathFromPlan(plan.modelPath, input.source);
   outputs.addInput(plan.modelPath);
   RETURN_IF_ERROR(outputs.check());

@@ -9,12 +9,14 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "runtime/base/FileIo.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
 #include "runtime/core/Stages.h"
 #include "runtime/plan/StagesFile.h"
 #include "runtime/serve/engine/StagedBatch.h"
 #include "tools/commands/Devices.h"
+#include "tools/commands/EngineSetup.h"
 #include "tools/commands/InputErrors.h"
 #include "tools/commands/Interrupts.h"
 #include "tools/commands/ModelPath.h"
@@ -47,7 +49,7 @@ absl::Status checkRunFlags(const RunOptions &options) {
                                     {"--graph-seconds", options.graphSeconds > 0},
                                     {"--separate-prefill", options.separatePrefill},
                                     {"--no-chunked-prefill", !options.scheduler.chunkedPrefill},
-                                    {"--batching", options.scheduler.batching != serve::Batching::Continuous},
+                                    {"--scheduler static", options.scheduler.batching != serve::Batching::Continuous},
                                     {"--max-num-batched-tokens", options.scheduler.maxNumBatchedTokens.has_value()},
                                     {"--swap-space", !options.scheduler.swapSpace.empty()}})
     if (given)
@@ -67,12 +69,14 @@ public:
       plans_.push_back(std::move(stage.plan));
       plans_.back().modelPath = pathFromPlan(plans_.back().modelPath, stage.path);
     }
-    if (plans_.size() == 1)
-      return absl::InvalidArgumentError(cat(options_.job.source, ": names one plan, of a whole model: expected it ",
-                                            "itself, ", plan::stagePlanPath(options_.job.source, 0)));
+    RETURN_IF_ERROR(checkScheduler(options_.scheduler, plans_.front()));
     whole_ = model::wholeOf(plans_.front().model);
     RETURN_IF_ERROR(setRequest());
     const std::string device = options_.device.deviceOr(deviceFor(plans_.front().hardware.kind));
+    if (device == "cuda")
+      return absl::InvalidArgumentError(
+          cat(options_.job.source, ": plans for ", plans_.front().hardware.name, ", ", plans_.size(),
+              " cuda devices: expected --device sim, or plans for host hardware: stages do not run on GPUs yet"));
     constexpr double kAny = std::numeric_limits<double>::infinity(); // the links alone limit
     ASSIGN_OR_RETURN(group, makeDeviceGroup(device, options_.device, plans_.size(), {kAny, kAny, kAny}));
     group_ = std::move(group);
@@ -123,9 +127,8 @@ private:
       runtimes_.push_back(*std::move(runtime));
       runtimes.push_back(runtimes_.back().get());
     }
-    seats_ = serve::stagedSeats(plans_.front(), plans_.size(), {});
-    if (const std::optional<int64_t> most = options_.scheduler.maxNumSeqs)
-      seats_.sequences = std::max<int64_t>(1, *most / static_cast<int64_t>(seats_.microBatches));
+    seats_ =
+        serve::stagedSeats(plans_.front(), plans_.size(), {.sequences = options_.scheduler.maxNumSeqs.value_or(0)});
     ASSIGN_OR_RETURN(stages, core::Stages::make(runtimes, *group_, seats_.microBatches));
     stages_ = std::move(stages);
     return absl::OkStatus();
@@ -173,12 +176,14 @@ private:
     const auto line = [&](const char *name, const std::string &value) {
       absl::StrAppendFormat(&out, "%-16s %s\n", name, value);
     };
+    if (tokens && !group_->device(0).holdsData())
+      line("", cat("made up: the ", device, " device computes nothing"));
     line("stages", absl::StrFormat("%d devices (%s) of %s", plans_.size(), device, whole_.name));
     for (size_t i = 0; i < plans_.size(); ++i)
       line(cat("stage ", i).c_str(), cat(layersText(i), "; ", formatBytes(plans_[i].arenaBytes), " of device memory, ",
                                          formatBytes(plans_[i].hostBytes), " of host memory"));
-    line("micro-batches", absl::StrFormat("%d of up to %d sequences", seats_.microBatches,
-                                          seats_.sequences * plans_.front().miniBatches));
+    line("micro-batches",
+         absl::StrFormat("%d of up to %d sequences", seats_.microBatches, seats_.of(0) * plans_.front().miniBatches));
     line("iterations", absl::StrFormat("%d, %d of them with prompts", r.iterations, r.prefillIterations));
     line("TTFT", absl::StrFormat("%.3f ms mean", r.ttftMs));
     line("TPOT", absl::StrFormat("%.3f ms mean", r.tpotMs));
@@ -226,6 +231,15 @@ private:
 } // namespace
 
 bool isStagesFile(const std::string &path) { return holdsKind(path, OutputKind::Stages); }
+
+absl::StatusOr<std::optional<std::string>> onlyPlanOf(const std::string &path) {
+  ASSIGN_OR_RETURN(text, model::readTextFile(path));
+  ASSIGN_OR_RETURN(paths, plan::parseStages(text, path));
+  if (paths.size() > 1)
+    return std::nullopt;
+  RETURN_IF_ERROR(plan::readStages(path).status()); // that nothing is missing
+  return paths.front();
+}
 
 absl::Status runStages(const RunOptions &options) { return StagesRun(options).run(); }
 

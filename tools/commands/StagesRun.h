@@ -12,6 +12,8 @@ namespace headrace::tools {
 
 // By what stands in it.
 bool isStagesFile(const std::string &path);
+// Where such a file names one plan, of a whole model: that.
+absl::StatusOr<std::optional<std::string>> onlyPlanOf(const std::string &path);
 // Refuses by name what only one plan has: flags of a job, logits, traces and timelines, placements, limits of graphs,
 // a scheduler's flags but --max-num-seqs, which is of all micro-batches together.
 absl::Status runStages(const RunOptions &options);

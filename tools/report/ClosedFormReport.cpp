@@ -193,11 +193,11 @@ std::string closedFormText(const plan::Plan &plan, const ClosedFormReport &repor
   const auto line = [&](const char *name, const std::string &value) {
     absl::StrAppendFormat(&out, "%-14s %s\n", name, value);
   };
-  line("T",
-       absl::StrFormat("%s = %d x T_pf %s + %d x %d x T_gen %s, %s tokens/s; T_init %s", seconds(form.generate), layers,
-                       seconds(form.prefillLayer.seconds), layers, s.output - 1, seconds(form.decodeLayer.seconds),
-                       formatRate(form.tokensPerSecond),
-                       form.init ? seconds(*form.init) : "is not measured: a record of the model's folder has it"));
+  line("T", absl::StrFormat(
+                "%s = %s%d x T_pf %s + %d x %d x T_gen %s, %s tokens/s%s", seconds(form.total()),
+                form.init ? "T_init " + seconds(*form.init) + " + " : "", layers, seconds(form.prefillLayer.seconds),
+                layers, s.output - 1, seconds(form.decodeLayer.seconds), formatRate(form.tokensPerSecond),
+                form.init ? " once loaded" : "; T_init is not measured: a record of the model's folder has it"));
   line("played", absl::StrFormat("decode at context %d in %s; by the closed form %s (%.2f x)", report.context,
                                  seconds(report.playedSeconds), seconds(report.formSeconds),
                                  report.formSeconds / report.playedSeconds));

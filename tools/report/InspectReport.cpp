@@ -251,6 +251,9 @@ std::string inspectText(const plan::Plan &plan, const std::string &path, bool al
                                 formatBytes(weightBytes(plan)), std::string(model::dtypeName(plan.model->dtype)),
                                 plan.model->encodings.any() ? ", packed " + model::weightEncodingText(plan.model) : "",
                                 plan.modelHash));
+  if (plan.model->isStage())
+    line("stage", absl::StrFormat("layers %d to %d of %d", plan.model->stage.first,
+                                  plan.model->stage.first + plan.model->layers - 1, plan.model->stage.of));
   line("hash covers", modelHashCovers(plan) + (plan.weightHashes.empty()
                                                    ? "; not the weights' values (compile --verify-weights)"
                                                    : model::cat("; the weights' values have ", weightsHash(plan))));

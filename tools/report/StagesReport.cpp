@@ -30,19 +30,24 @@ LargestVariants largestOf(const plan::Plan &plan, const std::vector<VariantRepor
   return largest;
 }
 
-// With as many micro-batches on their way as stages, each with its part of the batch: a token of each takes as many
-// times the longest stage's iteration of that part.
-double tokensPerSecond(absl::Span<const plan::Plan *const> plans) {
-  const auto stages = static_cast<int64_t>(plans.size());
-  uint64_t longest = 0;
-  int64_t part = 0, miniBatches = 0;
+// As many micro-batches as stages, and no more than sequences, each with its part of the batch: a token of all takes as
+// many times the longest stage's iteration of that part, and no less than what one part takes through all stages.
+struct Decode {
+  int64_t microBatches = 1;
+  double tokensPerSecond = 0;
+};
+Decode decodeOf(absl::Span<const plan::Plan *const> plans) {
+  Decode decode;
+  uint64_t longest = 0, all = 0;
+  int64_t sequences = 0;
   for (const plan::Plan *plan : plans) {
     const std::vector<VariantReport> variants = reportVariants(*plan);
     const VariantReport *const largest = largestOf(*plan, variants).decode;
     if (largest == nullptr)
-      return 0;
-    part = (largest->sequences + stages - 1) / stages;
-    miniBatches = plan->miniBatches;
+      return {};
+    decode.microBatches = std::min(static_cast<int64_t>(plans.size()), largest->sequences);
+    const int64_t part = (largest->sequences + decode.microBatches - 1) / decode.microBatches;
+    sequences = largest->sequences * plan->miniBatches;
     uint64_t ns = largest->predictedNs;
     for (const VariantReport &variant : variants)
       if (const plan::Variant &of = plan->variants[variant.index];
@@ -50,8 +55,11 @@ double tokensPerSecond(absl::Span<const plan::Plan *const> plans) {
           plan->schedules[of.schedule].iterationClass == plan::IterationClass::Decode)
         ns = std::min(ns, variant.predictedNs);
     longest = std::max(longest, ns);
+    all += ns;
   }
-  return longest == 0 ? 0 : static_cast<double>(part * miniBatches) * 1e9 / static_cast<double>(longest);
+  if (const uint64_t ns = std::max(static_cast<uint64_t>(decode.microBatches) * longest, all); ns > 0)
+    decode.tokensPerSecond = static_cast<double>(sequences) * 1e9 / static_cast<double>(ns);
+  return decode;
 }
 
 std::string rangeText(const model::ModelSpec &spec) {
@@ -72,11 +80,14 @@ std::string stagesReportText(absl::Span<const plan::Plan *const> plans, const st
   line("model", cat(whole.name, ", ", whole.layers, " layers"));
   line("hardware", cat(first.hardware.name, ", ", plans.size(), plans.size() == 1 ? " device" : " devices"));
   line("why", why);
-  if (plans.size() > 1)
+  if (const Decode decode = decodeOf(plans); plans.size() > 1)
     line("throughput",
-         absl::StrFormat("%s tokens/s of decode: %d micro-batches, each with its part of the batch, as long as the "
-                         "longest stage",
-                         formatRate(tokensPerSecond(plans)), plans.size()));
+         absl::StrFormat("%s tokens/s of decode: %s", formatRate(decode.tokensPerSecond),
+                         decode.microBatches == 1
+                             ? std::string("one micro-batch, through one stage behind the other")
+                             : absl::StrFormat("%d micro-batches, each with its part of the batch, as long as the "
+                                               "longest stage",
+                                               decode.microBatches)));
   line("plans", where);
   std::vector<std::vector<std::string>> rows = {
       {"stage", "layers", "offloaded", "device memory", "host memory", "decode", "with prompts", "limited by"}};
@@ -116,7 +127,7 @@ nlohmann::ordered_json stagesReportJson(absl::Span<const plan::Plan *const> plan
   Json json = {{"model", model::wholeOf(first.model).name}, {"hardware", first.hardware.name}};
   if (!why.empty())
     json["reason"] = why;
-  json["tokens_per_second"] = tokensPerSecond(plans);
+  json["tokens_per_second"] = decodeOf(plans).tokensPerSecond;
   json["stages"] = std::move(stages);
   return json;
 }

@@ -47,6 +47,7 @@ extern const Generator kAccelerateGenerator;
 const Generator kAccelerateGenerator = {
     .name = "accelerate",
     .summary = "the last layers that do not fit offloaded, each copied when it is needed (Accelerate's device_map)",
+    .startsItemByItem = true,
     .colour = 11,
     .candidates = candidates,
 };

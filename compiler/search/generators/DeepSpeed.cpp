@@ -17,6 +17,7 @@ extern const Generator kDeepSpeedGenerator;
 const Generator kDeepSpeedGenerator = {
     .name = "deepspeed",
     .summary = "every layer offloaded, the next one copied while one computes",
+    .startsItemByItem = true,
     .flagsReachIt = true,
     .colour = 1,
     .candidates = candidates,

@@ -44,8 +44,7 @@ std::vector<model::MechanismInUse> mechanismsInUse(const CompileRequest &request
   add(asked.residuals == model::Residuals::Host, Mechanism::ResidualsOnHost, is("policy.residuals", "host"));
   add(asked.attention != model::Attention::Device, Mechanism::AttentionOnCpu,
       is("policy.attention", model::attentionName(asked.attention)));
-  add(request.model->isStage(), Mechanism::Stages, absl::StrCat("a stage of ", request.model->stage.of, " layers"),
-      "all of them on one device");
+  add(request.model->isStage(), Mechanism::Stages, "stages", "one device");
   add(goal.miniBatches > 1, Mechanism::MiniBatches, absl::StrCat("goal.mini_batches = ", goal.miniBatches));
   add(goal.elasticKv == model::AutoOnOff::On, Mechanism::ElasticKv, "goal.elastic_kv = true",
       "elastic_kv \"auto\" or off");
@@ -54,6 +53,7 @@ std::vector<model::MechanismInUse> mechanismsInUse(const CompileRequest &request
   add(!policy.splitsCaches, Mechanism::WeightsOnly, byPolicy, absl::StrCat("policy ", splittingPolicyNames()));
   add(asked.startRule != model::StartRule::Eager, Mechanism::ItemByItem,
       is("policy.start_rule", model::startRuleName(asked.startRule)), "start rule eager");
+  add(policy.startsItemByItem, Mechanism::ItemByItem, byPolicy, "another policy");
   return used;
 }
 

@@ -34,6 +34,7 @@ const Generator kSelectNGenerator = {
     .order = Order::MostFreed,
     .allowsForSlowest = true,
     .countsGaps = true,
+    .startsItemByItem = true,
     .flagsReachIt = true,
     .printsFormula = true,
     .colour = 3,

@@ -62,6 +62,7 @@ const Generator kVllmPrefetchGenerator = {
     .summary = "the best setting of vLLM's prefetch offloader: group size, layers in a group, prefetch step",
     .order = Order::MostFreed,
     .onePlacement = true,
+    .startsItemByItem = true,
     .colour = 10,
     .candidates = candidates,
 };

@@ -25,14 +25,6 @@ struct MicroBatch {
   bool prefill = false;
 };
 
-// Rows that an iteration of a mini-batch may have.
-int64_t mostRows(const plan::Plan &plan) {
-  int64_t rows = 0;
-  for (const plan::Variant &variant : plan.variants)
-    rows = std::max(rows, variant.newTokens);
-  return rows;
-}
-
 absl::Status refuse(const char *what, const char *expected) {
   return absl::InvalidArgumentError(absl::StrCat(what, " beside stages: expected ", expected));
 }
@@ -55,21 +47,23 @@ absl::Status check(const core::Stages &stages, const GenerateRequest &request) {
 class StagedBatch {
 public:
   StagedBatch(core::Stages &stages, const StagedSeats &seats, const GenerateRequest &request)
-      : stages_(stages), request_(request), plan_(stages.plan()), mostRows_(mostRows(plan_)),
+      : stages_(stages), request_(request), plan_(stages.plan()), budget_(engineBounds(plan_).maxNumBatchedTokens),
         batches_(seats.microBatches), lastNs_(request.prompts.size(), 0) {
-    for (MicroBatch &batch : batches_) {
+    for (size_t which = 0; which < batches_.size(); ++which) {
+      MicroBatch &batch = batches_[which];
+      const auto sequences = static_cast<size_t>(seats.of(which));
       batch.seats.resize(plan_.miniBatches);
       batch.rows.resize(plan_.miniBatches);
       batch.of.resize(plan_.miniBatches);
       batch.spans.reserve(plan_.miniBatches);
       for (size_t i = 0; i < batch.seats.size(); ++i) {
-        batch.seats[i].resize(static_cast<size_t>(seats.sequences));
+        batch.seats[i].resize(sequences);
         for (Sequence &seat : batch.seats[i]) {
           seat.tokens.reserve(static_cast<size_t>(plan_.maxContext + 1));
           seat.blocks.reserve(static_cast<size_t>(plan_.metaLayout.maxBlocksPerSequence));
         }
-        batch.rows[i].reserve(static_cast<size_t>(seats.sequences));
-        batch.of[i].reserve(static_cast<size_t>(seats.sequences));
+        batch.rows[i].reserve(sequences);
+        batch.of[i].reserve(sequences);
       }
     }
     result_.tokens.resize(request.prompts.size());
@@ -154,13 +148,13 @@ private:
       }
   }
 
-  // What decodes, then chunks of prompts as far as the plan's iterations go.
+  // What decodes, then chunks of prompts as far as the plan's iterations go; where it has none for prompts, a row each.
   void compose(MicroBatch &batch, uint32_t m) {
     std::vector<core::SequenceRows> &rows = batch.rows[m];
     std::vector<size_t> &of = batch.of[m];
     rows.clear();
     of.clear();
-    int64_t left = mostRows_;
+    int64_t left = budget_ > 0 ? budget_ : static_cast<int64_t>(batch.seats[m].size());
     for (const bool decodes : {true, false})
       for (size_t s = 0; s < batch.seats[m].size(); ++s) {
         Sequence &seat = batch.seats[m][s];
@@ -168,7 +162,7 @@ private:
         const auto prompt = static_cast<int64_t>(request_.prompts[seat.prompt].size());
         if (!seat.running || (seat.cached >= prompt) != decodes || left == 0)
           continue;
-        const int64_t count = std::min(known, left);
+        const int64_t count = std::min(known, budget_ > 0 ? left : int64_t{1});
         left -= count;
         batch.prefill |= !decodes;
         rows.push_back(
@@ -248,7 +242,7 @@ private:
   core::Stages &stages_;
   const GenerateRequest &request_;
   const plan::Plan &plan_;
-  const int64_t mostRows_;
+  const int64_t budget_; // new rows of a mini-batch, where some are of prompts; 0: one of each sequence
   std::vector<MicroBatch> batches_;
   std::vector<int64_t> lastNs_; // by prompt
   GenerateResult result_;
@@ -260,13 +254,19 @@ private:
 } // namespace
 
 StagedSeats stagedSeats(const plan::Plan &plan, size_t stages, const StagedLimits &limits) {
-  const int64_t most = plan.metaLayout.maxSequences;
+  int64_t all = engineBounds(plan).maxNumSeqs;
+  if (limits.sequences > 0)
+    all = std::min(all, limits.sequences);
   StagedSeats seats;
+  seats.sequences = std::max<int64_t>(1, (all + plan.miniBatches - 1) / plan.miniBatches);
   seats.microBatches =
-      limits.microBatches > 0 ? limits.microBatches : std::min(stages, static_cast<size_t>(std::max<int64_t>(1, most)));
-  const auto split = static_cast<int64_t>(seats.microBatches);
-  seats.sequences = limits.sequences > 0 ? std::min(limits.sequences, most) : std::max<int64_t>(1, most / split);
+      std::min(limits.microBatches > 0 ? limits.microBatches : stages, static_cast<size_t>(seats.sequences));
   return seats;
+}
+
+int64_t StagedSeats::of(size_t microBatch) const {
+  const auto split = static_cast<int64_t>(microBatches), which = static_cast<int64_t>(microBatch);
+  return sequences / split + (which < sequences % split ? 1 : 0);
 }
 
 absl::StatusOr<GenerateResult> generateStaged(core::Stages &stages, const StagedSeats &seats,

@@ -23,13 +23,14 @@ namespace headrace::serve {
 
 struct StagedLimits {
   size_t microBatches = 0; // 0: as many as there are stages, and no more than sequences
-  int64_t sequences = 0;   // of a micro-batch; 0: the plans' most, split among them
+  int64_t sequences = 0;   // of all micro-batches together; 0: the plans' most (EngineBounds::maxNumSeqs)
 };
 
-// How `request` is split among micro-batches by these plans. `sequences` is of a mini-batch.
+// How sequences are split among micro-batches: five among two as three and two.
 struct StagedSeats {
   size_t microBatches = 1;
-  int64_t sequences = 1; // of a mini-batch of a micro-batch
+  int64_t sequences = 1;               // of a mini-batch, in all micro-batches together
+  int64_t of(size_t microBatch) const; // of a mini-batch of one
 };
 StagedSeats stagedSeats(const plan::Plan &plan, size_t stages, const StagedLimits &limits);
 

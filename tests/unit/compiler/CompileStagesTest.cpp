@@ -140,12 +140,16 @@ TEST(CompileStages, RefusesByName) {
   EXPECT_EQ(refusal(request(tinyLlama(40)), 17), "stages: 17: expected 1 to 16, or auto");
   CompileRequest asked = request(tinyLlama(4));
   asked.goal.instances = model::Instances::Apart;
-  EXPECT_EQ(refusal(asked, 2), "stage 0 of 2, layers 0 to 1: a stage of 4 layers beside goal.instances = \"apart\": "
-                               "expected all of them on one device or instances \"together\": sequences are not handed "
+  EXPECT_EQ(refusal(asked, 2), "stage 0 of 2, layers 0 to 1: stages beside goal.instances = \"apart\": "
+                               "expected instances \"together\": sequences are not handed "
                                "over among stages");
-  asked = request(tinyLlama(4));
-  asked.policy.name = "hybridserve";
-  EXPECT_THAT(refusal(asked, 2), HasSubstr("beside policy.name = \"hybridserve\""));
+  for (const char *policy :
+       {"hybridserve", "pie", "select-n", "deepspeed", "accelerate", "vllm-prefetch", "flexgen", "flexgen-nobus"}) {
+    asked = request(tinyLlama(4));
+    asked.policy.name = policy;
+    asked.goal.tpot = std::chrono::milliseconds(100);
+    EXPECT_THAT(refusal(asked, 2), HasSubstr("beside policy.name = \"" + std::string(policy) + "\": expected "));
+  }
   asked = request(tinyLlama(4));
   asked.policy.startRule = model::StartRule::Paper;
   EXPECT_THAT(refusal(asked, 2), HasSubstr("beside policy.start_rule = \"paper\""));

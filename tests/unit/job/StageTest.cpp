@@ -3,6 +3,7 @@
 // Stages of a model: which units they have, of which tensors, and that these are the model's.
 #include <gmock/gmock.h>
 
+#include "runtime/base/TomlReader.h"
 #include "runtime/job/TomlText.h"
 #include "runtime/model/ModelSpec.h"
 #include "runtime/model/Shape.h"
@@ -97,12 +98,37 @@ TEST(Stage, TextComesBackAndSaysWhatItIsOf) {
   const ModelSpec spec = whole(true), stage = stageOf(spec, 2, 2);
   const std::string text = toToml(shapeEntries(stage));
   EXPECT_THAT(text, HasSubstr("stage_first_layer = 2\nstage_of_layers = 5\nstage_tied_head = true\n"));
-  const auto again = parseShape(text, "f");
+  const auto parsed = [](const std::string &of, bool ofPlan) {
+    const TomlValue document = *parseToml(of, "f");
+    TomlReader table(document, "f", "");
+    return parseShapeTable(table, "f", "", nullptr, ofPlan);
+  };
+  const auto again = parsed(text, true);
   ASSERT_TRUE(again.ok()) << again.status();
   EXPECT_EQ(again->stage, stage.stage);
   EXPECT_EQ(toToml(shapeEntries(*again)), text);
   EXPECT_EQ(toToml(shapeEntries(wholeOf(*again))), toToml(shapeEntries(spec)));
   EXPECT_THAT(toToml(shapeEntries(spec)), testing::Not(HasSubstr("stage")));
+  EXPECT_THAT(std::string(parsed(text, false).status().message()), HasSubstr("stage_first_layer")); // a shape file's
+}
+
+// What a tied model leaves in its type its stages do, too: tokens would be others.
+TEST(Stage, HeadsOfTiedModelsAreNotPacked) {
+  for (const bool tied : {false, true})
+    for (const ModelSpec &stage : stagesOf(whole(tied))) {
+      const WeightEncodings packed = ofModel(packedIn(4, stage), stage);
+      EXPECT_EQ(packed, ofModel(packedIn(4, whole(tied)), whole(tied))) << stage.stage.first;
+      EXPECT_EQ(packed[UnitRole::Head].has_value(), !tied);
+    }
+  ModelSpec stage = stagesOf(whole(true)).back();
+  stage.encodings = ofModel(packedIn(4, stage), stage);
+  const TomlValue document = *parseToml(toToml(shapeEntries(stage)), "f");
+  TomlReader table(document, "f", "");
+  const auto again = parseShapeTable(table, "f", "", nullptr, /*ofPlan=*/true);
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(again->encodings, stage.encodings);
+  stage.encodings[UnitRole::Head] = Encoding::groups(4, 32);
+  EXPECT_THAT(std::string(validate(stage, "f").message()), HasSubstr("none of the head"));
 }
 
 TEST(Stage, RefusesWhatIsNoPart) {

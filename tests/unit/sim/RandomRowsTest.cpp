@@ -120,7 +120,7 @@ private:
     const model::Hardware &h = plan_.hardware;
     const cost::Work work = cost::workOf(plan_.model, site, rows, plan_.activationDtype, plan_.kvEncoding, direct);
     double peak = plan_.activationDtype == model::DType::F32 ? h.flopsF32 : h.flopsF16, ramp = 0;
-    double flops = h.flopsEfficiency, memory = h.memoryEfficiency;
+    double flops = h.flopsEfficiency, memory = h.memoryEfficiency, read = 0; // seconds that reading K and V takes
     const auto own = [](double &figure, double ofClass) { figure = ofClass > 0 ? ofClass : figure; };
     if (site.op == Op::Linear) {
       own(flops, h.classes.productFlopsEfficiency);
@@ -128,6 +128,9 @@ private:
     } else if (site.op == Op::Attention) {
       own(flops, h.classes.prefillAttentionFlopsEfficiency);
       own(memory, h.classes.decodeAttentionMemoryEfficiency);
+      const double values = static_cast<double>(rows.contexts) * 2 * static_cast<double>(plan_.model->kvRows());
+      if (const double share = h.classes.readKvFlopsEfficiency; share > 0)
+        read = 2 * values / (peak * share);
       if (rows.pairs > rows.contexts)
         ramp = h.classes.prefillAttentionRamp;
       if (const double plain = h.classes.plainAttentionFlopsEfficiency; plain > 0) { // heads of 16 here
@@ -139,7 +142,7 @@ private:
       own(memory, h.classes.rowMemoryEfficiency);
     }
     const double arithmetic = static_cast<double>(work.flops) / (peak * flops);
-    return std::max({arithmetic + std::sqrt(arithmetic * ramp),
+    return std::max({arithmetic + std::sqrt(arithmetic * ramp) + read,
                      static_cast<double>(work.deviceBytes) / (h.memoryBandwidth * memory),
                      static_cast<double>(work.linkBytes) / ((work.toHost ? d2h : h2d) * linkEfficiency)});
   }
