@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "runtime/base/StatusMacros.h"
+#include "runtime/serve/engine/Engine.h"
 
 namespace headrace::serve {
 namespace {
