@@ -11,6 +11,7 @@
 // launch allocates nothing. One thread drives a device.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -71,6 +72,19 @@ struct DeviceCounters {
     counters.cpuWaitNs -= before.cpuWaitNs;
     counters.sizesSet -= before.sizesSet;
     return counters;
+  }
+  // Of several devices together; of arenas the largest.
+  DeviceCounters &operator+=(const DeviceCounters &other) {
+    launches += other.launches;
+    h2dBytes += other.h2dBytes;
+    d2hBytes += other.d2hBytes;
+    stallNs += other.stallNs;
+    cpuWaitNs += other.cpuWaitNs;
+    sizesSet += other.sizesSet;
+    peakDeviceBytes = std::max(peakDeviceBytes, other.peakDeviceBytes);
+    hostBytes += other.hostBytes;
+    graphBytes += other.graphBytes;
+    return *this;
   }
 };
 

@@ -43,18 +43,8 @@ Stages::Stages(absl::Span<Runtime *const> stages, DeviceGroup &group, size_t mic
 
 DeviceCounters Stages::counters() const {
   DeviceCounters sum;
-  for (const Stage &stage : stages_) {
-    const DeviceCounters of = stage.runtime->device().counters();
-    sum.launches += of.launches;
-    sum.h2dBytes += of.h2dBytes;
-    sum.d2hBytes += of.d2hBytes;
-    sum.stallNs += of.stallNs;
-    sum.cpuWaitNs += of.cpuWaitNs;
-    sum.sizesSet += of.sizesSet;
-    sum.peakDeviceBytes = std::max(sum.peakDeviceBytes, of.peakDeviceBytes);
-    sum.hostBytes += of.hostBytes;
-    sum.graphBytes += of.graphBytes;
-  }
+  for (const Stage &stage : stages_)
+    sum += stage.runtime->device().counters();
   return sum;
 }
 

@@ -23,7 +23,7 @@ struct MicroBatch {
   std::vector<std::vector<core::SequenceRows>> rows;
   std::vector<std::vector<size_t>> of; // by mini-batch: whose rows they are
   std::vector<absl::Span<const core::SequenceRows>> spans;
-  bool prefill = false;
+  bool prefill = false, underWay = false;
 };
 
 absl::Status refuse(const char *what, const char *expected) {
@@ -89,17 +89,12 @@ public:
       oldest = (oldest + 1) % order.size();
       --underWay;
       ASSIGN_OR_RETURN(tokens, stages_.await());
+      batches_[i].underWay = false;
       take(batches_[i], tokens);
       // A micro-batch that had no sequence may have one now that blocks are free.
       for (size_t next = 0; next < batches_.size(); ++next) {
         const size_t at = (i + next) % batches_.size();
-        const bool isUnderWay = [&] {
-          for (size_t k = 0; k < underWay; ++k)
-            if (order[(oldest + k) % order.size()] == at)
-              return true;
-          return false;
-        }();
-        if (isUnderWay)
+        if (batches_[at].underWay)
           continue;
         ASSIGN_OR_RETURN(begun, begin(batches_[at]));
         if (begun)
@@ -127,6 +122,7 @@ private:
     if (!any)
       return false;
     RETURN_IF_ERROR(stages_.begin(batch.spans));
+    batch.underWay = true;
     return true;
   }
 
