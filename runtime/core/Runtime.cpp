@@ -23,9 +23,10 @@ struct Runtime::Impl {
   Impl(const plan::Plan &planIn, Device &deviceIn, uint32_t placement)
       : plan(planIn), device(deviceIn), caches(plan::cacheMaps(planIn)), mover(planIn, deviceIn), paths(planIn),
         now(paths.config(placement, 0)), tellsRows(copiesByRows(planIn)),
-        blocks(planIn.miniBatches,
-               KvBlocks(planIn.kvBlocks, planIn.blockTokens,
-                        {planIn.actBlocks, planIn.contextBlocks, planIn.actRatio, planIn.mostSequences()})) {}
+        own(planIn.miniBatches,
+            KvBlocks(planIn.kvBlocks, planIn.blockTokens,
+                     {planIn.actBlocks, planIn.contextBlocks, planIn.actRatio, planIn.mostSequences()})),
+        blocks(absl::MakeSpan(own)) {}
 
   const plan::Plan &plan;
   Device &device;
@@ -38,7 +39,9 @@ struct Runtime::Impl {
   TransitionPaths::Config now;                               // what the device holds once all launches have ended
   const bool tellsRows;                                      // launches say which rows and blocks they write
   absl::Status lost;                                         // of kvWritten(): nothing can be launched any more
-  std::vector<KvBlocks> blocks;                              // by mini-batch, all of one limit
+  std::vector<KvBlocks> own;                                 // by mini-batch, all of one limit
+  absl::Span<KvBlocks> blocks;                               // these, or another runtime's
+  bool sharesBlocks = false;                                 // the limit stays
   VariantTable::Chosen chosen;                               // the last that was asked for
   uint64_t owedNs = 0;       // lost since the last transition by variants that were chosen to avoid one
   LaunchInUse launchedInUse; // of the last iteration
@@ -176,7 +179,8 @@ struct Runtime::Impl {
     while (now != end) {
       const uint32_t transition = paths.transition(now, target);
       const TransitionPaths::Config next = paths.next(now, target);
-      if (const int64_t has = plan.placements[paths.placementOf(next)].kvBlocks; has != blocks[0].limit())
+      if (const int64_t has = plan.placements[paths.placementOf(next)].kvBlocks;
+          !sharesBlocks && has != blocks[0].limit())
         RETURN_IF_ERROR(setLimit(has));
       if (transition != TransitionPaths::kFree) {
         RETURN_IF_ERROR(device.launch(*transitions[transition], inUse()));
@@ -227,6 +231,19 @@ absl::StatusOr<std::unique_ptr<Runtime>> Runtime::load(const plan::Plan &plan, D
 const plan::Plan &Runtime::plan() const { return impl_->plan; }
 Device &Runtime::device() { return impl_->device; }
 KvBlocks &Runtime::kvBlocks(uint32_t miniBatch) { return impl_->blocks[miniBatch]; }
+absl::Status Runtime::shareKvBlocks(Runtime &of) {
+  for (const plan::Plan *const plan : {&impl_->plan, &of.impl_->plan})
+    for (const plan::Placement &placement : plan->placements)
+      if (placement.kvBlocks != plan->placements.front().kvBlocks)
+        return absl::FailedPreconditionError(absl::StrCat("placement '", placement.name, "' has ", placement.kvBlocks,
+                                                          " KV blocks and '", plan->placements.front().name, "' ",
+                                                          plan->placements.front().kvBlocks,
+                                                          ": expected as many, as they are shared"));
+  const int64_t lower = std::min(impl_->blocks[0].limit(), of.impl_->blocks[0].limit());
+  impl_->blocks = of.impl_->blocks;
+  impl_->sharesBlocks = of.impl_->sharesBlocks = true;
+  return impl_->setLimit(lower);
+}
 const plan::CacheMap &Runtime::caches(uint32_t placement) const { return impl_->caches[placement]; }
 BlockMover &Runtime::mover() { return impl_->mover; }
 const Manifest &Runtime::manifest() const { return impl_->manifest; }

@@ -75,6 +75,10 @@ public:
   // block is in use that it does not have: memory is never taken from a block in use. Each mini-batch has a pool of its
   // own, all of one limit.
   KvBlocks &kvBlocks(uint32_t miniBatch = 0);
+  // From now on its pools are those of another runtime, which outlives it: of a model's stages, as every sequence has
+  // the same blocks in all (Stages.h). Their limit is the lower of both, and stays. With no block in use.
+  // FailedPrecondition where placements of either plan differ in their number of blocks.
+  absl::Status shareKvBlocks(Runtime &of);
   // Where blocks are in a placement; in the present one.
   const plan::CacheMap &caches(uint32_t placement) const;
   const plan::CacheMap &caches() const { return caches(placement()); }

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "runtime/base/StatusMacros.h"
@@ -20,7 +19,7 @@ int64_t rowsOf(const SequenceRows &sequence) { return static_cast<int64_t>(seque
 
 Stages::Stages(absl::Span<Runtime *const> stages, DeviceGroup &group, size_t microBatches)
     : group_(group), batches_(microBatches), wanted_(group.size(), 0) {
-  int64_t sampled = 0, blocks = std::numeric_limits<int64_t>::max(), longest = 0;
+  int64_t sampled = 0;
   for (Runtime *const runtime : stages) {
     const plan::Plan &plan = runtime->plan();
     Stage &stage = stages_.emplace_back();
@@ -29,16 +28,10 @@ Stages::Stages(absl::Span<Runtime *const> stages, DeviceGroup &group, size_t mic
     for (const plan::Extent &extent : plan.placements[runtime->placement()].extents)
       if (const plan::Buffer &buffer = plan.buffers[extent.buffer]; buffer.kind == plan::BufferKind::Residual)
         stage.home[buffer.index] = extent.address;
-    blocks = std::min(blocks, runtime->kvBlocks().limit());
-    longest = std::max(longest, plan.metaLayout.maxBlocksPerSequence);
     sampled = plan.metaLayout.maxSequences * plan.miniBatches;
   }
   for (MicroBatch &batch : batches_)
     batch.sampled.reserve(static_cast<size_t>(sampled));
-  table_.reserve(static_cast<size_t>(longest));
-  for (Runtime *const runtime : stages) // the lowest free are given out: of all stages the same
-    for (uint32_t i = 0; i < runtime->plan().miniBatches; ++i)
-      runtime->kvBlocks(i).setOffered(blocks - 1);
 }
 
 DeviceCounters Stages::counters() const {
@@ -48,20 +41,10 @@ DeviceCounters Stages::counters() const {
   return sum;
 }
 
-absl::Status Stages::grow(uint32_t miniBatch, std::vector<int32_t> &table, int64_t tokens) {
-  for (size_t i = stages_.size(); i-- > 0;) {
-    KvBlocks &pool = stages_[i].runtime->kvBlocks(miniBatch);
-    table_.assign(table.begin(), table.end());
-    RETURN_IF_ERROR(pool.grow(i > 0 ? table_ : table, tokens)); // if of one of all
-  }
+absl::Status Stages::drain() {
+  for (const Stage &stage : stages_)
+    RETURN_IF_ERROR(stage.runtime->device().drain());
   return absl::OkStatus();
-}
-
-void Stages::release(uint32_t miniBatch, std::vector<int32_t> &table) {
-  for (size_t i = stages_.size(); i-- > 0;) {
-    table_.assign(table.begin(), table.end());
-    stages_[i].runtime->kvBlocks(miniBatch).release(i > 0 ? table_ : table);
-  }
 }
 
 absl::StatusOr<std::unique_ptr<Stages>> Stages::make(absl::Span<Runtime *const> stages, DeviceGroup &group,
@@ -75,10 +58,13 @@ absl::StatusOr<std::unique_ptr<Stages>> Stages::make(absl::Span<Runtime *const> 
   for (const Runtime *const stage : stages)
     plans.push_back(&stage->plan());
   RETURN_IF_ERROR(plan::checkStages(plans));
+  for (size_t i = 1; i < stages.size(); ++i)
+    if (const absl::Status shared = stages[i]->shareKvBlocks(*stages.front()); !shared.ok())
+      return absl::InvalidArgumentError(absl::StrCat("stage ", i, ": ", shared.message()));
   return std::unique_ptr<Stages>(new Stages(stages, group, microBatches));
 }
 
-absl::Status Stages::begin(absl::Span<const absl::Span<const SequenceRows>> miniBatches) {
+absl::StatusOr<uint32_t> Stages::begin(absl::Span<const absl::Span<const SequenceRows>> miniBatches) {
   if (underWay() == batches_.size())
     return absl::FailedPreconditionError(
         absl::StrCat(batches_.size(), " micro-batches are under way, as many as may be"));
@@ -94,10 +80,14 @@ absl::Status Stages::begin(absl::Span<const absl::Span<const SequenceRows>> mini
     next.tokens = std::max(next.tokens, tokens);
     next.sequences = std::max(next.sequences, static_cast<int64_t>(sequences.size()));
   }
-  for (const Stage &stage : stages_) // before any of them has begun
-    RETURN_IF_ERROR(variantOf(stage, next).status());
+  uint32_t first = 0;
+  for (const Stage &stage : stages_) { // before any of them has begun
+    ASSIGN_OR_RETURN(variant, variantOf(stage, next));
+    first = &stage == &stages_.front() ? variant : first;
+  }
   ++begun_;
-  return launchAll();
+  RETURN_IF_ERROR(launchAll());
+  return first;
 }
 
 absl::StatusOr<uint32_t> Stages::variantOf(const Stage &stage, const MicroBatch &batch) {
@@ -127,8 +117,9 @@ absl::StatusOr<bool> Stages::launchNext(size_t number) {
   const bool rowsGone = number + 1 == stages_.size() || stages_[number + 1].taken == stage.published;
   if (!idle || !rowsGone || stage.taken == ready)
     return false;
-  const MicroBatch &next = batch(stage.taken);
+  MicroBatch &next = batch(stage.taken);
   ASSIGN_OR_RETURN(variant, variantOf(stage, next));
+  next.lastVariant = variant;
   const plan::Plan &plan = stage.runtime->plan();
   RETURN_IF_ERROR(writeMetas(plan.metaLayout, plan.blockTokens, next.miniBatches, stage.runtime->device().meta()));
   if (number > 0)
@@ -154,24 +145,40 @@ void Stages::passOn(size_t number, const MicroBatch &batch) {
   }
 }
 
-absl::Status Stages::awaitAny() {
+// False: the time came first.
+absl::StatusOr<bool> Stages::awaitAny(int64_t untilNs) {
   for (size_t i = 0; i < stages_.size(); ++i)
     wanted_[i] = stages_[i].published < stages_[i].taken ? stages_[i].runtime->launched() : 0;
-  ASSIGN_OR_RETURN(ready, group_.waitAny(wanted_, kForeverNs));
+  ASSIGN_OR_RETURN(ready, group_.waitAny(wanted_, untilNs));
+  if (ready == wanted_.size())
+    return false;
   Stage &stage = stages_[ready];
   ASSIGN_OR_RETURN(tokens, stage.runtime->awaitTokens());
-  if (ready + 1 == stages_.size())
-    batch(stage.published).sampled.assign(tokens.begin(), tokens.end());
+  if (ready + 1 == stages_.size()) {
+    MicroBatch &done = batch(stage.published);
+    done.sampled.assign(tokens.begin(), tokens.end());
+    done.visibleNs = stage.runtime->device().tokensVisibleNs(stage.runtime->launched());
+  }
   ++stage.published;
-  return launchAll();
+  RETURN_IF_ERROR(launchAll());
+  return true;
 }
 
-absl::StatusOr<absl::Span<const int32_t>> Stages::await() {
+absl::StatusOr<bool> Stages::waitUntil(int64_t untilNs) {
   if (underWay() == 0)
     return absl::FailedPreconditionError("no micro-batch is under way");
-  while (stages_.back().published == awaited_)
-    RETURN_IF_ERROR(awaitAny());
-  return absl::MakeConstSpan(batch(awaited_++).sampled);
+  while (stages_.back().published == awaited_) {
+    ASSIGN_OR_RETURN(any, awaitAny(untilNs));
+    if (!any)
+      return false;
+  }
+  return true;
+}
+
+absl::StatusOr<Stages::Awaited> Stages::await() {
+  RETURN_IF_ERROR(waitUntil(kForeverNs).status());
+  const MicroBatch &oldest = batch(awaited_++);
+  return Awaited{oldest.sampled, oldest.visibleNs, oldest.lastVariant};
 }
 
 } // namespace headrace::core

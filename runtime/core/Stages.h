@@ -39,28 +39,39 @@ public:
   size_t size() const { return stages_.size(); }
   const plan::Plan &plan() const { return stages_.front().runtime->plan(); } // the first one's; in limits all are alike
   DeviceGroup &group() { return group_; }
+  size_t microBatches() const { return batches_.size(); }
+  Runtime &stage(size_t number) { return *stages_[number].runtime; }
   DeviceCounters counters() const; // of all devices together
-  // KV blocks of a mini-batch, by the same numbers in every stage's caches: as KvBlocks::grow() and release(), of all
-  // stages at once, as many as the stage with the fewest has.
-  absl::Status grow(uint32_t miniBatch, std::vector<int32_t> &table, int64_t tokens);
-  void release(uint32_t miniBatch, std::vector<int32_t> &table);
-  int64_t freeBlocks(uint32_t miniBatch) const { return stages_.front().runtime->kvBlocks(miniBatch).freeBlocks(); }
+  absl::Status drain();            // all devices
+  // Of a mini-batch, by the same numbers in every stage's caches: as many as the stage with the fewest has.
+  KvBlocks &kvBlocks(uint32_t miniBatch) { return stages_.front().runtime->kvBlocks(miniBatch); }
   size_t underWay() const { return static_cast<size_t>(begun_ - awaited_); }
+  uint64_t begun() const { return begun_; } // micro-batches
 
   // Takes a micro-batch behind the others: the sequences of each mini-batch, as writeMetas() has them. Tokens are ids:
   // what a request slot sampled last only the last stage knows. What they refer to stays until its tokens were awaited.
-  // NotFound where a stage has no variant for it; FailedPrecondition where too many are under way. Launches what can
-  // be. Allocates nothing.
-  absl::Status begin(absl::Span<const absl::Span<const SequenceRows>> miniBatches);
-  // Drives all stages until the oldest micro-batch's tokens are there: one a sampled row, in the order of mini-batches
-  // and sequences. Valid until the next call of either. FailedPrecondition where none is under way. Allocates nothing.
-  absl::StatusOr<absl::Span<const int32_t>> await();
+  // Returns the first stage's variant. NotFound where a stage has no variant for it; FailedPrecondition where too many
+  // are under way. Launches what can be. Allocates nothing.
+  absl::StatusOr<uint32_t> begin(absl::Span<const absl::Span<const SequenceRows>> miniBatches);
+  // Drives all stages until the oldest micro-batch's tokens are there (true), or `untilNs` on the group's clock.
+  // FailedPrecondition where none is under way. Allocates nothing.
+  absl::StatusOr<bool> waitUntil(int64_t untilNs);
+  // Drives all stages until the oldest micro-batch's tokens are there. FailedPrecondition where none is under way.
+  // Allocates nothing.
+  struct Awaited {
+    absl::Span<const int32_t> tokens; // one a sampled row, by mini-batch and sequence; valid until the next begin()
+    int64_t visibleNs = 0;            // on the group's clock
+    uint32_t variant = 0;             // of the last stage
+  };
+  absl::StatusOr<Awaited> await();
 
 private:
   struct MicroBatch {
     absl::Span<const absl::Span<const SequenceRows>> miniBatches;
     int64_t tokens = 0, sequences = 0, context = 0; // of the largest mini-batch
     std::vector<int32_t> sampled;                   // as large as any may be
+    int64_t visibleNs = 0;
+    uint32_t lastVariant = 0; // of the last stage
   };
   struct Stage {
     Runtime *runtime = nullptr;
@@ -73,14 +84,13 @@ private:
   absl::Status launchAll();
   absl::StatusOr<bool> launchNext(size_t stage);
   void passOn(size_t stage, const MicroBatch &batch);
-  absl::Status awaitAny();
+  absl::StatusOr<bool> awaitAny(int64_t untilNs);
   MicroBatch &batch(uint64_t number) { return batches_[number % batches_.size()]; }
 
   DeviceGroup &group_;
   std::vector<Stage> stages_;
   std::vector<MicroBatch> batches_; // a ring
   std::vector<uint64_t> wanted_;    // by device: the launch that is awaited
-  std::vector<int32_t> table_;      // a copy for another stage
   uint64_t begun_ = 0, awaited_ = 0;
 };
 

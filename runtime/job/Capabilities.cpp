@@ -82,7 +82,7 @@ constexpr Clash kClashes[] = {
     {Stages, ElasticKv, "all stages have as many KV blocks"},
     {Stages, InstancesApart, "sequences are not handed over among stages"},
     {Stages, HandOver, "sequences are not handed over among stages"},
-    {Stages, SwapSpace, "no sequence of stages is preempted"},
+    {Stages, SwapSpace, "who is preempted over stages is computed anew"},
     {Stages, ItemByItem, kEagerly},
 };
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// An iteration over stages costs no allocation: this binary counts every call of the allocator.
+// An iteration over stages costs no allocation, nor does an engine's step there: this binary counts every call of the
+// allocator.
+#include "runtime/serve/engine/Engine.h"
 #include "tests/conformance/StagesUnderTest.h"
 #include "tests/support/CountAllocations.h"
 
@@ -17,7 +19,7 @@ void expectNone(bool virtualTime) {
   for (std::vector<int32_t> &of : blocks)
     of.reserve(kContext);
   const auto begin = [&](size_t m) {
-    EXPECT_TRUE(served.stages().grow(0, blocks[m], at[m] + 1).ok());
+    EXPECT_TRUE(served.stages().kvBlocks(0).grow(blocks[m], at[m] + 1).ok());
     rows[m] = {.tokens = {&id, 1}, .firstPosition = at[m]++, .blocks = blocks[m], .sample = true};
     spans[m] = {&rows[m], 1};
     EXPECT_TRUE(served.stages().begin({&spans[m], 1}).ok());
@@ -31,7 +33,7 @@ void expectNone(bool virtualTime) {
     for (size_t m = 0; m < 3; ++m) {
       EXPECT_TRUE(served.stages().await().ok());
       if (at[m] == kContext / 2) {
-        served.stages().release(0, blocks[m]);
+        served.stages().kvBlocks(0).release(blocks[m]);
         at[m] = 0;
       }
       begin(m);
@@ -44,6 +46,47 @@ void expectNone(bool virtualTime) {
 
 TEST(StagesAllocation, NoneOnTheHost) { expectNone(false); }
 TEST(StagesAllocation, NoneInVirtualTime) { expectNone(true); }
+
+// Requests join, are preempted, cancelled and end; from the tenth on as many are known as ever will be.
+void expectNoneOfAnEngine(bool virtualTime) {
+  Served served({.sequences = 4, .interval = 2, .kvTokens = 64}, {0, 2, 4}, 3, virtualTime);
+  uint64_t ended = 0, submitted = 0, before = 0, preempted = 0, cancelled = 0;
+  serve::EngineOptions options;
+  options.onEnd = [&](const serve::EngineEnd &end) {
+    ++ended;
+    cancelled += end.reason == serve::EndReason::Cancelled;
+  };
+  const auto engine = serve::Engine::create(served.stages(), std::move(options));
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  constexpr uint64_t kRequests = 60;
+  std::vector<serve::EngineRequest> requests(kRequests);
+  for (size_t r = 0; r < kRequests; ++r) {
+    requests[r].prompt.reserve(48);
+    requests[r].prompt.assign(2 + r % 10, static_cast<int32_t>(r));
+    requests[r].maxNewTokens = 30;
+  }
+  while (ended < kRequests) {
+    while (submitted < kRequests && (submitted < 10 || submitted < ended + 5)) {
+      if (submitted == 10) {
+        before = allocations.load();
+        preempted = (*engine)->counters().preemptions;
+      }
+      const auto id = (*engine)->submit(std::move(requests[submitted++]));
+      ASSERT_TRUE(id.ok());
+      if (*id % 7 == 0) {
+        ASSERT_TRUE((*engine)->cancel(*id - 2).ok());
+      }
+    }
+    const auto more = (*engine)->step();
+    ASSERT_TRUE(more.ok() && *more) << more.status();
+  }
+  EXPECT_EQ(allocations.load() - before, 0u);
+  EXPECT_GT((*engine)->counters().preemptions, preempted);
+  EXPECT_GT(cancelled, 3u);
+}
+
+TEST(StagesAllocation, NoneOfAnEngineOnTheHost) { expectNoneOfAnEngine(false); }
+TEST(StagesAllocation, NoneOfAnEngineInVirtualTime) { expectNoneOfAnEngine(true); }
 
 } // namespace
 } // namespace headrace::core

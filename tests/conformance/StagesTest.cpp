@@ -131,17 +131,17 @@ TEST(Stages, MicroBatchesFollowEachOther) {
       if (i > 0) {
         const auto tokens = stages.stages().await();
         ASSERT_TRUE(tokens.ok()) << tokens.status();
-        of.take(*tokens);
+        of.take(tokens->tokens);
       }
-      const absl::Status begun = stages.stages().begin(of.next(stages));
+      const absl::Status begun = stages.stages().begin(of.next(stages)).status();
       ASSERT_TRUE(begun.ok()) << begun;
     }
   EXPECT_EQ(stages.stages().underWay(), 3u);
-  EXPECT_EQ(stages.stages().begin({}).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(stages.stages().begin({}).status().code(), absl::StatusCode::kFailedPrecondition);
   for (size_t m = 0; m < requests.size(); ++m) {
     const auto tokens = stages.stages().await();
     ASSERT_TRUE(tokens.ok()) << tokens.status();
-    requests[m].take(*tokens);
+    requests[m].take(tokens->tokens);
     EXPECT_EQ(requests[m].all(), wanted[m]) << m;
   }
   EXPECT_EQ(stages.stages().await().status().code(), absl::StatusCode::kFailedPrecondition);
@@ -180,7 +180,7 @@ struct Timed {
     std::vector<absl::Span<const SequenceRows>> spans(microBatches);
     const int32_t id = 1;
     const auto begin = [&](size_t m, int64_t at) {
-      EXPECT_TRUE(stages->grow(0, blocks[m], at + 1).ok());
+      EXPECT_TRUE(stages->kvBlocks(0).grow(blocks[m], at + 1).ok());
       rows[m] = {.tokens = {&id, 1}, .firstPosition = at, .blocks = blocks[m], .sample = true, .requestSlot = 0};
       spans[m] = {&rows[m], 1};
       EXPECT_TRUE(stages->begin({&spans[m], 1}).ok());

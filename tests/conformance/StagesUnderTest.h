@@ -72,6 +72,7 @@ struct Options {
   int64_t miniBatches = 1, sequences = 2; // of each mini-batch
   int64_t interval = 0;                   // of the weights, 0 none away
   int64_t resident = 0;                   // KV blocks on the device, the scratch block included; 0: all
+  int64_t kvTokens = 0;                   // that all caches of a mini-batch hold; 0: of all sequences' contexts
   bool streamsLeave = false;              // between layers, too
   bool attendsOnCpu = false;
   const char *encoding = "";
@@ -94,6 +95,8 @@ inline plan::Plan compiled(const model::ModelSpec &spec, const Options &options)
   request.goal.batch = options.sequences * options.miniBatches;
   request.goal.context = kContext;
   request.goal.blockTokens = kBlockTokens;
+  if (options.kvTokens > 0)
+    request.goal.kvTokens = options.kvTokens * options.miniBatches;
   request.buckets = {
       .newTokens = {1, options.sequences, 16}, .sequences = {1, options.sequences}, .contexts = {kContext}};
   compiler::Candidate candidate =
@@ -140,8 +143,7 @@ public:
 
   Stages &stages() { return *stages_; }
   void grow(uint32_t miniBatch, std::vector<int32_t> &table, int64_t tokens) {
-    const absl::Status status =
-        stages_ ? stages_->grow(miniBatch, table, tokens) : runtimes_.front()->kvBlocks(miniBatch).grow(table, tokens);
+    const absl::Status status = runtimes_.front()->kvBlocks(miniBatch).grow(table, tokens); // of all stages
     EXPECT_TRUE(status.ok()) << status;
   }
   DeviceGroup &group() { return *group_; }
@@ -153,7 +155,8 @@ public:
     absl::StatusOr<absl::Span<const int32_t>> tokens;
     if (stages_) {
       EXPECT_TRUE(stages_->begin(miniBatches).ok());
-      tokens = stages_->await();
+      const auto awaited = stages_->await();
+      tokens = awaited.ok() ? absl::StatusOr<absl::Span<const int32_t>>(awaited->tokens) : awaited.status();
     } else {
       Runtime &runtime = *runtimes_.front();
       int64_t most = 0, context = 0, sequences = 0;

@@ -154,12 +154,12 @@ std::vector<std::string> keysOf(const nlohmann::json &object) { // in alphabetic
 
 TEST_F(BenchServe, TheKeysOfItsJson) {
   const nlohmann::json j = json(four({"--random-input-len", "8", "--random-output-len", "4", "--num-prompts", "3"}));
-  EXPECT_THAT(keysOf(j),
-              ElementsAre("block_tokens", "burstiness", "command", "compiled", "context", "dataset", "device",
-                          "draws_left_out", "format", "goodput", "hardware", "kv_blocks", "kv_requests", "lengths",
-                          "max_concurrency", "max_num_batched_tokens", "max_num_seqs", "model", "num_prompts",
-                          "offloaded", "placement", "plan", "plan_hash", "prefill", "results", "scheduler", "seed",
-                          "swap_space_bytes", "trace_begin_s", "trace_clock", "trace_rows_dropped"));
+  EXPECT_THAT(keysOf(j), ElementsAre("block_tokens", "burstiness", "command", "compiled", "context", "dataset",
+                                     "device", "draws_left_out", "format", "goodput", "hardware", "kv_blocks",
+                                     "kv_requests", "lengths", "max_concurrency", "max_num_batched_tokens",
+                                     "max_num_seqs", "micro_batches", "model", "num_prompts", "offloaded", "placement",
+                                     "plan", "plan_hash", "prefill", "results", "scheduler", "seed", "swap_space_bytes",
+                                     "trace_begin_s", "trace_clock", "trace_rows_dropped"));
   const nlohmann::json &r = j["results"][0];
   EXPECT_THAT(keysOf(r),
               ElementsAre("blocks_offered", "compacted_blocks", "compaction_bytes", "completed", "d2h_bytes",

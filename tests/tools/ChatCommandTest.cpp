@@ -25,8 +25,11 @@ protected:
   }
   // A chat of these lines: its standard output's lines as objects.
   Outcome lines(const std::string &text, const std::string &flags, const std::string &name = "qwen3-chat") const {
+    return linesTo(model(name) + " --hardware host", text, flags);
+  }
+  Outcome linesTo(const std::string &source, const std::string &text, const std::string &flags) const {
     writeText(path("lines"), text);
-    return shell("$HEADRACE chat " + model(name) + " --hardware host --temperature 0 " + flags + " <" + path("lines"));
+    return shell("$HEADRACE chat " + source + " --temperature 0 " + flags + " <" + path("lines"));
   }
   static std::vector<Json> objects(const std::string &text) {
     std::vector<Json> out;
@@ -36,10 +39,20 @@ protected:
   }
 };
 
-class ChatModels : public Chat, public testing::WithParamInterface<const char *> {};
+// A model, and over how many stages.
+class ChatModels : public Chat, public testing::WithParamInterface<std::pair<const char *, int>> {};
 
 TEST_P(ChatModels, EachTurnIsTransformersAndOnlyWhatIsNewIsComputed) {
-  const Json reference = referenceOf(GetParam());
+  const auto &[name, stages] = GetParam();
+  const Json reference = referenceOf(name);
+  std::string source = model(name) + " --hardware host";
+  if (stages > 1) {
+    ASSERT_EQ(headrace({"compile", model(name), "--hardware", "host", "--batch", "1", "--context", "512", "--stages",
+                        std::to_string(stages), "-o", path("chat.stages")})
+                  .status,
+              0);
+    source = path("chat.stages");
+  }
   for (const Json &chat : reference["chats"]) {
     std::string text;
     for (const Json &turn : chat["turns"])
@@ -47,7 +60,7 @@ TEST_P(ChatModels, EachTurnIsTransformersAndOnlyWhatIsNewIsComputed) {
     std::string flags = "--json --max-new-tokens " + std::to_string(reference["new_tokens"].get<int>());
     if (chat["system"].is_string())
       flags += " --system '" + chat["system"].get<std::string>() + "'";
-    const Outcome outcome = lines(text, flags, GetParam());
+    const Outcome outcome = linesTo(source, text, flags);
     ASSERT_EQ(outcome.status, 0) << outcome.err;
     const std::vector<Json> turns = objects(outcome.out);
     ASSERT_EQ(turns.size(), chat["turns"].size());
@@ -58,13 +71,13 @@ TEST_P(ChatModels, EachTurnIsTransformersAndOnlyWhatIsNewIsComputed) {
       EXPECT_EQ(turns[t]["prompt_tokens"], expected["ids"].size());
       EXPECT_EQ(turns[t]["finish_reason"], expected["ended"].get<bool>() ? "stop" : "length");
       // What the ids of this prompt have in common with those of the last one and its reply, whose very last token is
-      // in the cache unless it was the last that was asked for.
+      // in the cache unless it was the last that was asked for, or stages made it, which run no iteration ahead.
       std::vector<int> before;
       if (t > 0) {
         before = chat["turns"][t - 1]["ids"].get<std::vector<int>>();
         const auto reply = chat["turns"][t - 1]["new_ids"].get<std::vector<int>>();
         before.insert(before.end(), reply.begin(), reply.end());
-        if (reply.size() == reference["new_tokens"])
+        if (stages > 1 || reply.size() == reference["new_tokens"])
           before.pop_back();
       }
       const auto now = expected["ids"].get<std::vector<int>>();
@@ -75,11 +88,15 @@ TEST_P(ChatModels, EachTurnIsTransformersAndOnlyWhatIsNewIsComputed) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Chat, ChatModels, testing::Values("qwen3-chat", "llama-byte-fallback"), [](const auto &info) {
-  std::string name = info.param;
-  std::replace(name.begin(), name.end(), '-', '_');
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(Chat, ChatModels,
+                         testing::Values(std::pair("qwen3-chat", 1), std::pair("qwen3-chat", 2),
+                                         std::pair("llama-byte-fallback", 1)),
+                         [](const auto &info) {
+                           std::string name =
+                               info.param.first + std::string(info.param.second == 1 ? "" : "_over_stages");
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
 
 // Copies so slow that a token takes some 20 ms: Ctrl-C comes when a part of the reply is there.
 TEST_F(Chat, ThreeTurnsAtATerminalWithAnInterruptInTheSecond) {

@@ -43,6 +43,33 @@ TEST_F(StagesCommand, TokensAreThoseOfOneDevice) {
   EXPECT_EQ(json(with({"run", file, "--device", "sim"}, prompts))["stages"].size(), 3u);
 }
 
+TEST_F(StagesCommand, LogitsAreThoseOfOneDevice) {
+  const auto logits = [&](const std::string &source, const std::string &to) {
+    EXPECT_EQ(headrace(with({"run", source, "--logits", to}, prompts)).status, 0);
+    return readFile(to);
+  };
+  ASSERT_EQ(headrace(compile("2", {"-o", file, "--interval", "2"})).status, 0);
+  ASSERT_EQ(headrace({"compile", golden(kModel), "--hardware", "host", "--batch", "4", "--context", "64", "-o",
+                      path("one.plan")})
+                .status,
+            0);
+  EXPECT_EQ(logits(file, path("stages.safetensors")), logits(path("one.plan"), path("one.safetensors")));
+}
+
+// Requests that come at their times, with few KV blocks: all are served, on the host and in virtual time.
+TEST_F(StagesCommand, ServesTraffic) {
+  ASSERT_EQ(headrace(compile("3", {"-o", file, "--kv-tokens", "96"})).status, 0);
+  for (const char *device : {"host", "sim"}) {
+    const nlohmann::json served =
+        json({"bench", "serve", file, "--device", device, "--num-prompts", "12", "--random-input-len", "20",
+              "--random-output-len", "30", "--request-rate", "1000", "--json"});
+    EXPECT_EQ(served["results"][0]["completed"], 12) << device;
+    EXPECT_GT(served["results"][0]["preemptions"], 0);
+    EXPECT_EQ(served["micro_batches"], 3);
+    EXPECT_EQ(served["kv_blocks"], 6); // of 16 tokens
+  }
+}
+
 // Chunks of prompts are as large as the plan's iterations with prompts; without any, prompts come a row at a time.
 TEST_F(StagesCommand, PromptsComeInChunksThatPlansHave) {
   const nlohmann::json one = json(with({"run", golden(kModel), "--hardware", "host"}, prompts));
@@ -84,7 +111,12 @@ TEST_F(StagesCommand, RefusesWhatIsNone) {
   const auto run = [&](const std::vector<std::string> &more = {}) {
     return with({"run", file, "--prompt-ids", "1,2"}, more);
   };
-  refused(run({"--logits", path("l.safetensors")}), 2, "--logits beside stages");
+  refused(run({"--scheduler", "static"}), 2, "--scheduler static beside stages");
+  refused(run({"--swap-space", "1GiB"}), 2, "--swap-space beside stages");
+  refused(run({"--device", "sim", "--logits", path("l.safetensors")}), 1, "--logits: the sim device holds no data");
+  refused({"bench", "serve", file, "--placement", "0"}, 2, "--placement beside stages");
+  refused({"bench", "serve", file, "--tpot", "5"}, 2, "--tpot beside the plan ");
+  refused({"chat", file, "--placement", "0"}, 2, "--placement beside stages");
   refused(run({"--max-num-seqs", "9"}), 2, "--max-num-seqs = 9: expected 1 to 4, the plan's batch");
   refused(run({"--batch", "2"}), 2, "--batch beside the plan ");
   refused(run({"--repetition-penalty", "1.5"}), 2, "penalties beside stages: expected none");
@@ -92,7 +124,7 @@ TEST_F(StagesCommand, RefusesWhatIsNone) {
   // A stage by itself, and stages where there is none yet.
   refused({"run", path("model.1.plan"), "--prompt-ids", "1,2"}, 2,
           "model.1.plan: a stage, layers 4 to 6 of 7: expected a plan of a whole model, or the file of stages");
-  refused({"bench", "serve", file}, 2, "model.stages: a file of stages: expected a plan of a whole model");
+  refused({"bench", "serve", path("model.1.plan")}, 2, "model.1.plan: a stage, layers 4 to 6 of 7: expected a plan");
   // A plan that is missing, and another model's in its place.
   const std::string second = readFile(path("model.1.plan"));
   writeText(file, "format = \"headrace stages\"\nversion = 1\n[[stage]]\nplan = \"model.0.plan\"\n");

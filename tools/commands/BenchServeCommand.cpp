@@ -2,13 +2,14 @@
 //
 // bench serve: requests that come at their times on one engine, and what became of them; once or at several rates.
 //
-//   flags, trace -> ServeTraffic;  plan | model -> RunSource      refused before work starts
+//   flags, trace -> ServeTraffic;  plan | model -> RunSource, stages -> LoadedStages      refused before work starts
 //   lengths -> plan -> Runtime::load -> a warm-up -> runTraffic() at each rate -> ServeReport: text, JSON, picture
 #include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <vector>
 
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
@@ -21,6 +22,7 @@
 #include "tools/commands/Devices.h"
 #include "tools/commands/EngineSetup.h"
 #include "tools/commands/InputErrors.h"
+#include "tools/commands/LoadedStages.h"
 #include "tools/commands/Outputs.h"
 #include "tools/commands/Progress.h"
 #include "tools/commands/PromptIds.h"
@@ -85,6 +87,8 @@ private:
     outputs.add("--svg", options_.svg, OutputKind::Bench);
     outputs.add("--output", options_.output, OutputKind::Bench);
     outputs.addInputs({options_.traffic.path, options_.weights.folder});
+    if (isStagesFile(options_.job.source))
+      return openStages(std::move(outputs), std::move(traffic));
     ASSIGN_OR_RETURN(source, RunSource::open(options_.job, options_.linkBandwidth, /*quiet=*/false, outputs));
     if (!device_)
       RETURN_IF_ERROR(openDevice(options_.device.deviceOr(source.device())));
@@ -101,6 +105,26 @@ private:
     }
     outputs_.emplace(std::move(outputs));
     source_.emplace(std::move(source));
+    traffic_.emplace(std::move(traffic));
+    return absl::OkStatus();
+  }
+
+  // A model's stages, over a device each.
+  absl::Status openStages(Outputs outputs, ServeTraffic traffic) {
+    for (const auto &[flag, given] :
+         {std::pair("--placement", options_.placement.has_value()),
+          {"--scheduler static", options_.scheduler.batching != serve::Batching::Continuous},
+          {"--swap-space", !options_.scheduler.swapSpace.empty()}})
+      if (given)
+        return badUsage(cat(flag, " beside stages: expected one plan, of a whole model"));
+    ASSIGN_OR_RETURN(stages, LoadedStages::read(options_.job, outputs));
+    const plan::Plan &plan = stages->plan();
+    RETURN_IF_ERROR(traffic.draw(plan.goal, plan.maxContext, plan.model->vocab));
+    RETURN_IF_ERROR(checkScheduler(options_.scheduler, plan));
+    RETURN_IF_ERROR(checkStopIds(stopIds_, plan.model->vocab));
+    RETURN_IF_ERROR(stages->open(options_.device, options_.weights));
+    stages_ = std::move(stages);
+    outputs_.emplace(std::move(outputs));
     traffic_.emplace(std::move(traffic));
     return absl::OkStatus();
   }
@@ -134,6 +158,8 @@ private:
   }
 
   absl::Status makePlan() {
+    if (stages_)
+      return absl::OkStatus();
     choseKv_ = source_->job() != nullptr && source_->goal().autoKvTokens;
     report_.compiled = source_->askedFlags();
     ASSIGN_OR_RETURN(plan, std::move(*source_).makePlan());
@@ -152,7 +178,12 @@ private:
     return options_.placement.value_or(plan::chosenPlacement(plan_, size).value_or(0));
   }
 
+  const plan::Plan &plan() const { return stages_ ? stages_->plan() : plan_; }
+  serve::Executor on() const { return stages_ ? serve::Executor(stages_->stages()) : serve::Executor(*runtime_); }
+
   absl::Status load() {
+    if (stages_) // a device of a group takes what its plan says of the bucket
+      return stages_->load({.linkBandwidth = options_.linkBandwidth}, options_.scheduler.maxNumSeqs.value_or(0));
     core::LoadOptions loading;
     loading.placement = placementOf({1, 1, 1});
     ASSIGN_OR_RETURN(runtime, loadRuntime(plan_, *device_, deviceOptions(), weights_, loading));
@@ -168,7 +199,7 @@ private:
     traffic.engine.batching = options_.scheduler.batching;
     traffic.engine.preemption = options_.scheduler.preemption;
     traffic.engine.swapBytes = swapSpace(options_.scheduler).value_or(0); // checked
-    if (!options_.placement && !plan_.choices.empty())
+    if (!stages_ && !options_.placement && !plan_.choices.empty())
       traffic.engine.placementOf = [this](const serve::ComposedIteration &next) { return placementOf(next); };
     traffic.sampling = samplingOf(options_.sampling, options_.traffic.seed);
     traffic.stopTokens = stopIds_;
@@ -179,7 +210,7 @@ private:
     return traffic;
   }
 
-  bool compiled() const { return !isPlanFile(options_.job.source); }
+  bool compiled() const { return !stages_ && !isPlanFile(options_.job.source); }
 
   // One request by itself that does not count: caches, page faults, clock rates; slots as an iteration leaves them.
   absl::Status warmUp() {
@@ -187,7 +218,7 @@ private:
     requests.resize(1);
     requests[0].arrivalNs = 0;
     requests[0].outputTokens = std::min<int64_t>(requests[0].outputTokens, 2);
-    return serve::runTraffic(*runtime_, requests, trafficOptions()).status();
+    return serve::runTraffic(on(), requests, trafficOptions()).status();
   }
 
   absl::Status serveAt(double rate) {
@@ -199,7 +230,7 @@ private:
       if (++tokens % 64 == 0)
         progress.update(tokens, static_cast<uint64_t>(traffic_->outputTokens()));
     };
-    ASSIGN_OR_RETURN(result, serve::runTraffic(*runtime_, requests, options));
+    ASSIGN_OR_RETURN(result, serve::runTraffic(on(), requests, options));
     const serve::MetricsOptions metrics{.percentiles = report_.percentiles, .goodput = report_.goodput};
     ServeRun run{.requestRate = rate, .metrics = serve::summarize(result, metrics)};
     result.itlNs = {};
@@ -208,28 +239,47 @@ private:
     return absl::OkStatus();
   }
 
+  // What is of one device, and of stages in their order.
+  void describe() {
+    if (!stages_) {
+      const uint32_t shown = options_.placement.value_or(runtime_->placement());
+      report_.device = describeDevice(options_.device.device, *device_);
+      report_.planHash = plan::planHash(plan_);
+      report_.offloaded = describePlacement(plan_, plan_.placements[shown]);
+      if (options_.placement || plan_.choices.empty())
+        report_.placement = plan_.placements[shown].name;
+      report_.kvBesideOffloaded = choseKv_ && offloadedBytes(plan_, shown) > 0;
+      return;
+    }
+    std::vector<std::string> hashes, offloaded;
+    for (const plan::Plan &plan : stages_->plans()) {
+      offloaded.push_back(cat("stage ", hashes.size(), ": ", describePlacement(plan, plan.placements.front())));
+      hashes.push_back(plan::planHash(plan));
+    }
+    report_.device = cat(stages_->plans().size(), " x ", describeDevice(stages_->device(), stages_->group().device(0)));
+    report_.planHash = absl::StrJoin(hashes, ",");
+    report_.offloaded = absl::StrJoin(offloaded, "; ");
+    report_.microBatches = stages_->stages().microBatches();
+  }
+
   absl::Status report() {
-    report_.model = plan_.model->name;
-    report_.hardware = plan_.hardware.name;
-    report_.device = describeDevice(options_.device.device, *device_);
+    const plan::Plan &plan = this->plan();
+    describe();
+    report_.model = plan.model->name;
+    report_.hardware = plan.hardware.name;
     if (!compiled())
       report_.plan = options_.job.source;
-    const uint32_t shown = options_.placement.value_or(runtime_->placement());
-    report_.planHash = plan::planHash(plan_);
-    report_.offloaded = describePlacement(plan_, plan_.placements[shown]);
-    if (options_.placement || plan_.choices.empty())
-      report_.placement = plan_.placements[shown].name;
-    report_.context = plan_.maxContext;
+    report_.context = plan.maxContext;
     report_.kvBlocks = report_.runs.front().result.kvBlocks;
-    report_.blockTokens = plan_.blockTokens;
+    report_.blockTokens = plan.blockTokens;
     report_.scheduler = options_.scheduler.batching == serve::Batching::Static ? "static" : "vllm";
     report_.prefill = options_.scheduler.batching == serve::Batching::Static ? "prompts padded to the longest"
                       : options_.scheduler.chunkedPrefill                    ? "chunked prefill"
                                                                              : "prompts whole";
-    const serve::EngineBounds bounds = serve::engineBounds(plan_);
+    const serve::EngineBounds bounds = serve::engineBounds(plan);
     report_.maxNumSeqs = options_.scheduler.maxNumSeqs.value_or(bounds.maxNumSeqs);
     report_.swapBytes = swapSpace(options_.scheduler).value_or(0);
-    report_.miniBatches = plan_.miniBatches;
+    report_.miniBatches = plan.miniBatches;
     report_.maxNumBatchedTokens = options_.scheduler.maxNumBatchedTokens.value_or(bounds.maxNumBatchedTokens);
     report_.dataset = datasetName(options_.traffic.dataset);
     report_.lengths = traffic_->lengthsText();
@@ -241,9 +291,8 @@ private:
     report_.maxConcurrency = options_.maxConcurrency.value_or(0);
     report_.burstiness = options_.traffic.burstiness.value_or(1);
     report_.seed = options_.traffic.seed;
-    report_.kvBesideOffloaded = choseKv_ && offloadedBytes(plan_, shown) > 0;
     report_.detailed = options_.detailed;
-    report_.ttft = plan_.goal.ttft;
+    report_.ttft = plan.goal.ttft;
     return write();
   }
 
@@ -281,7 +330,8 @@ private:
   std::vector<int32_t> stopIds_;
   std::optional<ServeTraffic> traffic_;
   std::optional<Outputs> outputs_;
-  std::optional<RunSource> source_; // until the plan is made
+  std::optional<RunSource> source_;      // until the plan is made
+  std::unique_ptr<LoadedStages> stages_; // in place of one plan and device
   std::unique_ptr<core::Device> device_;
   std::unique_ptr<model::WeightSource> weights_; // until they are loaded
   plan::Plan plan_;
@@ -292,6 +342,13 @@ private:
 
 } // namespace
 
-absl::Status benchServeCommand(const BenchServeOptions &options) { return BenchServe(options).run(); }
+absl::Status benchServeCommand(const BenchServeOptions &options) {
+  if (!isStagesFile(options.job.source))
+    return BenchServe(options).run();
+  ASSIGN_OR_RETURN(one, onlyPlanOf(options.job.source));
+  BenchServeOptions ofPlan = options;
+  ofPlan.job.source = one.value_or(options.job.source);
+  return BenchServe(ofPlan).run();
+}
 
 } // namespace headrace::tools

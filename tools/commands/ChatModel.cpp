@@ -9,7 +9,6 @@
 #include "runtime/plan/value/PlacementTable.h"
 #include "tools/commands/Devices.h"
 #include "tools/commands/InputErrors.h"
-#include "tools/commands/Outputs.h"
 #include "tools/commands/RunSetup.h"
 #include "tools/commands/SamplingOf.h"
 
@@ -19,6 +18,13 @@ namespace {
 using model::cat;
 
 constexpr int64_t kDefaultContext = 4096; // llama.cpp's
+
+absl::Status checkHoldsData(const core::Device &device) {
+  return device.holdsData()
+             ? absl::OkStatus()
+             : absl::FailedPreconditionError(cat("--device ", device.kind(),
+                                                 " holds no data: expected host or cuda, which have something to say"));
+}
 
 } // namespace
 
@@ -36,31 +42,47 @@ ChatModel::~ChatModel() {
 absl::Status ChatModel::openSource() {
   RETURN_IF_ERROR(checkWeightFlags(options_.weights));
   ASSIGN_OR_RETURN(stopIds, parseIds(options_.sampling.stopIds, "command line: --stop-ids"));
+  stopIds_ = std::move(stopIds);
   Outputs outputs(false); // it has none
+  if (isStagesFile(options_.job.source))
+    return openStages(outputs);
   ASSIGN_OR_RETURN(source, RunSource::open(options_.job, options_.linkBandwidth, options_.text.quiet, outputs));
   ASSIGN_OR_RETURN(device, makeDevice(options_.device.deviceOr(source.device()), options_.device));
-  if (!device->holdsData())
-    return absl::FailedPreconditionError(
-        cat("--device ", device->kind(), " holds no data: expected host or cuda, which have something to say"));
+  RETURN_IF_ERROR(checkHoldsData(*device));
   device_ = std::move(device);
   if (options_.placement)
     RETURN_IF_ERROR(source.checkPlacement(*options_.placement));
-  const std::string &folder = options_.weights.folder.empty() ? source.folder() : options_.weights.folder;
-  ASSIGN_OR_RETURN(text, TextModel::open(options_.text, folder, source.model()));
+  RETURN_IF_ERROR(openText(source.folder(), source.model()));
+  ASSIGN_OR_RETURN(weights, openWeights(options_.weights, source.weights()));
+  weights_ = std::move(weights);
+  source.fit(1, std::min(source.mostContext(), kDefaultContext));
+  source_.emplace(std::move(source));
+  return absl::OkStatus();
+}
+
+absl::Status ChatModel::openStages(Outputs &outputs) {
+  if (options_.placement)
+    return badUsage("--placement beside stages: expected one plan, of a whole model");
+  ASSIGN_OR_RETURN(stages, LoadedStages::read(options_.job, outputs));
+  RETURN_IF_ERROR(openText(stages->plan().modelPath, stages->whole()));
+  RETURN_IF_ERROR(stages->open(options_.device, options_.weights));
+  stages_ = std::move(stages);
+  return checkHoldsData(stages_->group().device(0));
+}
+
+// Says what the model's files say of sampling and of ends.
+absl::Status ChatModel::openText(const std::string &modelFolder, const model::ModelSpec &spec) {
+  const std::string &folder = options_.weights.folder.empty() ? modelFolder : options_.weights.folder;
+  ASSIGN_OR_RETURN(text, TextModel::open(options_.text, folder, spec));
   text_.emplace(std::move(text));
   RETURN_IF_ERROR(text_->openTemplate());
   const SamplingFlags sampling = withDefaults(options_.sampling, text_->generation());
   RETURN_IF_ERROR(checkSamplingFlags(sampling));
   sampling_ = samplingOf(sampling, options_.seed);
-  stopIds_ = std::move(stopIds);
-  RETURN_IF_ERROR(checkStopIds(stopIds_, source.model().vocab));
+  RETURN_IF_ERROR(checkStopIds(stopIds_, spec.vocab));
   const std::vector<int32_t> ends = text_->endIds();
   stopIds_.insert(stopIds_.end(), ends.begin(), ends.end());
-  ASSIGN_OR_RETURN(weights, openWeights(options_.weights, source.weights()));
-  weights_ = std::move(weights);
   text_->tell(options_.sampling, sampling, ends);
-  source.fit(1, std::min(source.mostContext(), kDefaultContext));
-  source_.emplace(std::move(source));
   return absl::OkStatus();
 }
 
@@ -69,6 +91,10 @@ uint32_t ChatModel::placementOf(const plan::IterationSize &size) const {
 }
 
 absl::Status ChatModel::load() {
+  if (stages_) {
+    RETURN_IF_ERROR(stages_->load({.linkBandwidth = options_.linkBandwidth}, /*maxNumSeqs=*/1));
+    return makeEngine();
+  }
   ASSIGN_OR_RETURN(plan, std::move(*source_).makePlan());
   plan_ = std::move(plan);
   source_.reset();
@@ -86,11 +112,11 @@ absl::Status ChatModel::makeEngine() {
   serve::EngineOptions options;
   options.watermark = 0; // one conversation
   options.maxNumSeqs = 1;
-  if (!options_.placement && !plan_.choices.empty())
+  if (!stages_ && !options_.placement && !plan_.choices.empty())
     options.placementOf = [this](const serve::ComposedIteration &next) { return placementOf(next); };
   options.onToken = [this](const serve::EngineToken &token) { take(token); };
   options.onEnd = [this](const serve::EngineEnd &end) { take(end); };
-  ASSIGN_OR_RETURN(engine, serve::Engine::create(*runtime_, std::move(options)));
+  ASSIGN_OR_RETURN(engine, serve::Engine::create(on(), std::move(options)));
   engine_ = std::move(engine);
   return absl::OkStatus();
 }
@@ -126,12 +152,12 @@ absl::StatusOr<ChatReply> ChatModel::reply(const std::vector<int32_t> &prompt,
                                            const std::function<void(std::string_view)> &onText,
                                            const std::function<bool()> &isInterrupted) {
   const auto tokens = static_cast<int64_t>(prompt.size());
-  const int64_t blocks = plan_.mostContextBlocks() * plan_.blockTokens;
-  const int64_t left = std::min(plan_.maxContext, blocks) - tokens;
+  const int64_t blocks = plan().mostContextBlocks() * plan().blockTokens;
+  const int64_t left = std::min(context(), blocks) - tokens;
   if (left < 1)
     return absl::OutOfRangeError(cat(tokens, " tokens, and at least one of the reply: expected at most the context of ",
                                      tokens + left, " (--context); /clear forgets the conversation"));
-  Making making(text_->tokenizer(), options_.text, onText, device_->nowNs());
+  Making making(text_->tokenizer(), options_.text, onText, on().nowNs());
   making.reply.promptTokens = tokens;
   ASSIGN_OR_RETURN(id, engine_->submit({.prompt = prompt,
                                         .maxNewTokens = std::min(left, options_.maxNewTokens.value_or(left)),

@@ -21,7 +21,10 @@
 #include "runtime/core/Runtime.h"
 #include "runtime/model/WeightSource.h"
 #include "runtime/serve/engine/Engine.h"
+#include "runtime/serve/engine/Executor.h"
 #include "tools/commands/Commands.h"
+#include "tools/commands/LoadedStages.h"
+#include "tools/commands/Outputs.h"
 #include "tools/commands/ReplyTexts.h"
 #include "tools/commands/RunSource.h"
 #include "tools/commands/TextModel.h"
@@ -45,7 +48,7 @@ public:
 
   TextModel &text() { return *text_; }
   // Tokens of a conversation with the next reply, at most. Once it is loaded.
-  int64_t context() const { return plan_.maxContext; }
+  int64_t context() const { return plan().maxContext; }
 
   // `onText` gets what may be shown as it comes. The reply ends, as it is by then, when `isInterrupted` says yes, which
   // is asked before each iteration. OutOfRange: the prompt leaves no room in the context.
@@ -56,6 +59,10 @@ public:
 private:
   explicit ChatModel(const ChatOptions &options) : options_(options) {}
   absl::Status openSource();
+  absl::Status openStages(Outputs &outputs);
+  absl::Status openText(const std::string &modelFolder, const model::ModelSpec &spec);
+  const plan::Plan &plan() const { return stages_ ? stages_->plan() : plan_; }
+  serve::Executor on() const { return stages_ ? serve::Executor(stages_->stages()) : serve::Executor(*runtime_); }
   absl::Status makeEngine();
   uint32_t placementOf(const plan::IterationSize &size) const;
   void take(const serve::EngineToken &token);
@@ -77,6 +84,7 @@ private:
   };
 
   const ChatOptions &options_;
+  std::unique_ptr<LoadedStages> stages_; // in place of one plan and device
   std::unique_ptr<core::Device> device_;
   std::optional<RunSource> source_; // until the plan is made
   std::unique_ptr<model::WeightSource> weights_;

@@ -7,7 +7,7 @@
 #include "runtime/plan/StagesFile.h"
 #include "tools/commands/Commands.h"
 #include "tools/commands/InputErrors.h"
-#include "tools/commands/StagesRun.h"
+#include "tools/commands/LoadedStages.h"
 #include "tools/commands/Terminal.h"
 #include "tools/report/InspectReport.h"
 #include "tools/report/MappingReport.h"

@@ -24,6 +24,7 @@
 #include "tools/commands/EngineSetup.h"
 #include "tools/commands/InputErrors.h"
 #include "tools/commands/Interrupts.h"
+#include "tools/commands/LoadedStages.h"
 #include "tools/commands/LogitsFile.h"
 #include "tools/commands/Outputs.h"
 #include "tools/commands/Progress.h"

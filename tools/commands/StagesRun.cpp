@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/commands/StagesRun.h"
 
-#include <limits>
 #include <memory>
 #include <vector>
 
@@ -9,23 +8,18 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "runtime/base/FileIo.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
-#include "runtime/core/Stages.h"
-#include "runtime/plan/StagesFile.h"
-#include "runtime/serve/engine/StagedBatch.h"
-#include "tools/commands/Devices.h"
+#include "runtime/serve/engine/Engine.h"
 #include "tools/commands/EngineSetup.h"
 #include "tools/commands/InputErrors.h"
 #include "tools/commands/Interrupts.h"
-#include "tools/commands/ModelPath.h"
+#include "tools/commands/LoadedStages.h"
+#include "tools/commands/LogitsFile.h"
 #include "tools/commands/Outputs.h"
-#include "tools/commands/Progress.h"
 #include "tools/commands/ReplyTexts.h"
 #include "tools/commands/RunPrompts.h"
 #include "tools/commands/RunSetup.h"
-#include "tools/commands/RunSource.h"
 #include "tools/commands/SamplingOf.h"
 #include "tools/commands/Terminal.h"
 #include "tools/commands/TextModel.h"
@@ -39,18 +33,12 @@ using model::cat;
 
 // What one plan has, and its stages have not.
 absl::Status checkRunFlags(const RunOptions &options) {
-  if (options.job.any())
-    return refuseJobFlags(options.job);
-  for (const auto &[flag, given] : {std::pair("--logits", !options.logits.empty()),
-                                    {"--trace", !options.trace.empty()},
+  for (const auto &[flag, given] : {std::pair("--trace", !options.trace.empty()),
                                     {"--timeline", !options.timeline.empty()},
                                     {"--placement", options.placement.has_value()},
                                     {"--graph-memory", options.graphMemory.has_value()},
                                     {"--graph-seconds", options.graphSeconds > 0},
-                                    {"--separate-prefill", options.separatePrefill},
-                                    {"--no-chunked-prefill", !options.scheduler.chunkedPrefill},
                                     {"--scheduler static", options.scheduler.batching != serve::Batching::Continuous},
-                                    {"--max-num-batched-tokens", options.scheduler.maxNumBatchedTokens.has_value()},
                                     {"--swap-space", !options.scheduler.swapSpace.empty()}})
     if (given)
       return badUsage(cat(flag, " beside stages: expected one plan, of a whole model"));
@@ -64,32 +52,28 @@ public:
 
   absl::Status run() {
     RETURN_IF_ERROR(checkRunFlags(options_));
-    ASSIGN_OR_RETURN(plans, plan::readStages(options_.job.source));
-    for (plan::StagePlan &stage : plans) {
-      plans_.push_back(std::move(stage.plan));
-      plans_.back().modelPath = pathFromPlan(plans_.back().modelPath, stage.path);
-    }
-    RETURN_IF_ERROR(checkScheduler(options_.scheduler, plans_.front()));
-    whole_ = model::wholeOf(plans_.front().model);
+    Outputs outputs(options_.overwrite);
+    outputs.add("--logits", options_.logits, OutputKind::Logits);
+    ASSIGN_OR_RETURN(stages, LoadedStages::read(options_.job, outputs));
+    stages_ = std::move(stages);
+    RETURN_IF_ERROR(checkScheduler(options_.scheduler, plan()));
     RETURN_IF_ERROR(setRequest());
-    const std::string device = options_.device.deviceOr(deviceFor(plans_.front().hardware.kind));
-    if (device == "cuda")
-      return absl::InvalidArgumentError(
-          cat(options_.job.source, ": plans for ", plans_.front().hardware.name, ", ", plans_.size(),
-              " cuda devices: expected --device sim, or plans for host hardware: stages do not run on GPUs yet"));
-    constexpr double kAny = std::numeric_limits<double>::infinity(); // the links alone limit
-    ASSIGN_OR_RETURN(group, makeDeviceGroup(device, options_.device, plans_.size(), {kAny, kAny, kAny}));
-    group_ = std::move(group);
-    RETURN_IF_ERROR(load());
-    return generate(device);
+    RETURN_IF_ERROR(stages_->open(options_.device, options_.weights));
+    if (!options_.logits.empty() && !stages_->holdsData())
+      return absl::FailedPreconditionError(
+          cat("--logits: the ", stages_->device(), " device holds no data: use --device host"));
+    RETURN_IF_ERROR(stages_->load({.linkBandwidth = options_.linkBandwidth}, request_.maxNumSeqs));
+    return generate(outputs);
   }
 
 private:
+  const plan::Plan &plan() const { return stages_->plan(); }
+
   absl::Status setRequest() {
     ASSIGN_OR_RETURN(stopIds, parseIds(options_.sampling.stopIds, "command line: --stop-ids"));
-    RETURN_IF_ERROR(checkStopIds(stopIds, whole_.vocab));
+    RETURN_IF_ERROR(checkStopIds(stopIds, stages_->whole().vocab));
     request_.stopTokens = std::move(stopIds);
-    ASSIGN_OR_RETURN(prompts, readRunPrompts(options_, whole_, plans_.front().modelPath, plans_.front().maxContext));
+    ASSIGN_OR_RETURN(prompts, readRunPrompts(options_, stages_->whole(), plan().modelPath, plan().maxContext));
     request_.prompts = std::move(prompts.prompts);
     request_.maxNewTokens = prompts.maxNewTokens;
     text_ = std::move(prompts.text);
@@ -102,50 +86,30 @@ private:
     }
     RETURN_IF_ERROR(checkSamplingFlags(sampling));
     request_.sampling = samplingOf(sampling, options_.seed);
-    return serve::checkPrompts(plans_.front(), request_);
+    request_.keepLogits = !options_.logits.empty();
+    request_.separatePrefill = options_.separatePrefill;
+    request_.chunkedPrefill = options_.scheduler.chunkedPrefill;
+    request_.preemption = options_.scheduler.preemption;
+    request_.maxNumSeqs = options_.scheduler.maxNumSeqs.value_or(0);
+    request_.maxNumBatchedTokens = options_.scheduler.maxNumBatchedTokens.value_or(0);
+    return serve::checkPrompts(plan(), request_);
   }
 
-  absl::Status load() {
-    std::unique_ptr<model::WeightSource> weights; // of the whole model
-    if (group_->device(0).holdsData()) {
-      WantedWeights wanted = weightsOf(plans_.front(), options_.job.folder);
-      wanted.model = &whole_;
-      ASSIGN_OR_RETURN(opened, openWeights(options_.weights, wanted));
-      weights = std::move(opened);
-    }
-    Progress progress("loading", Amount::Bytes);
-    std::vector<core::Runtime *> runtimes;
-    for (size_t i = 0; i < plans_.size(); ++i) {
-      core::LoadOptions loading;
-      loading.progress = [&](uint64_t done, uint64_t total) { progress.update(done, total); };
-      core::DeviceOptions options;
-      options.linkBandwidth = options_.linkBandwidth;
-      absl::StatusOr<std::unique_ptr<core::Runtime>> runtime =
-          core::Runtime::load(plans_[i], group_->device(i), options, weights.get(), loading);
-      if (!runtime.ok())
-        return absl::Status(runtime.status().code(), cat("stage ", i, ": ", runtime.status().message()));
-      runtimes_.push_back(*std::move(runtime));
-      runtimes.push_back(runtimes_.back().get());
-    }
-    seats_ =
-        serve::stagedSeats(plans_.front(), plans_.size(), {.sequences = options_.scheduler.maxNumSeqs.value_or(0)});
-    ASSIGN_OR_RETURN(stages, core::Stages::make(runtimes, *group_, seats_.microBatches));
-    stages_ = std::move(stages);
-    return absl::OkStatus();
-  }
-
-  absl::Status generate(const std::string &device) {
+  absl::Status generate(Outputs &outputs) {
+    const std::string &device = stages_->device();
     std::optional<ReplyTexts> replies;
-    if (text_ && group_->device(0).holdsData()) {
+    if (text_ && stages_->holdsData()) {
       replies.emplace(text_->tokenizer(), options_.text, request_.prompts.size(), options_.json ? nullptr : stdout);
       request_.onToken = [&](size_t prompt, int32_t id) { return replies->push(prompt, id); };
       request_.onEnd = [&](size_t prompt) { return replies->finish(prompt); };
     }
     catchInterrupts("\nheadrace: interrupted: ends with what is on its way; Ctrl-C again ends it now\n");
     request_.isInterrupted = [] { return wasInterrupted(); };
-    ASSIGN_OR_RETURN(result, serve::generateStaged(*stages_, seats_, request_));
+    ASSIGN_OR_RETURN(result, serve::generate(stages_->stages(), request_));
     const bool interrupted = wasInterrupted();
     letInterruptsBe();
+    if (!options_.logits.empty() && !interrupted)
+      RETURN_IF_ERROR(outputs.write(options_.logits, logitsFile(result.logits, stages_->whole().vocab)));
     if (options_.json)
       show(reportJson(device, result), true);
     else if (!replies)
@@ -164,26 +128,23 @@ private:
     return result.durationNs > 0 ? static_cast<double>(made) * 1e9 / static_cast<double>(result.durationNs) : 0;
   }
 
-  std::string layersText(size_t stage) const {
-    const model::ModelSpec &spec = plans_[stage].model;
-    return cat("layers ", spec.stage.first, " to ", spec.stage.first + spec.layers - 1);
-  }
-
   std::string reportText(const std::string &device, const serve::GenerateResult &r, bool tokens) const {
+    const std::vector<plan::Plan> &plans = stages_->plans();
     std::string out;
     for (size_t p = 0; p < r.tokens.size() && tokens; ++p)
       absl::StrAppendFormat(&out, "tokens %-9d %s\n", p, absl::StrJoin(r.tokens[p], ","));
     const auto line = [&](const char *name, const std::string &value) {
       absl::StrAppendFormat(&out, "%-16s %s\n", name, value);
     };
-    if (tokens && !group_->device(0).holdsData())
+    if (tokens && !stages_->holdsData())
       line("", cat("made up: the ", device, " device computes nothing"));
-    line("stages", absl::StrFormat("%d devices (%s) of %s", plans_.size(), device, whole_.name));
-    for (size_t i = 0; i < plans_.size(); ++i)
-      line(cat("stage ", i).c_str(), cat(layersText(i), "; ", formatBytes(plans_[i].arenaBytes), " of device memory, ",
-                                         formatBytes(plans_[i].hostBytes), " of host memory"));
-    line("micro-batches",
-         absl::StrFormat("%d of up to %d sequences", seats_.microBatches, seats_.of(0) * plans_.front().miniBatches));
+    line("stages", absl::StrFormat("%d devices (%s) of %s", plans.size(), device, stages_->whole().name));
+    for (size_t i = 0; i < plans.size(); ++i)
+      line(cat("stage ", i).c_str(), cat(stages_->layersText(i), "; ", formatBytes(plans[i].arenaBytes),
+                                         " of device memory, ", formatBytes(plans[i].hostBytes), " of host memory"));
+    const int64_t all = request_.maxNumSeqs > 0 ? request_.maxNumSeqs : serve::engineBounds(plan()).maxNumSeqs;
+    const auto turns = static_cast<int64_t>(stages_->stages().microBatches());
+    line("micro-batches", absl::StrFormat("%d of up to %d sequences", turns, (all + turns - 1) / turns));
     line("iterations", absl::StrFormat("%d, %d of them with prompts", r.iterations, r.prefillIterations));
     line("TTFT", absl::StrFormat("%.3f ms mean", r.ttftMs));
     line("TPOT", absl::StrFormat("%.3f ms mean", r.tpotMs));
@@ -195,15 +156,15 @@ private:
 
   std::string reportJson(const std::string &device, const serve::GenerateResult &r) const {
     Json stages = Json::array();
-    for (const plan::Plan &plan : plans_)
+    for (const plan::Plan &plan : stages_->plans())
       stages.push_back({{"first_layer", plan.model->stage.first},
                         {"layers", plan.model->layers},
                         {"device_bytes", plan.arenaBytes},
                         {"host_bytes", plan.hostBytes}});
-    return Json{{"model", whole_.name},
+    return Json{{"model", stages_->whole().name},
                 {"device", device},
                 {"stages", std::move(stages)},
-                {"micro_batches", seats_.microBatches},
+                {"micro_batches", stages_->stages().microBatches()},
                 {"tokens", r.tokens},
                 {"iterations", r.iterations},
                 {"prefill_iterations", r.prefillIterations},
@@ -218,28 +179,12 @@ private:
   }
 
   const RunOptions &options_;
-  std::vector<plan::Plan> plans_;
-  model::ModelSpec whole_;
   serve::GenerateRequest request_;
   std::optional<TextModel> text_;
-  std::unique_ptr<core::DeviceGroup> group_;
-  std::vector<std::unique_ptr<core::Runtime>> runtimes_;
-  serve::StagedSeats seats_;
-  std::unique_ptr<core::Stages> stages_;
+  std::unique_ptr<LoadedStages> stages_;
 };
 
 } // namespace
-
-bool isStagesFile(const std::string &path) { return holdsKind(path, OutputKind::Stages); }
-
-absl::StatusOr<std::optional<std::string>> onlyPlanOf(const std::string &path) {
-  ASSIGN_OR_RETURN(text, model::readTextFile(path));
-  ASSIGN_OR_RETURN(paths, plan::parseStages(text, path));
-  if (paths.size() > 1)
-    return std::nullopt;
-  RETURN_IF_ERROR(plan::readStages(path).status()); // that nothing is missing
-  return paths.front();
-}
 
 absl::Status runStages(const RunOptions &options) { return StagesRun(options).run(); }
 

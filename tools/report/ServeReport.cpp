@@ -50,7 +50,8 @@ std::string limitsText(const ServeReport &report) {
              report.maxNumBatchedTokens == 0
                  ? std::string(" an iteration, a row of a prompt at a time")
                  : cat(" and ", plural(static_cast<uint64_t>(report.maxNumBatchedTokens), "token"), " an iteration",
-                       report.miniBatches == 1 ? "" : cat(" and each of ", report.miniBatches, " mini-batches")));
+                       report.miniBatches == 1 ? "" : cat(" and each of ", report.miniBatches, " mini-batches"))) +
+         (report.microBatches == 1 ? "" : cat(", in ", report.microBatches, " micro-batches that take turns"));
 }
 
 std::string engineText(const ServeReport &report) {

@@ -56,7 +56,8 @@ struct ServeReport {
   std::string scheduler = "vllm", prefill;
   int64_t maxNumSeqs = 0, maxNumBatchedTokens = 0; // tokens: of a mini-batch
   uint32_t miniBatches = 1;
-  uint64_t swapBytes = 0; // asked for
+  size_t microBatches = 1; // over stages
+  uint64_t swapBytes = 0;  // asked for
   // Of the traffic.
   std::string dataset;                        // "random", "sharegpt", "alpaca", "trace"
   std::string lengths;                        // in words: "1024 tokens in, 128 out", "sharegpt lengths", "trace.jsonl"

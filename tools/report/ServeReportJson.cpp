@@ -138,6 +138,7 @@ std::string ServeReport::json() const {
                {"scheduler", scheduler},
                {"prefill", prefill},
                {"max_num_seqs", maxNumSeqs},
+               {"micro_batches", microBatches},
                {"max_num_batched_tokens", maxNumBatchedTokens},
                {"swap_space_bytes", swapBytes},
                {"dataset", dataset},

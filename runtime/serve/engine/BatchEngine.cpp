@@ -29,8 +29,8 @@ void setTimes(int64_t gapNs, int64_t gaps, const core::DeviceCounters &before, c
 // What a batch's result is made of, from what its engine tells.
 class Batch {
 public:
-  Batch(core::Runtime &runtime, const GenerateRequest &request)
-      : runtime_(runtime), device_(runtime.device()), request_(request), lastTokenNs_(request.prompts.size(), 0) {
+  Batch(const Executor &on, const GenerateRequest &request)
+      : on_(on), request_(request), lastTokenNs_(request.prompts.size(), 0) {
     const size_t count = request.prompts.size();
     result_.tokens.resize(count);
     result_.firstTokenNs.assign(count, 0);
@@ -59,7 +59,7 @@ public:
     options.onToken = [this](const EngineToken &token) { add(token); };
     options.onIteration = [this](const EngineIteration &iteration) { add(iteration); };
     options.onEnd = [this](const EngineEnd &end) { add(end); };
-    ASSIGN_OR_RETURN(engine, Engine::create(runtime_, std::move(options)));
+    ASSIGN_OR_RETURN(engine, Engine::create(on_, std::move(options)));
     engine_ = engine.get();
     for (size_t p = 0; p < request_.prompts.size(); ++p) {
       Sampling sampling = request_.sampling;
@@ -72,8 +72,8 @@ public:
                                     .keepLogits = request_.keepLogits})
                           .status());
     }
-    before_ = device_.counters();
-    startNs_ = lastVisibleNs_ = device_.nowNs();
+    before_ = on_.counters();
+    startNs_ = lastVisibleNs_ = on_.nowNs();
     absl::Status status = toEnd(*engine);
     result_.swapsOut = engine->counters().swapsOut;
     result_.swapsIn = engine->counters().swapsIn;
@@ -88,7 +88,7 @@ public:
     result_.placementsNotTaken = engine->counters().placementsNotTaken;
     engine.reset(); // after a failure too: nothing of this call is left in flight
     if (request_.drain || !status.ok())
-      if (absl::Status drained = device_.drain(); status.ok())
+      if (absl::Status drained = on_.drain(); status.ok())
         status = drained;
     if (!status.ok())
       return status;
@@ -158,12 +158,11 @@ private:
   }
 
   GenerateResult takeResult() {
-    setTimes(gapNs_, gaps_, before_, device_.counters(), result_);
+    setTimes(gapNs_, gaps_, before_, on_.counters(), result_);
     return std::move(result_);
   }
 
-  core::Runtime &runtime_;
-  core::Device &device_;
+  const Executor on_;
   const GenerateRequest &request_;
   GenerateResult result_;
   Engine *engine_ = nullptr;
@@ -176,9 +175,10 @@ private:
 
 } // namespace
 
-absl::StatusOr<GenerateResult> generate(core::Runtime &runtime, const GenerateRequest &request) {
-  RETURN_IF_ERROR(checkPrompts(runtime.plan(), request, request.placementOf ? plan::kNone : runtime.placement()));
-  return Batch(runtime, request).run();
+absl::StatusOr<GenerateResult> generate(const Executor &on, const GenerateRequest &request) {
+  RETURN_IF_ERROR(
+      checkPrompts(on.plan(), request, request.placementOf || on.isStaged() ? plan::kNone : on.first().placement()));
+  return Batch(on, request).run();
 }
 
 } // namespace headrace::serve

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "runtime/core/Runtime.h"
 #include "runtime/plan/value/PlacementTable.h"
+#include "runtime/serve/engine/Executor.h"
 #include "runtime/serve/engine/Scheduler.h"
 
 namespace headrace::serve {
@@ -107,9 +107,10 @@ absl::Status checkPrompts(const plan::Plan &plan, const GenerateRequest &request
 absl::Status checkRequest(const plan::Plan &plan, const GenerateRequest &request);
 // Aborted, naming the first such prompt and position, where logits are not finite; on the host device also the first
 // step that wrote such a number, found by a second pass over that prompt. Every block is given back then too.
-// checkPrompts()'s refusals, with the placement that the runtime has where the request does not choose any;
+// checkPrompts()'s refusals, with the placement that the runtime has where the request does not choose any and it is
+// one;
 // those of Engine::create(). ResourceExhausted where a placement that was chosen has too few KV blocks for a prompt
 // alone.
-absl::StatusOr<GenerateResult> generate(core::Runtime &runtime, const GenerateRequest &request);
+absl::StatusOr<GenerateResult> generate(const Executor &on, const GenerateRequest &request);
 
 } // namespace headrace::serve

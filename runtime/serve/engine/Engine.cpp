@@ -23,6 +23,18 @@ int64_t ofOneMiniBatch(const plan::Plan &plan, int64_t seqs) {
   return (seqs + plan.miniBatches - 1) / plan.miniBatches;
 }
 
+// What one device has, and stages have not.
+absl::Status checkStaged(const EngineOptions &options) {
+  for (const auto &[what, given] : {std::pair("static batches", options.batching == Batching::Static),
+                                    {"swap space", options.swapBytes > 0},
+                                    {"preemption = swap", options.preemption == Preemption::Swap},
+                                    {"placements that the caller chooses", options.placementOf != nullptr},
+                                    {"a callback for launches", options.onLaunch != nullptr}})
+    if (given)
+      return refuse(absl::StrCat(what, " beside stages: expected none"));
+  return absl::OkStatus();
+}
+
 absl::Status checkOptions(const plan::Plan &plan, const EngineOptions &options, const EngineBounds &bounds,
                           int64_t seqs) {
   const int64_t tokens = options.maxNumBatchedTokens, ofOne = ofOneMiniBatch(plan, seqs);
@@ -85,12 +97,21 @@ EngineBounds engineBounds(const plan::Plan &plan) {
   return bounds;
 }
 
-absl::StatusOr<std::unique_ptr<Engine>> Engine::create(core::Runtime &runtime, EngineOptions options) {
-  const plan::Plan &plan = runtime.plan();
+size_t microBatchesOf(const plan::Plan &plan, size_t stages, int64_t maxNumSeqs) {
+  const int64_t most = engineBounds(plan).maxNumSeqs, seqs = maxNumSeqs > 0 ? std::min(maxNumSeqs, most) : most;
+  return std::max<size_t>(1, std::min(stages, static_cast<size_t>(ofOneMiniBatch(plan, seqs))));
+}
+
+absl::StatusOr<std::unique_ptr<Engine>> Engine::create(const Executor &on, EngineOptions options) {
+  core::Runtime &runtime = on.first();
+  const plan::Plan &plan = on.plan();
+  if (on.isStaged())
+    RETURN_IF_ERROR(checkStaged(options));
   const EngineBounds bounds = engineBounds(plan);
   const int64_t seqs = options.maxNumSeqs == 0 ? bounds.maxNumSeqs : options.maxNumSeqs;
   RETURN_IF_ERROR(checkOptions(plan, options, bounds, seqs));
-  const int64_t ofOne = ofOneMiniBatch(plan, seqs);
+  const auto turns = static_cast<int64_t>(on.microBatches());
+  const int64_t ofOne = (ofOneMiniBatch(plan, seqs) + turns - 1) / turns; // of a micro-batch
   const auto watermark = static_cast<int64_t>(options.watermark * static_cast<double>(plan.mostContextBlocks()));
   const SchedulerLimits limits{.maxNumSeqs = ofOne,
                                .blockTokens = plan.blockTokens,
@@ -99,39 +120,46 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::create(core::Runtime &runtime, E
                                .batching = options.batching,
                                .context = plan.maxContext};
   // Swap space takes keys and values.
-  const bool swaps =
-      options.preemption != Preemption::Recompute && options.batching == Batching::Continuous && plan.actBlocks == 0;
+  const bool swaps = !on.isStaged() && options.preemption != Preemption::Recompute &&
+                     options.batching == Batching::Continuous && plan.actBlocks == 0;
   const uint64_t slot = plan::movedBlockBytes(plan);
   const uint64_t swapBytes = swaps ? options.swapBytes / slot * slot : 0;
   if (swapBytes > 0)
     RETURN_IF_ERROR(runtime.device().reserveSwap(swapBytes));
-  std::unique_ptr<Engine> engine(new Engine(runtime, std::move(options), seqs, limits, swapBytes));
+  std::unique_ptr<Engine> engine(new Engine(on, std::move(options), seqs, limits, swapBytes));
   engine->budgets_ = engine->mostRows_ = mixedBuckets(plan, ofOne);
+  if (on.isStaged()) // each stage takes the placement that it has for the size
+    engine->budgets_.assign(engine->budgets_.size(),
+                            *std::max_element(engine->mostRows_.begin(), engine->mostRows_.end()));
   engine->beginExpansion();
   if (const int64_t most = engine->options_.maxNumBatchedTokens; most > 0)
     for (int64_t &budget : engine->budgets_)
       budget = std::min(budget, most);
   if (engine->options_.logits)
-    RETURN_IF_ERROR(engine->logits_.prepare(plan, runtime.device()));
+    RETURN_IF_ERROR(engine->logits_.prepare(on.last().plan(), on.last().device()));
   return engine;
 }
 
-Engine::Engine(core::Runtime &runtime, EngineOptions options, int64_t maxNumSeqs, const SchedulerLimits &limits,
+Engine::Engine(const Executor &on, EngineOptions options, int64_t maxNumSeqs, const SchedulerLimits &limits,
                uint64_t swapBytes)
-    : runtime_(runtime), plan_(runtime.plan()), device_(runtime.device()), options_(std::move(options)),
-      maxNumSeqs_(maxNumSeqs), limits_(limits), scheduler_(limits), padded_(runtime.plan()),
-      swap_(runtime.plan(), swapBytes), swapPrice_(runtime.plan()), miniBatches_(plan_.miniBatches),
-      rows_(plan_.miniBatches) {
+    : on_(on), runtime_(on.first()), plan_(on.plan()), device_(runtime_.device()), options_(std::move(options)),
+      maxNumSeqs_(maxNumSeqs), limits_(limits), scheduler_(limits), padded_(plan_), swap_(plan_, swapBytes),
+      swapPrice_(plan_), miniBatches_(on.microBatches() * plan_.miniBatches),
+      depth_(on.isStaged() ? 1 : options_.depth), underWay_(on.microBatches(), 0), rows_(miniBatches_.size()),
+      inFlight_(std::max<size_t>(2, on.microBatches())) {
   for (uint32_t p = 0; p < plan_.placements.size(); ++p) {
-    const plan::CacheMap &caches = runtime.caches(p);
-    compacts_.push_back((caches.actsOnHost() || caches.split()) && mayCompact(plan_, p));
+    const plan::CacheMap &caches = runtime_.caches(p);
+    compacts_.push_back(!on.isStaged() && (caches.actsOnHost() || caches.split()) && mayCompact(plan_, p));
   }
   const auto ofOne = static_cast<size_t>(limits.maxNumSeqs), seqs = ofOne * miniBatches_.size();
+  // Seats of a mini-batch are split among micro-batches: 5 among two as 3 and 2.
+  const int64_t seats = ofOneMiniBatch(plan_, maxNumSeqs), turns = static_cast<int64_t>(on.microBatches());
   for (uint32_t i = 0; i < miniBatches_.size(); ++i) {
     MiniBatch &one = miniBatches_[i];
-    one.number = i;
-    one.blocks = &runtime.kvBlocks(i);
-    for (int64_t slot = limits.maxNumSeqs; slot-- > 0;)
+    one.number = i % plan_.miniBatches;
+    one.blocks = &runtime_.kvBlocks(one.number);
+    const int64_t which = i / plan_.miniBatches, first = which * (seats / turns) + std::min(which, seats % turns);
+    for (int64_t slot = first + seats / turns + (which < seats % turns ? 1 : 0); slot-- > first;)
       one.freeSlots.push_back(static_cast<int32_t>(slot));
     one.views.reserve(ofOne);
     one.composition.clear(ofOne); // takes the room that iterations need
@@ -142,13 +170,15 @@ Engine::Engine(core::Runtime &runtime, EngineOptions options, int64_t maxNumSeqs
   told_.reserve(seqs);
   for (InFlight &iteration : inFlight_)
     iteration.rows.reserve(seqs);
-  wrong_.reserve(kInFlight * seqs);
+  wrong_.reserve(inFlight_.size() * seqs);
   moving_.reserve(static_cast<size_t>(std::min(swap_.slots(), plan_.miniBatches * plan_.kvBlocks))); // each has a block
 }
 
 Engine::~Engine() {
-  for (; oldest_ != newest_; ++oldest_)
-    (void)runtime_.awaitTokens();
+  for (; oldest_ != newest_; ++oldest_) {
+    const EngineIteration &launched = oldestInFlight().launched;
+    (void)on_.await({launched.number, launched.variant});
+  }
   for (const Sequence *one : moving_)
     if (one->swapTicket != 0)
       (void)device_.awaitCopied(one->swapTicket);
@@ -167,6 +197,8 @@ Engine::~Engine() {
 
 absl::Status Engine::refuses(const EngineRequest &request) const {
   RETURN_IF_ERROR(checkRequest(plan_, request));
+  if (on_.isStaged() && request.sampling.penalises())
+    return refuse("penalties beside stages: expected none: no stage has the ids of all tokens");
   if (request.keepLogits && !options_.logits)
     return absl::FailedPreconditionError("the request keeps logits, the engine was made without");
   const int64_t longest = *std::max_element(budgets_.begin(), budgets_.end());
@@ -239,9 +271,9 @@ void Engine::shutdown() {
   closed_ = true;
 }
 
-absl::StatusOr<bool> Engine::step() {
+absl::StatusOr<bool> Engine::step(int64_t untilNs) {
   RETURN_IF_ERROR(broken_);
-  absl::StatusOr<bool> done = advance();
+  absl::StatusOr<bool> done = advance(untilNs);
   broken_ = done.status();
   return done;
 }
@@ -260,9 +292,9 @@ absl::Status Engine::read() {
   return broken_ = readOldest();
 }
 
-uint64_t Engine::oldestNumber() const { return inFlight() == 0 ? 0 : inFlight_[oldest_ % kInFlight].launched.number; }
+uint64_t Engine::oldestNumber() const { return inFlight() == 0 ? 0 : oldestInFlight().launched.number; }
 
-absl::StatusOr<bool> Engine::advance() {
+absl::StatusOr<bool> Engine::advance(int64_t untilNs) {
   takeIn();
   RETURN_IF_ERROR(pollSwaps());
   if (mayLaunch()) {
@@ -276,7 +308,9 @@ absl::StatusOr<bool> Engine::advance() {
     RETURN_IF_ERROR(awaitSwap());
     return true;
   }
-  RETURN_IF_ERROR(readOldest());
+  ASSIGN_OR_RETURN(there, on_.waitUntil(untilNs));
+  if (there)
+    RETURN_IF_ERROR(readOldest());
   return true;
 }
 
@@ -338,15 +372,18 @@ absl::Status Engine::readOldest() {
 }
 
 absl::Status Engine::readOne() {
-  InFlight &iteration = inFlight_[oldest_ % kInFlight];
+  InFlight &iteration = oldestInFlight();
   ++oldest_;
-  ASSIGN_OR_RETURN(tokens, runtime_.awaitTokens());
+  --underWay_[iteration.microBatch];
+  ASSIGN_OR_RETURN(awaited, on_.await({iteration.launched.number, iteration.launched.variant}));
+  const absl::Span<const int32_t> tokens = awaited.tokens;
   const auto sampled = static_cast<size_t>(
       std::count_if(iteration.rows.begin(), iteration.rows.end(), [](const Rows &rows) { return rows.sample; }));
   if (tokens.size() != sampled)
     return absl::InternalError(
         absl::StrCat("iteration ", iteration.launched.number, ": ", tokens.size(), " tokens, expected ", sampled));
-  iteration.launched.visibleNs = device_.tokensVisibleNs(iteration.launched.number);
+  iteration.launched.visibleNs = awaited.visibleNs;
+  iteration.launched.variant = awaited.variant;
   const size_t wrongBefore = wrong_.size();
   told_.clear();
   if (options_.tellRows)
@@ -386,7 +423,8 @@ absl::Status Engine::readOne() {
 absl::Status Engine::accept(Sequence &sequence, int32_t token, size_t index, const EngineIteration &iteration) {
   if (sequence.keepLogits) {
     keptRow_.clear();
-    RETURN_IF_ERROR(logits_.read(plan_, device_, iteration.variant, sequence.miniBatch, index, keptRow_));
+    RETURN_IF_ERROR(
+        logits_.read(on_.last().plan(), on_.last().device(), iteration.variant, numberOf(sequence), index, keptRow_));
   }
   sequence.ids.push_back(token);
   const bool stop =
@@ -405,10 +443,11 @@ void Engine::reportWrong() {
   });
   for (const Wrong &wrong : wrong_) {
     Sequence &sequence = *wrong.sequence;
-    const std::string message =
-        wrongLogitsMessage(wrong.position, wrong.others,
-                           firstWrongStep(runtime_, sequence.ids, sequence.miniBatch, sequence.blocks, wrong.placement,
-                                          std::max<int64_t>(mostRows_[wrong.placement], 1)));
+    const std::string message = wrongLogitsMessage(
+        wrong.position, wrong.others,
+        on_.isStaged() ? "which step made them is not looked for over stages"
+                       : firstWrongStep(runtime_, sequence.ids, numberOf(sequence), sequence.blocks, wrong.placement,
+                                        std::max<int64_t>(mostRows_[wrong.placement], 1)));
     --sequence.inFlight;
     end(sequence, EndReason::Failed, wrong.ns, absl::AbortedError(message));
   }

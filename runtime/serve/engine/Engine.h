@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Continuous batching on one runtime: sequences join and leave at the edge of any iteration. What runs next is the
-// Scheduler's (Scheduler.h); this is the mechanism: sequences, KV blocks, the iteration buffer, launches, tokens.
+// Continuous batching on one runtime, or on a model's stages (Executor.h): sequences join and leave at the edge of any
+// iteration. What runs next is the Scheduler's (Scheduler.h); this is the mechanism: sequences, KV blocks, the
+// iteration buffer, launches, tokens.
 //
 //   any thread:        submit(request) -> id, cancel(id), shutdown()
 //   one, the engine's: step() again and again -> onToken, onIteration, onEnd
@@ -31,11 +32,19 @@
 // slots and KV blocks of its own, and is composed by itself. A sequence joins the one with the most room, and stays in
 // it until it ends or is preempted; all wait in one queue.
 //
+// Over stages as many micro-batches take turns, each with sequences, seats and request slots of its own, and with one
+// iteration in flight, composed once its last tokens were read:
+//
+//   stage 0   [ a ][ b ][ a ][ b ]
+//   stage 1        [ a ][ b ][ a ]
+//
+// They share the KV blocks: who loses its own is the youngest of all, once nothing is in flight. Nothing is swapped or
+// compacted there, the expansion is not adapted, and no step is named that made wrong numbers.
+//
 // step() allocates nothing, joins and leaves included, but where logits are kept or numbers are wrong; what a request
 // needs is taken by submit(), on its caller's thread, once for as many requests as were ever known at a time.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <functional>
 #include <list>
@@ -50,6 +59,7 @@
 #include "runtime/core/Runtime.h"
 #include "runtime/plan/value/PlacementTable.h"
 #include "runtime/serve/engine/BatchEngine.h"
+#include "runtime/serve/engine/Executor.h"
 #include "runtime/serve/engine/Expansion.h"
 #include "runtime/serve/engine/KeepLogits.h"
 #include "runtime/serve/engine/PaddedRows.h"
@@ -103,8 +113,8 @@ struct EngineRows {
 
 // An iteration, once its tokens were read and told.
 struct EngineIteration {
-  uint64_t number = 0; // the runtime's count, from 1
-  uint32_t variant = 0, placement = 0;
+  uint64_t number = 0;                 // the executor's count, from 1
+  uint32_t variant = 0, placement = 0; // of stages the last one's variant, and the first one's placement
   int64_t launchNs = 0, visibleNs = 0;
   int64_t tokens = 0, sequences = 0; // new rows, and whose
   bool prefill = false;              // it has rows of prompts
@@ -125,7 +135,7 @@ struct EngineOptions {
   double watermark = 0.01; // share of the KV blocks that a joining sequence leaves free
   Prefill prefill = Prefill::Chunked;
   Batching batching = Batching::Continuous;
-  size_t depth = 2; // iterations in flight, 1 or 2
+  size_t depth = 2; // iterations in flight, 1 or 2; over stages one of each micro-batch
   // Swap needs swapBytes; Auto without, or with activation blocks, is Recompute. Static batches recompute. The bytes
   // are the device's swap memory (core::Device::reserveSwap), whole blocks of them, which the engine has to itself.
   Preemption preemption = Preemption::Auto;
@@ -143,7 +153,8 @@ struct EngineOptions {
   std::function<void(const EngineToken &)> onToken;
   std::function<void(const EngineEnd &)> onEnd;
   std::function<void(const EngineIteration &)> onIteration;
-  // Called behind each launch, with what it was written: the buffers of its mini-batches lie from `first` on.
+  // Called behind each launch, with what it was written: the buffers of its mini-batches lie from `first` on. Not over
+  // stages.
   std::function<void(uint32_t variant, const kernels::IterationMeta &first)> onLaunch;
 };
 
@@ -173,6 +184,8 @@ struct EngineBounds {
   int64_t maxNumSeqs = 0, maxNumBatchedTokens = 0;
 };
 EngineBounds engineBounds(const plan::Plan &plan);
+// Micro-batches of so many stages (core::Stages::make): as many, but no more than a mini-batch has sequences.
+size_t microBatchesOf(const plan::Plan &plan, size_t stages, int64_t maxNumSeqs = 0);
 
 // Refuses by name, as checkPrompts() does (BatchEngine.h): an empty prompt, ids outside the vocabulary, no new tokens,
 // sampling out of range, more than the plan's context or than all its KV blocks hold.
@@ -180,9 +193,9 @@ absl::Status checkRequest(const plan::Plan &plan, const EngineRequest &request);
 
 class Engine {
 public:
-  // InvalidArgument by name for options out of range. The runtime outlives the engine, and is its own until then but
-  // for hops between steps.
-  static absl::StatusOr<std::unique_ptr<Engine>> create(core::Runtime &runtime, EngineOptions options);
+  // InvalidArgument by name for options out of range, and over stages for swapping, static batches and placements that
+  // the caller chooses. What it runs on outlives the engine, and is its own until then but for hops between steps.
+  static absl::StatusOr<std::unique_ptr<Engine>> create(const Executor &on, EngineOptions options);
   // Waits for what is in flight and gives every block back; nothing is told of requests that had not ended.
   ~Engine();
   Engine(const Engine &) = delete;
@@ -195,8 +208,9 @@ public:
   absl::Status cancel(uint64_t id);
   void shutdown(); // no more requests are taken; those that were run on
 
-  // False: there is nothing to do. After an error only the destructor may follow.
-  absl::StatusOr<bool> step();
+  // False: there is nothing to do. Over stages it waits for tokens until this moment of the group's clock at most, for
+  // who has a request then that a stage may begin with. After an error only the destructor may follow.
+  absl::StatusOr<bool> step(int64_t untilNs = core::kForeverNs);
 
   // For the engine's thread, in place of step(). launch() takes in what was submitted or cancelled and launches the
   // next iteration at this edge, after the transition that leads to its placement; false: as many as may be are in
@@ -235,8 +249,6 @@ public:
   int64_t maxNumSeqs() const { return maxNumSeqs_; }
 
 private:
-  static constexpr size_t kInFlight = 2;
-
   // Where what a sequence's blocks hold is.
   enum class Away : uint8_t {
     No,      // in its blocks
@@ -261,7 +273,7 @@ private:
     int64_t sampled = 0;    // tokens whose iteration was launched
     uint32_t inFlight = 0;  // iterations in flight that have rows of it, or hold it for a report
     int32_t slot = -1;      // request slot, while it runs
-    uint32_t miniBatch = 0; // while it runs, or has blocks
+    uint32_t miniBatch = 0; // of miniBatches_, while it runs, or has blocks
     int32_t decodeId = 0;
     bool joined = false;   // no: it waits
     size_t seatedFrom = 0; // the launch, counted as newest_, that it joined for
@@ -288,9 +300,9 @@ private:
     int64_t firstPosition = 0, count = 0;
     bool sample = false;
   };
-  struct MiniBatch {
-    uint32_t number = 0;
-    core::KvBlocks *blocks = nullptr; // the runtime's
+  struct MiniBatch {                  // of a micro-batch
+    uint32_t number = 0;              // of the plan
+    core::KvBlocks *blocks = nullptr; // the runtime's, of this number
     Sequences running;                // by arrival
     std::vector<int32_t> freeSlots;
     // Of the iteration being composed.
@@ -305,6 +317,7 @@ private:
   // A launched iteration whose tokens are not yet read.
   struct InFlight {
     EngineIteration launched;
+    size_t microBatch = 0;
     std::vector<Rows> rows; // tokens come in this order
     bool keepsLogits = false;
   };
@@ -317,9 +330,9 @@ private:
     int64_t ns = 0;
   };
 
-  Engine(core::Runtime &runtime, EngineOptions options, int64_t maxNumSeqs, const SchedulerLimits &limits,
+  Engine(const Executor &on, EngineOptions options, int64_t maxNumSeqs, const SchedulerLimits &limits,
          uint64_t swapBytes);
-  absl::StatusOr<bool> advance();
+  absl::StatusOr<bool> advance(int64_t untilNs);
   absl::StatusOr<uint64_t> enlist(EngineRequest request, Sequences &into);
   absl::Status refuses(const EngineRequest &request) const;
   bool isLive(uint64_t id) const; // with mutex_ held
@@ -329,15 +342,27 @@ private:
 
   // Launching (EngineLaunch.cpp).
   bool mayLaunch() const;
+  bool takeTurn();
+  absl::Span<MiniBatch> turn() {
+    return absl::MakeSpan(miniBatches_).subspan(turn_ * plan_.miniBatches, plan_.miniBatches);
+  }
+  absl::Span<const MiniBatch> turn() const {
+    return absl::MakeConstSpan(miniBatches_).subspan(turn_ * plan_.miniBatches, plan_.miniBatches);
+  }
+  InFlight &oldestInFlight() { return inFlight_[oldest_ % inFlight_.size()]; }
+  const InFlight &oldestInFlight() const { return inFlight_[oldest_ % inFlight_.size()]; }
   absl::StatusOr<bool> launchNext();
   absl::StatusOr<bool> launchAt(const EngineEdge &edge);
   absl::StatusOr<bool> launchComposed(const EngineEdge &edge);
   absl::Status join();
   MiniBatch &roomiest(const Sequence &sequence);
   absl::StatusOr<bool> joinOne();
+  int64_t freeFor(const MiniBatch &into) const;
+  bool anyRunsBeside(const MiniBatch &one) const;
+  absl::StatusOr<bool> preemptedElsewhere(MiniBatch &one);
   core::KvBlocks &poolOf(const Sequence &sequence) { return *miniBatches_[sequence.miniBatch].blocks; }
   const core::KvBlocks &poolOf(const Sequence &sequence) const { return *miniBatches_[sequence.miniBatch].blocks; }
-  bool anyRuns() const { return running() > 0; }
+  uint32_t numberOf(const Sequence &sequence) const { return miniBatches_[sequence.miniBatch].number; } // of the plan
   bool takeOver(Sequence &sequence);
   void takeOverNow(Sequence &sequence);
   bool takeBackFromWaiting(const MiniBatch &of);
@@ -350,6 +375,7 @@ private:
   bool stuck(const MiniBatch &one) const;
   ComposedTogether composedTogether() const;
   absl::StatusOr<bool> preempt(MiniBatch &of);
+  absl::StatusOr<bool> preemptYoungest(MiniBatch &of);
   void failOldest(MiniBatch &of);
   absl::Status launchIn(uint32_t placement);
   void addRows(MiniBatch &of, Sequence &sequence, int64_t count, InFlight &iteration);
@@ -392,7 +418,8 @@ private:
   void leaveTogether();
   void settle(Sequence &sequence);
 
-  core::Runtime &runtime_;
+  const Executor on_;
+  core::Runtime &runtime_; // of stages the first
   const plan::Plan &plan_;
   core::Device &device_;
   const EngineOptions options_;
@@ -418,15 +445,18 @@ private:
   EngineCounters counters_;
   absl::Status broken_;
 
-  std::vector<MiniBatch> miniBatches_;                     // one at least
+  std::vector<MiniBatch> miniBatches_;                     // of all micro-batches, one behind the other
+  size_t turn_ = 0;                                        // the micro-batch that is composed
+  const size_t depth_;                                     // iterations of a micro-batch in flight, at most
+  std::vector<size_t> underWay_;                           // of each micro-batch
   Sequences waiting_;                                      // by arrival; all that run are older
   Sequences leaving_;                                      // have no more rows to launch, and some in flight
   Sequences kept_;                                         // have ended, and keep their blocks
   Sequences done_;                                         // to be given back at the next edge
   std::vector<uint64_t> cancelled_;                        // taken in
-  std::vector<absl::Span<const core::SequenceRows>> rows_; // of the iteration being composed, by mini-batch
+  std::vector<absl::Span<const core::SequenceRows>> rows_; // of each micro-batch's last iteration, as miniBatches_
   std::vector<EngineRows> told_;
-  std::array<InFlight, kInFlight> inFlight_;
+  std::vector<InFlight> inFlight_; // a ring
   size_t newest_ = 0, oldest_ = 0; // launched, read
   std::vector<Wrong> wrong_;
   std::vector<float> keptRow_;

@@ -36,7 +36,7 @@ int64_t nsOf(uint64_t bytes, double bytesPerSecond) {
 } // namespace
 
 void Engine::beginExpansion() {
-  if (!options_.adaptsExpansion || isStatic() || plan_.goal.expansion != model::kAutoExpansion)
+  if (!options_.adaptsExpansion || isStatic() || on_.isStaged() || plan_.goal.expansion != model::kAutoExpansion)
     return;
   byBlocks_ = placementsByBlocks(plan_);
   std::vector<int64_t> levels; // a sequence fits into each

@@ -32,7 +32,7 @@ absl::StatusOr<uint64_t> Engine::submitPrefilled(EngineRequest request, int32_t 
                                                      " KV blocks are free, ", wanted, " wanted"));
   ASSIGN_OR_RETURN(id, enlist(std::move(request), into.running));
   Sequence &sequence = into.running.back();
-  sequence.miniBatch = into.number;
+  sequence.miniBatch = static_cast<uint32_t>(&into - miniBatches_.data());
   sequence.blocks.assign(blocks.begin(), blocks.end());
   blocks.clear();
   RETURN_IF_ERROR(into.blocks->grow(sequence.blocks, tokens)); // nothing, where they were given
@@ -60,7 +60,7 @@ const Engine::Sequence *Engine::find(uint64_t id) const {
 
 uint32_t Engine::miniBatchOf(uint64_t id) const {
   const Sequence *sequence = find(id);
-  return sequence == nullptr ? 0 : sequence->miniBatch;
+  return sequence == nullptr ? 0 : numberOf(*sequence);
 }
 
 absl::Span<const int32_t> Engine::blocksOf(uint64_t id) const {
@@ -112,7 +112,7 @@ void Engine::takeOverNow(Sequence &sequence) {
 bool Engine::takeBackFromWaiting(const MiniBatch &of) {
   bool any = false;
   for (Sequence &sequence : waiting_) {
-    if (sequence.away != Away::No || sequence.miniBatch != of.number) // it was preempted, or its blocks are no help
+    if (sequence.away != Away::No || numberOf(sequence) != of.number) // it was preempted, or its blocks are no help
       continue;
     any |= !sequence.blocks.empty();
     of.blocks->release(sequence.blocks);

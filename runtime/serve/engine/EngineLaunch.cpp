@@ -17,10 +17,20 @@ bool Engine::mayLaunch() const {
     return true;
   if (swapsOnHost())
     return false;
-  return inFlight() < options_.depth && !inFlight_[oldest_ % kInFlight].keepsLogits &&
+  return std::any_of(underWay_.begin(), underWay_.end(), [&](size_t of) { return of < depth_; }) &&
+         !oldestInFlight().keepsLogits &&
          (!options_.logits || std::none_of(miniBatches_.begin(), miniBatches_.end(), [&](const MiniBatch &one) {
            return std::any_of(one.running.begin(), one.running.end(), keeps);
          }));
+}
+
+// The next micro-batch that may launch, and has sequences. False: there is none.
+bool Engine::takeTurn() {
+  for (size_t i = 0; i < underWay_.size(); ++i, turn_ = (turn_ + 1) % underWay_.size())
+    if (underWay_[turn_] < depth_ &&
+        std::any_of(turn().begin(), turn().end(), [](const MiniBatch &one) { return !one.running.empty(); }))
+      return true;
+  return false;
 }
 
 // Where a sequence that waits would join: where its blocks are, if it has any; else the most blocks are free; then
@@ -47,7 +57,7 @@ absl::Status Engine::join() {
     for (const Sequence &sequence : one.running)
       one.views.push_back(sequence.view());
   }
-  if (isStatic() && !anyRuns() && inFlight() > 0)
+  if (isStatic() && running() == 0 && inFlight() > 0)
     return absl::OkStatus(); // a batch is formed of all blocks
   for (bool joined = true; joined && !waiting_.empty();) {
     ASSIGN_OR_RETURN(one, joinOne());
@@ -65,14 +75,17 @@ absl::StatusOr<bool> Engine::joinOne() {
   if (static_cast<int64_t>(running()) >= maxNumSeqs_ || !takeOver(sequence))
     return false;
   MiniBatch &into = roomiest(sequence);
-  // Where nothing runs it may always try; but what is in flight may give blocks back.
-  if (into.running.empty() && inFlight() > 0 && !scheduler_.hasRoom(sequence.view(), into.blocks->freeBlocks()))
+  if (into.freeSlots.empty())
     return false;
-  if (!mayComeBack(sequence, into) || !scheduler_.mayJoin(into.views, sequence.view(), into.blocks->freeBlocks()))
+  const int64_t free = freeFor(into);
+  // Where nothing runs it may always try; but what is in flight, or runs in another micro-batch, may give blocks back.
+  if (into.running.empty() && (inFlight() > 0 || anyRunsBeside(into)) && !scheduler_.hasRoom(sequence.view(), free))
+    return false;
+  if (!mayComeBack(sequence, into) || !scheduler_.mayJoin(into.views, sequence.view(), free))
     return false;
   sequence.joined = true;
   sequence.seatedFrom = newest_;
-  sequence.miniBatch = into.number;
+  sequence.miniBatch = static_cast<uint32_t>(&into - miniBatches_.data());
   sequence.slot = into.freeSlots.back();
   into.freeSlots.pop_back();
   into.running.splice(into.running.end(), waiting_, sequence.self);
@@ -80,6 +93,23 @@ absl::StatusOr<bool> Engine::joinOne() {
     RETURN_IF_ERROR(bringBack(sequence));
   into.views.push_back(sequence.view());
   return true;
+}
+
+// Free blocks without those that prompts which run in other micro-batches have yet to take.
+int64_t Engine::freeFor(const MiniBatch &into) const {
+  int64_t free = into.blocks->freeBlocks();
+  for (const MiniBatch &other : miniBatches_)
+    if (&other != &into && other.number == into.number)
+      for (const SequenceView &one : other.views)
+        free -= std::max<int64_t>(0, into.blocks->blocksFor(one.prefill) - one.blocks);
+  return free;
+}
+
+// In another micro-batch, with the same blocks.
+bool Engine::anyRunsBeside(const MiniBatch &one) const {
+  return std::any_of(miniBatches_.begin(), miniBatches_.end(), [&](const MiniBatch &other) {
+    return &other != &one && other.number == one.number && !other.running.empty();
+  });
 }
 
 // Before its first iteration: every prompt becomes as long as the longest.
@@ -104,7 +134,7 @@ bool Engine::composed(const EngineEdge &edge) {
   limits.prefill = edge.prefill;
   const int64_t most = budgets_[edge.placement], budget = edge.budget == 0 ? most : std::min(edge.budget, most);
   bool wants = false; // blocks that it has not got
-  for (MiniBatch &one : miniBatches_) {
+  for (MiniBatch &one : turn()) {
     Composition &made = one.composition;
     if (isOver(one)) { // others are not: no rows beyond what it has room for
       made.clear(one.running.size());
@@ -123,14 +153,14 @@ bool Engine::composed(const EngineEdge &edge) {
 
 // It runs, and nothing that is under way would let it go on.
 bool Engine::stuck(const MiniBatch &one) const {
-  const auto moves = [&](const Sequence *sequence) { return sequence->miniBatch == one.number; };
+  const auto moves = [&](const Sequence *sequence) { return &miniBatches_[sequence->miniBatch] == &one; };
   return !one.running.empty() && !isOver(one) && one.composition.tokens == 0 && one.composition.preempted == 0 &&
          std::none_of(moving_.begin(), moving_.end(), moves);
 }
 
 Engine::ComposedTogether Engine::composedTogether() const {
   ComposedTogether all{{{0, 0, 0, true}, false}, 0};
-  for (const MiniBatch &one : miniBatches_) {
+  for (const MiniBatch &one : turn()) {
     const Composition &made = one.composition;
     all.oneRowEach &= made.oneRowEach();
     all.tokens = std::max(all.tokens, made.tokens);
@@ -144,7 +174,7 @@ Engine::ComposedTogether Engine::composedTogether() const {
 
 absl::StatusOr<bool> Engine::launchNext() {
   RETURN_IF_ERROR(join());
-  if (!anyRuns() || !mayLaunch()) // one that joined keeps logits
+  if (!takeTurn() || !mayLaunch()) // one that joined keeps logits
     return false;
   if (wantsCompaction()) {
     if (inFlight() > 0)
@@ -191,7 +221,7 @@ absl::StatusOr<bool> Engine::launchAt(const EngineEdge &edge) {
   if (!mayLaunch())
     return false;
   RETURN_IF_ERROR(join());
-  if (!anyRuns() || !mayLaunch() || !composed(edge))
+  if (!takeTurn() || !mayLaunch() || !composed(edge))
     return false;
   if (swapsHinder(edge.placement))
     return settleSwaps();
@@ -199,8 +229,13 @@ absl::StatusOr<bool> Engine::launchAt(const EngineEdge &edge) {
 }
 
 absl::StatusOr<bool> Engine::launchComposed(const EngineEdge &edge) {
+  for (MiniBatch &one : turn()) {
+    ASSIGN_OR_RETURN(elsewhere, preemptedElsewhere(one));
+    if (elsewhere)
+      return true; // composed again
+  }
   bool failed = false;
-  for (MiniBatch &one : miniBatches_)
+  for (MiniBatch &one : turn())
     if (stuck(one)) {
       if (!offerMore(one))
         failOldest(one);
@@ -215,7 +250,7 @@ absl::StatusOr<bool> Engine::launchComposed(const EngineEdge &edge) {
   }
   bool swapped = false;
   if (all.preempted > 0)
-    for (MiniBatch &one : miniBatches_) {
+    for (MiniBatch &one : turn()) {
       ASSIGN_OR_RETURN(away, preempt(one));
       swapped |= away;
     }
@@ -254,27 +289,50 @@ absl::StatusOr<uint32_t> Engine::enterForItsBlocks(uint32_t placement) {
 absl::StatusOr<bool> Engine::preempt(MiniBatch &of) {
   bool swapped = false;
   for (size_t i = 0; i < of.composition.preempted; ++i) {
-    Sequence &sequence = of.running.back();
-    if (sequence.ended) { // it kept its seat
-      leave(sequence);
-      settle(sequence);
-      continue;
-    }
-    counters_.preemptions += sequence.rows > 0;
-    sequence.preemptions += sequence.rows > 0;
-    ASSIGN_OR_RETURN(away, swapOut(sequence));
+    ASSIGN_OR_RETURN(away, preemptYoungest(of));
     swapped |= away;
-    if (!away) {
-      of.blocks->release(sequence.blocks);
-      sequence.prefill = static_cast<int64_t>(sequence.ids.size());
-      sequence.rows = sequence.padding = 0;
-    }
-    of.freeSlots.push_back(sequence.slot);
-    sequence.slot = -1;
-    sequence.joined = false;
-    waiting_.splice(waiting_.begin(), of.running, sequence.self);
   }
   return swapped;
+}
+
+// Whether it was swapped.
+absl::StatusOr<bool> Engine::preemptYoungest(MiniBatch &of) {
+  Sequence &sequence = of.running.back();
+  if (sequence.ended) { // it kept its seat
+    leave(sequence);
+    settle(sequence);
+    return false;
+  }
+  counters_.preemptions += sequence.rows > 0;
+  sequence.preemptions += sequence.rows > 0;
+  ASSIGN_OR_RETURN(away, swapOut(sequence));
+  if (!away) {
+    of.blocks->release(sequence.blocks);
+    sequence.prefill = static_cast<int64_t>(sequence.ids.size());
+    sequence.rows = sequence.padding = 0;
+  }
+  of.freeSlots.push_back(sequence.slot);
+  sequence.slot = -1;
+  sequence.joined = false;
+  waiting_.splice(waiting_.begin(), of.running, sequence.self);
+  return away;
+}
+
+// Where one lacks blocks that other micro-batches have, with nothing in flight: the youngest of all gives its own up.
+// False: that is one of its own, beside older ones of its own, or there are no others.
+absl::StatusOr<bool> Engine::preemptedElsewhere(MiniBatch &one) {
+  if (one.composition.preempted == 0 && !stuck(one))
+    return false;
+  MiniBatch *youngest = &one;
+  for (MiniBatch &other : miniBatches_)
+    if (other.number == one.number && !other.running.empty() && other.running.back().id > youngest->running.back().id)
+      youngest = &other;
+  if (youngest == &one && (one.composition.preempted > 0 || !anyRunsBeside(one)))
+    return false;
+  RETURN_IF_ERROR(preemptYoungest(*youngest).status());
+  if (youngest == &one) // the others have a turn
+    turn_ = (turn_ + 1) % underWay_.size();
+  return true;
 }
 
 // It has all the blocks that nobody else in flight has, and needs one more.
@@ -293,11 +351,14 @@ void Engine::failOldest(MiniBatch &of) {
 }
 
 absl::Status Engine::launchIn(uint32_t placement) {
-  InFlight &next = inFlight_[newest_ % kInFlight];
+  InFlight &next = inFlight_[newest_ % inFlight_.size()];
   next.rows.clear();
   next.keepsLogits = false;
+  next.microBatch = turn_;
   int64_t tokens = 0, sequences = 0;
-  for (MiniBatch &one : miniBatches_) {
+  const absl::Span<absl::Span<const core::SequenceRows>> rowsOf =
+      absl::MakeSpan(rows_).subspan(turn_ * plan_.miniBatches, plan_.miniBatches);
+  for (MiniBatch &one : turn()) {
     const Composition &made = one.composition;
     one.rows.clear();
     for (const bool prompts : {false, true}) { // decoding sequences first
@@ -312,26 +373,24 @@ absl::Status Engine::launchIn(uint32_t placement) {
         addRows(one, sequence, rows, next);
       }
     }
-    rows_[one.number] = one.rows;
+    rowsOf[one.number] = one.rows;
     tokens += made.tokens;
     sequences += made.sequences;
   }
   const ComposedTogether all = composedTogether();
-  ASSIGN_OR_RETURN(variant, runtime_.chooseIn(placement, all.tokens, all.sequences, all.context));
-  kernels::IterationMeta *const meta = device_.meta(); // of this launch: the next has its own
-  RETURN_IF_ERROR(core::writeMetas(plan_.metaLayout, plan_.blockTokens, rows_, meta));
-  const int64_t launchNs = device_.nowNs();
-  RETURN_IF_ERROR(runtime_.launch(variant));
+  ASSIGN_OR_RETURN(launched, on_.launch(placement, all, rowsOf));
   if (options_.onLaunch)
-    options_.onLaunch(variant, *meta);
-  next.launched = {.number = runtime_.launched(),
-                   .variant = variant,
+    options_.onLaunch(launched.variant, *launched.meta);
+  next.launched = {.number = launched.number,
+                   .variant = launched.variant,
                    .placement = placement,
-                   .launchNs = launchNs,
+                   .launchNs = launched.ns,
                    .tokens = tokens,
                    .sequences = sequences,
                    .prefill = all.prefill};
   ++newest_;
+  ++underWay_[turn_];
+  turn_ = (turn_ + 1) % underWay_.size();
   if (compacts_[placement] && (all.prefill || !plan_.attendsOnCpu())) // each brings all of its tails
     for (const MiniBatch &one : miniBatches_)
       counters_.leastBroughtBytes +=
@@ -342,7 +401,7 @@ absl::Status Engine::launchIn(uint32_t placement) {
   counters_.prefillIterations += all.prefill;
   for (const Rows &rows : next.rows) {
     if (rows.sequence->startNs < 0)
-      rows.sequence->startNs = launchNs;
+      rows.sequence->startNs = launched.ns;
     if (!isStatic() && rows.sequence->sampled == rows.sequence->maxNewTokens)
       leave(*rows.sequence);
   }

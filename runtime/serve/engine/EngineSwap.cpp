@@ -21,7 +21,7 @@ constexpr uint64_t kPortion = uint64_t{16} << 20; // bytes within host memory at
 } // namespace
 
 SwapSpace::Move Engine::moveOf(const Sequence &sequence) const {
-  return {&runtime_.caches(), sequence.miniBatch, sequence.away != Away::Out, sequence.blocks, sequence.swapSlots};
+  return {&runtime_.caches(), numberOf(sequence), sequence.away != Away::Out, sequence.blocks, sequence.swapSlots};
 }
 
 bool Engine::onHostLeft(const Sequence &sequence) const {
@@ -53,7 +53,7 @@ absl::StatusOr<bool> Engine::swapOut(Sequence &sequence) {
     return false;
   poolOf(sequence).shrink(sequence.blocks, sequence.rows);
   const uint32_t placement = runtime_.placement();
-  const uint64_t bytes = swap_.linkBytes({&runtime_.caches(), sequence.miniBatch, false, sequence.blocks, {}});
+  const uint64_t bytes = swap_.linkBytes({&runtime_.caches(), numberOf(sequence), false, sequence.blocks, {}});
   if ((options_.preemption == Preemption::Auto &&
        !swapPrice_.pays(placement, sequence.rows, budgets_[placement], bytes)) ||
       !swap_.take(static_cast<int64_t>(sequence.blocks.size()), sequence.swapSlots)) {

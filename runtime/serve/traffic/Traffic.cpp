@@ -35,8 +35,8 @@ absl::Status check(absl::Span<const TrafficRequest> requests, const TrafficOptio
 // One call of runTraffic().
 class TrafficRun {
 public:
-  TrafficRun(core::Runtime &runtime, absl::Span<const TrafficRequest> requests, const TrafficOptions &options)
-      : device_(runtime.device()), plan_(runtime.plan()), runtime_(runtime), requests_(requests), options_(options) {
+  TrafficRun(const Executor &on, absl::Span<const TrafficRequest> requests, const TrafficOptions &options)
+      : on_(on), device_(on.first().device()), plan_(on.plan()), requests_(requests), options_(options) {
     int64_t tokens = 0;
     out_.requests.reserve(requests.size());
     for (const TrafficRequest &request : requests) {
@@ -51,35 +51,35 @@ public:
       out_.samples.reserve(kMostSamples);
   }
 
-  absl::StatusOr<TrafficResult> run(core::Runtime &runtime) {
+  absl::StatusOr<TrafficResult> run() {
     EngineOptions engineOptions = options_.engine;
     engineOptions.onToken = [this](const EngineToken &token) { onToken(token); };
     engineOptions.onEnd = [this](const EngineEnd &end) { onEnd(end); };
     const size_t depth = engineOptions.depth;
-    ASSIGN_OR_RETURN(engine, Engine::create(runtime, std::move(engineOptions)));
+    ASSIGN_OR_RETURN(engine, Engine::create(on_, std::move(engineOptions)));
     engine_ = engine.get();
-    const core::DeviceCounters before = device_.counters();
+    const core::DeviceCounters before = on_.counters();
     startNs_ = device_.nowNs();
     if (plan_.goal.expansion == model::kAutoExpansion) // whichever placements it comes to
       out_.kvBlocks = plan_.miniBatches * plan_.mostContextBlocks();
     for (bool more = true; more || next_ < requests_.size();) {
       if (!more)
         RETURN_IF_ERROR(device_.waitUntil(startNs_ + requests_[next_].arrivalNs));
-      if (engine->inFlight() < depth)
+      if (!on_.isStaged() && engine->inFlight() < depth)
         (void)device_.meta(); // a launch waits for its staging copy: who comes meanwhile joins it
       submitUntil(device_.nowNs() - startNs_);
-      ASSIGN_OR_RETURN(stepped, engine->step());
+      ASSIGN_OR_RETURN(stepped, engine->step(nextArrivalNs()));
       more = stepped;
       sampleUntil(device_.nowNs() - startNs_);
       out_.kvBlocks =
           std::max(out_.kvBlocks, plan_.miniBatches * (plan_.actBlocks > 0 ? plan_.mostContextBlocks()
-                                                                           : runtime_.kvBlocks().limit() - 1));
+                                                                           : on_.first().kvBlocks().limit() - 1));
       out_.peakKvBlocks = std::max(out_.peakKvBlocks, blocksInUse());
     }
     if (options_.sampleEveryNs > 0 && (out_.samples.empty() || device_.nowNs() - startNs_ > sampleNs_))
       keepSample();
     out_.engine = engine->counters();
-    out_.device = device_.counters().since(before);
+    out_.device = on_.counters().since(before);
     return std::move(out_);
   }
 
@@ -87,8 +87,14 @@ private:
   int64_t blocksInUse() const { // of all mini-batches
     int64_t blocks = 0;
     for (uint32_t i = 0; i < plan_.miniBatches; ++i)
-      blocks += runtime_.kvBlocks(i).used();
+      blocks += on_.first().kvBlocks(i).used();
     return blocks;
+  }
+
+  // Of the next that comes, on the device's clock, where it may be let in.
+  int64_t nextArrivalNs() const {
+    const bool full = inEngine_ == options_.maxConcurrency && inEngine_ > 0;
+    return next_ == requests_.size() || full ? core::kForeverNs : startNs_ + requests_[next_].arrivalNs;
   }
 
   // Those that have come, as far as maxConcurrency lets them in.
@@ -196,9 +202,9 @@ private:
     out_.sampleEveryNs *= 2;
   }
 
+  const Executor on_;
   core::Device &device_;
   const plan::Plan &plan_;
-  core::Runtime &runtime_;
   const absl::Span<const TrafficRequest> requests_;
   const TrafficOptions &options_;
   Engine *engine_ = nullptr;
@@ -223,10 +229,10 @@ void makeUpPrompt(int64_t tokens, int64_t vocab, uint64_t seed, uint64_t request
     out.push_back(static_cast<int32_t>(random.between(0, vocab - 1)));
 }
 
-absl::StatusOr<TrafficResult> runTraffic(core::Runtime &runtime, absl::Span<const TrafficRequest> requests,
+absl::StatusOr<TrafficResult> runTraffic(const Executor &on, absl::Span<const TrafficRequest> requests,
                                          const TrafficOptions &options) {
   RETURN_IF_ERROR(check(requests, options));
-  return TrafficRun(runtime, requests, options).run(runtime);
+  return TrafficRun(on, requests, options).run();
 }
 
 } // namespace headrace::serve

@@ -17,8 +17,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "runtime/core/Runtime.h"
 #include "runtime/serve/engine/Engine.h"
+#include "runtime/serve/engine/Executor.h"
 
 namespace headrace::serve {
 
@@ -96,7 +96,7 @@ struct TrafficResult {
 // the iteration that runs then counts as prefill, not as queueing. A request that checkRequest() refuses is not
 // submitted, and says why. InvalidArgument for requests out of order of arrival, or before 0; of options,
 // Engine::create()'s.
-absl::StatusOr<TrafficResult> runTraffic(core::Runtime &runtime, absl::Span<const TrafficRequest> requests,
+absl::StatusOr<TrafficResult> runTraffic(const Executor &on, absl::Span<const TrafficRequest> requests,
                                          const TrafficOptions &options);
 
 } // namespace headrace::serve
