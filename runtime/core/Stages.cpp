@@ -30,8 +30,10 @@ Stages::Stages(absl::Span<Runtime *const> stages, DeviceGroup &group, size_t mic
         stage.home[buffer.index] = extent.address;
     sampled = plan.metaLayout.maxSequences * plan.miniBatches;
   }
-  for (MicroBatch &batch : batches_)
+  for (MicroBatch &batch : batches_) {
     batch.sampled.reserve(static_cast<size_t>(sampled));
+    batch.placements.resize(stages.size());
+  }
 }
 
 DeviceCounters Stages::counters() const {
@@ -81,21 +83,35 @@ absl::StatusOr<uint32_t> Stages::begin(absl::Span<const absl::Span<const Sequenc
     next.sequences = std::max(next.sequences, static_cast<int64_t>(sequences.size()));
   }
   uint32_t first = 0;
-  for (const Stage &stage : stages_) { // before any of them has begun
-    ASSIGN_OR_RETURN(variant, variantOf(stage, next));
-    first = &stage == &stages_.front() ? variant : first;
+  for (size_t i = 0; i < stages_.size(); ++i) { // before any of them has begun
+    next.placements[i] = placementOf(stages_[i], next);
+    ASSIGN_OR_RETURN(variant, variantOf(i, next));
+    first = i == 0 ? variant : first;
   }
   ++begun_;
   RETURN_IF_ERROR(launchAll());
   return first;
 }
 
-absl::StatusOr<uint32_t> Stages::variantOf(const Stage &stage, const MicroBatch &batch) {
+uint32_t Stages::placementOf(const Stage &stage, const MicroBatch &batch) {
   const plan::Plan &plan = stage.runtime->plan();
-  const std::optional<uint32_t> chosen =
-      plan::chosenPlacement(plan, {.tokens = batch.tokens, .sequences = batch.sequences, .context = batch.context});
-  return stage.runtime->chooseIn(plan.choices.empty() ? stage.runtime->placement() : chosen.value_or(0), batch.tokens,
-                                 batch.sequences, batch.context);
+  if (stage.placement || plan.choices.empty())
+    return stage.placement.value_or(stage.runtime->placement());
+  return plan::chosenPlacement(plan, {.tokens = batch.tokens, .sequences = batch.sequences, .context = batch.context})
+      .value_or(0);
+}
+
+absl::StatusOr<uint32_t> Stages::variantOf(size_t stage, const MicroBatch &batch) {
+  return stages_[stage].runtime->chooseIn(batch.placements[stage], batch.tokens, batch.sequences, batch.context);
+}
+
+absl::Status Stages::setPlacement(size_t stage, std::optional<uint32_t> placement) {
+  const size_t count = stages_[stage].runtime->plan().placements.size();
+  if (placement && *placement >= count)
+    return absl::InvalidArgumentError(
+        absl::StrCat("stage ", stage, ": placement ", *placement, " asked for, its plan has ", count));
+  stages_[stage].placement = placement;
+  return absl::OkStatus();
 }
 
 // From the last to the first, as each makes room for the one before it.
@@ -118,7 +134,7 @@ absl::StatusOr<bool> Stages::launchNext(size_t number) {
   if (!idle || !rowsGone || stage.taken == ready)
     return false;
   MicroBatch &next = batch(stage.taken);
-  ASSIGN_OR_RETURN(variant, variantOf(stage, next));
+  ASSIGN_OR_RETURN(variant, variantOf(number, next));
   next.lastVariant = variant;
   const plan::Plan &plan = stage.runtime->plan();
   RETURN_IF_ERROR(writeMetas(plan.metaLayout, plan.blockTokens, next.miniBatches, stage.runtime->device().meta()));

@@ -9,7 +9,8 @@
 //   stage 2             [ 0 ][ 1 ][ 2 ]
 //                            ^ rows of 1: from where stage 1 has sent them, in its slab, to where stage 2 receives
 //
-// Each iteration runs in the placement that its stage's plan has chosen for its size. No edges between plans, and no
+// Each iteration runs in the placement that its stage's plan has chosen for its size, or in one that was asked for: a
+// stage changes to it at its own edge, before the first micro-batch that began since. No edges between plans, and no
 // thread that waits for another's device. A stage has one launch under way: its rows lie at one address, and go on
 // before the next is launched. So a stage waits for the one behind it where that is slower, which bounds them all
 // anyway.
@@ -17,6 +18,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -47,6 +49,9 @@ public:
   KvBlocks &kvBlocks(uint32_t miniBatch) { return stages_.front().runtime->kvBlocks(miniBatch); }
   size_t underWay() const { return static_cast<size_t>(begun_ - awaited_); }
   uint64_t begun() const { return begun_; } // micro-batches
+  // Which placement a stage's iterations run in, of micro-batches that begin from now on; none: chosen by size.
+  // InvalidArgument where its plan has no such one.
+  absl::Status setPlacement(size_t stage, std::optional<uint32_t> placement);
 
   // Takes a micro-batch behind the others: the sequences of each mini-batch, as writeMetas() has them. Tokens are ids:
   // what a request slot sampled last only the last stage knows. What they refer to stays until its tokens were awaited.
@@ -69,18 +74,21 @@ private:
   struct MicroBatch {
     absl::Span<const absl::Span<const SequenceRows>> miniBatches;
     int64_t tokens = 0, sequences = 0, context = 0; // of the largest mini-batch
+    std::vector<uint32_t> placements;               // by stage
     std::vector<int32_t> sampled;                   // as large as any may be
     int64_t visibleNs = 0;
     uint32_t lastVariant = 0; // of the last stage
   };
   struct Stage {
     Runtime *runtime = nullptr;
-    std::vector<uint64_t> home; // of each mini-batch's rows, in the slab; of stages that receive or send
+    std::optional<uint32_t> placement; // asked for
+    std::vector<uint64_t> home;        // of each mini-batch's rows, in the slab; of stages that receive or send
     uint64_t taken = 0, published = 0;
   };
 
   Stages(absl::Span<Runtime *const> stages, DeviceGroup &group, size_t microBatches);
-  static absl::StatusOr<uint32_t> variantOf(const Stage &stage, const MicroBatch &batch);
+  absl::StatusOr<uint32_t> variantOf(size_t stage, const MicroBatch &batch);
+  static uint32_t placementOf(const Stage &stage, const MicroBatch &batch);
   absl::Status launchAll();
   absl::StatusOr<bool> launchNext(size_t stage);
   void passOn(size_t stage, const MicroBatch &batch);

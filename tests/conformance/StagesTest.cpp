@@ -147,6 +147,24 @@ TEST(Stages, MicroBatchesFollowEachOther) {
   EXPECT_EQ(stages.stages().await().status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
+// Stages change their placements one by one, at edges of their own, with others under way.
+TEST(Stages, PlacementsChangeStageByStage) {
+  const Options options{.interval = 1, .alsoResident = true};
+  Served whole(options, {0}), stages(options, {0, 2, 4});
+  ASSERT_FALSE(HasFailure());
+  Requests alone(options, 1), staged(options, 1);
+  for (int i = 0; i < kIterations; ++i) {
+    alone.take(whole.run(alone.next(whole)));
+    for (size_t s = 0; s < 3; ++s)
+      ASSERT_TRUE(stages.stages().setPlacement(s, static_cast<uint32_t>((static_cast<size_t>(i / 2) + s) % 2)).ok());
+    staged.take(stages.run(staged.next(stages)));
+    for (size_t s = 0; s < 3; ++s)
+      EXPECT_EQ(stages.runtime(s).placement(), (static_cast<size_t>(i / 2) + s) % 2);
+  }
+  EXPECT_EQ(staged.all(), alone.all());
+  EXPECT_EQ(stages.stages().setPlacement(1, 2).message(), "stage 1: placement 2 asked for, its plan has 2");
+}
+
 #ifndef HEADRACE_EMULATED_TESTS
 // Stages of four equal layers in virtual time; head and embedding are next to nothing.
 struct Timed {

@@ -71,6 +71,7 @@ struct Options {
   bool opt = false, tied = false;
   int64_t miniBatches = 1, sequences = 2; // of each mini-batch
   int64_t interval = 0;                   // of the weights, 0 none away
+  bool alsoResident = false;              // a second placement, with none away
   int64_t resident = 0;                   // KV blocks on the device, the scratch block included; 0: all
   int64_t kvTokens = 0;                   // that all caches of a mini-batch hold; 0: of all sequences' contexts
   bool streamsLeave = false;              // between layers, too
@@ -108,6 +109,8 @@ inline plan::Plan compiled(const model::ModelSpec &spec, const Options &options)
   if (options.streamsLeave)
     request.policy.residuals = model::Residuals::Host;
   request.placements = {candidate};
+  if (options.alsoResident)
+    request.placements.push_back(compiler::stated(spec, {compiler::none()}).front());
   absl::StatusOr<plan::Plan> plan = compiler::compile(request);
   EXPECT_TRUE(plan.ok()) << plan.status();
   return plan.ok() ? *std::move(plan) : plan::Plan();

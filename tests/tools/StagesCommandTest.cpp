@@ -114,9 +114,10 @@ TEST_F(StagesCommand, RefusesWhatIsNone) {
   refused(run({"--scheduler", "static"}), 2, "--scheduler static beside stages");
   refused(run({"--swap-space", "1GiB"}), 2, "--swap-space beside stages");
   refused(run({"--device", "sim", "--logits", path("l.safetensors")}), 1, "--logits: the sim device holds no data");
-  refused({"bench", "serve", file, "--placement", "0"}, 2, "--placement beside stages");
+  refused({"bench", "serve", file, "--placement", "3"}, 2, "--placement = 3: expected one of the plan's 1, from 0");
+  refused(run({"--placement", "3"}), 2, "--placement = 3: expected one of the plan's 1, from 0");
   refused({"bench", "serve", file, "--tpot", "5"}, 2, "--tpot beside the plan ");
-  refused({"chat", file, "--placement", "0"}, 2, "--placement beside stages");
+  refused({"chat", file, "--placement", "3"}, 2, "--placement = 3: expected one of the plan's 1, from 0");
   refused(run({"--max-num-seqs", "9"}), 2, "--max-num-seqs = 9: expected 1 to 4, the plan's batch");
   refused(run({"--batch", "2"}), 2, "--batch beside the plan ");
   refused(run({"--repetition-penalty", "1.5"}), 2, "penalties beside stages: expected none");

@@ -112,12 +112,11 @@ private:
   // A model's stages, over a device each.
   absl::Status openStages(Outputs outputs, ServeTraffic traffic) {
     for (const auto &[flag, given] :
-         {std::pair("--placement", options_.placement.has_value()),
-          {"--scheduler static", options_.scheduler.batching != serve::Batching::Continuous},
+         {std::pair("--scheduler static", options_.scheduler.batching != serve::Batching::Continuous),
           {"--swap-space", !options_.scheduler.swapSpace.empty()}})
       if (given)
         return badUsage(cat(flag, " beside stages: expected one plan, of a whole model"));
-    ASSIGN_OR_RETURN(stages, LoadedStages::read(options_.job, outputs));
+    ASSIGN_OR_RETURN(stages, LoadedStages::read(options_.job, options_.placement, outputs));
     const plan::Plan &plan = stages->plan();
     RETURN_IF_ERROR(traffic.draw(plan.goal, plan.maxContext, plan.model->vocab));
     RETURN_IF_ERROR(checkScheduler(options_.scheduler, plan));

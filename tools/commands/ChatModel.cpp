@@ -61,9 +61,7 @@ absl::Status ChatModel::openSource() {
 }
 
 absl::Status ChatModel::openStages(Outputs &outputs) {
-  if (options_.placement)
-    return badUsage("--placement beside stages: expected one plan, of a whole model");
-  ASSIGN_OR_RETURN(stages, LoadedStages::read(options_.job, outputs));
+  ASSIGN_OR_RETURN(stages, LoadedStages::read(options_.job, options_.placement, outputs));
   RETURN_IF_ERROR(openText(stages->plan().modelPath, stages->whole()));
   RETURN_IF_ERROR(stages->open(options_.device, options_.weights));
   stages_ = std::move(stages);

@@ -8,6 +8,7 @@
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
 #include "runtime/plan/StagesFile.h"
+#include "runtime/plan/value/PlacementTable.h"
 #include "runtime/serve/engine/Engine.h"
 #include "tools/commands/Devices.h"
 #include "tools/commands/ModelPath.h"
@@ -30,15 +31,18 @@ absl::StatusOr<std::optional<std::string>> onlyPlanOf(const std::string &path) {
   return paths.front();
 }
 
-absl::StatusOr<std::unique_ptr<LoadedStages>> LoadedStages::read(const JobInput &input, Outputs &outputs) {
+absl::StatusOr<std::unique_ptr<LoadedStages>> LoadedStages::read(const JobInput &input,
+                                                                 std::optional<uint32_t> placement, Outputs &outputs) {
   if (input.any())
     return refuseJobFlags(input);
   auto out = std::make_unique<LoadedStages>();
   out->source_ = input.source;
   out->folder_ = input.folder;
+  out->placement_ = placement;
   ASSIGN_OR_RETURN(plans, plan::readStages(input.source));
   for (plan::StagePlan &stage : plans) {
     outputs.addInput(stage.path);
+    RETURN_IF_ERROR(checkRunnable(stage.plan, placement));
     out->plans_.push_back(std::move(stage.plan));
     out->plans_.back().modelPath = pathFromPlan(out->plans_.back().modelPath, stage.path);
   }
@@ -76,6 +80,7 @@ absl::Status LoadedStages::load(const core::DeviceOptions &options, int64_t maxN
   std::vector<core::Runtime *> runtimes;
   for (size_t i = 0; i < plans_.size(); ++i) {
     core::LoadOptions loading;
+    loading.placement = placement_.value_or(plan::chosenPlacement(plans_[i], {1, 1, 1}).value_or(0));
     loading.progress = [&](uint64_t done, uint64_t total) { progress.update(done, total); };
     absl::StatusOr<std::unique_ptr<core::Runtime>> runtime =
         core::Runtime::load(plans_[i], group_->device(i), options, weights_.get(), loading);
@@ -88,6 +93,8 @@ absl::Status LoadedStages::load(const core::DeviceOptions &options, int64_t maxN
   ASSIGN_OR_RETURN(stages,
                    core::Stages::make(runtimes, *group_, serve::microBatchesOf(plan(), plans_.size(), maxNumSeqs)));
   stages_ = std::move(stages);
+  for (size_t i = 0; i < plans_.size() && placement_; ++i)
+    RETURN_IF_ERROR(stages_->setPlacement(i, placement_));
   return absl::OkStatus();
 }
 

@@ -25,8 +25,10 @@ absl::StatusOr<std::optional<std::string>> onlyPlanOf(const std::string &path);
 
 class LoadedStages {
 public:
-  // Refuses flags of a job; adds what it reads to the inputs of `outputs`, and checks them.
-  static absl::StatusOr<std::unique_ptr<LoadedStages>> read(const JobInput &input, Outputs &outputs);
+  // Refuses flags of a job, and a placement that a plan has not, in which all run then; adds what it reads to the
+  // inputs of `outputs`, and checks them.
+  static absl::StatusOr<std::unique_ptr<LoadedStages>> read(const JobInput &input, std::optional<uint32_t> placement,
+                                                            Outputs &outputs);
 
   const std::vector<plan::Plan> &plans() const { return plans_; }
   const plan::Plan &plan() const { return plans_.front(); } // whose bounds are all stages'
@@ -46,6 +48,7 @@ public:
 
 private:
   std::string source_, device_;
+  std::optional<uint32_t> placement_;
   model::FolderOptions folder_;
   std::vector<plan::Plan> plans_;
   model::ModelSpec whole_;

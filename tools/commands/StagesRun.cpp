@@ -35,7 +35,6 @@ using model::cat;
 absl::Status checkRunFlags(const RunOptions &options) {
   for (const auto &[flag, given] : {std::pair("--trace", !options.trace.empty()),
                                     {"--timeline", !options.timeline.empty()},
-                                    {"--placement", options.placement.has_value()},
                                     {"--graph-memory", options.graphMemory.has_value()},
                                     {"--graph-seconds", options.graphSeconds > 0},
                                     {"--scheduler static", options.scheduler.batching != serve::Batching::Continuous},
@@ -54,7 +53,7 @@ public:
     RETURN_IF_ERROR(checkRunFlags(options_));
     Outputs outputs(options_.overwrite);
     outputs.add("--logits", options_.logits, OutputKind::Logits);
-    ASSIGN_OR_RETURN(stages, LoadedStages::read(options_.job, outputs));
+    ASSIGN_OR_RETURN(stages, LoadedStages::read(options_.job, options_.placement, outputs));
     stages_ = std::move(stages);
     RETURN_IF_ERROR(checkScheduler(options_.scheduler, plan()));
     RETURN_IF_ERROR(setRequest());
