@@ -137,17 +137,48 @@ TEST(StagedEngine, AloneWithoutABlockFails) {
   EXPECT_EQ(ends[2], EndReason::Length);
 }
 
-TEST(StagedEngine, LogitsAreThoseOfOneDevice) {
-  for (const Options &options :
-       {Options{.sequences = 4, .interval = 1}, {.opt = true, .sequences = 2, .resident = 9}}) {
-    GenerateRequest request = requestOf(7, 6);
-    request.keepLogits = true;
-    Served whole(options, {0}), stages(options, {0, 2, 5}, turnsOf(options, 3));
+// What may be away, packed and where attention is, all of it beside all: weights x caches x mini-batches x encoding x
+// model x 2 to 4 stages; a share of it, and with HEADRACE_LONG all.
+std::vector<std::pair<Options, size_t>> matrix() {
+  std::vector<std::pair<Options, size_t>> all;
+  for (const int64_t interval : {0, 1, 2})
+    for (const int caches : {0, 1, 2}) // on the device, split, on the host with attention there
+      for (const int64_t miniBatches : {1, 2})
+        for (const char *encoding : {"", "q4:32", "q8:32"})
+          for (const bool opt : {false, true})
+            for (const size_t stages : {2, 3, 4})
+              all.push_back({{.opt = opt,
+                              .miniBatches = miniBatches,
+                              .sequences = 3,
+                              .interval = interval,
+                              .resident = caches == 1 ? 9 : 0,
+                              .streamsLeave = miniBatches == 2 && interval == 1 && caches != 2,
+                              .attendsOnCpu = caches == 2,
+                              .encoding = encoding},
+                             stages});
+  return all;
+}
+
+TEST(StagedEngine, TokensAndLogitsAreThoseOfOneDevice) {
+  const std::vector<std::pair<Options, size_t>> all = matrix();
+  const std::vector<int64_t> cuts[] = {{0, 4}, {0, 1, 4}, {0, 2, 3, 5}};
+  size_t ran = 0;
+  for (size_t i = seedOfRun().value_or(0) % 13; i < all.size(); i += longRun() ? 1 : 13) {
+    const auto &[options, count] = all[i];
+    GenerateRequest request = requestOf(i, 6);
+    request.keepLogits = options.miniBatches == 1;
+    Options resident{.opt = options.opt, .miniBatches = options.miniBatches, .sequences = 3};
+    resident.encoding = options.encoding;
+    Served whole(resident, {0}), stages(options, cuts[count - 2], turnsOf(options, count));
+    ASSERT_FALSE(HasFailure()) << i;
     const auto wanted = generate(whole.runtime(0), request), made = generate(stages.stages(), request);
-    ASSERT_TRUE(wanted.ok() && made.ok()) << wanted.status() << made.status();
-    EXPECT_EQ(made->tokens, wanted->tokens);
-    EXPECT_EQ(made->logits, wanted->logits);
+    ASSERT_TRUE(wanted.ok() && made.ok()) << i << ": " << wanted.status() << made.status();
+    EXPECT_EQ(made->tokens, wanted->tokens) << i;
+    EXPECT_EQ(made->logits, wanted->logits) << i;
+    EXPECT_EQ(made->logits.empty(), !request.keepLogits);
+    ++ran;
   }
+  EXPECT_GE(ran, longRun() ? size_t{324} : size_t{24});
 }
 
 // Ten thousand iterations in virtual time of requests that come at random, with few KV blocks; of some runs a part is
