@@ -2,6 +2,7 @@
 #include "runtime/serve/engine/Engine.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -128,9 +129,14 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::create(const Executor &on, Engin
     RETURN_IF_ERROR(runtime.device().reserveSwap(swapBytes));
   std::unique_ptr<Engine> engine(new Engine(on, std::move(options), seqs, limits, swapBytes));
   engine->budgets_ = engine->mostRows_ = mixedBuckets(plan, ofOne);
-  if (on.isStaged()) // each stage takes the placement that it has for the size
-    engine->budgets_.assign(engine->budgets_.size(),
-                            *std::max_element(engine->mostRows_.begin(), engine->mostRows_.end()));
+  if (on.isStaged()) { // each takes the placement that it has for the size; what all of them hold
+    int64_t most = std::numeric_limits<int64_t>::max();
+    for (size_t i = 0; i < on.stages(); ++i) {
+      const std::vector<int64_t> of = mixedBuckets(on.stage(i).plan(), ofOne);
+      most = std::min(most, *std::max_element(of.begin(), of.end()));
+    }
+    engine->budgets_.assign(engine->budgets_.size(), most);
+  }
   engine->beginExpansion();
   if (const int64_t most = engine->options_.maxNumBatchedTokens; most > 0)
     for (int64_t &budget : engine->budgets_)

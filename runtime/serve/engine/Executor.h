@@ -32,8 +32,9 @@ public:
   size_t microBatches() const { return isStaged() ? stages_->microBatches() : 1; }
   // Of one runtime it; of stages the first, whose KV blocks are all stages' and whose plan has the same bounds as all.
   core::Runtime &first() const { return *first_; }
-  // The one that samples.
-  core::Runtime &last() const { return isStaged() ? stages_->stage(stages_->size() - 1) : *first_; }
+  size_t stages() const { return isStaged() ? stages_->size() : 1; }
+  core::Runtime &stage(size_t number) const { return isStaged() ? stages_->stage(number) : *first_; }
+  core::Runtime &last() const { return stage(stages() - 1); } // the one that samples
   const plan::Plan &plan() const { return first_->plan(); }
 
   core::DeviceCounters counters() const { return isStaged() ? stages_->counters() : first_->device().counters(); }
