@@ -9,7 +9,7 @@
 #include "runtime/base/Text.h"
 #include "runtime/plan/StagesFile.h"
 #include "runtime/plan/value/PlacementTable.h"
-#include "runtime/serve/engine/Engine.h"
+#include "runtime/serve/engine/EngineBounds.h"
 #include "tools/commands/Devices.h"
 #include "tools/commands/ModelPath.h"
 #include "tools/commands/Progress.h"

@@ -8,8 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/Kernels.h"
 #include "runtime/base/StatusMacros.h"
-#include "runtime/base/Text.h"
-#include "runtime/job/Capabilities.h"
 #include "runtime/model/ModelSpec.h"
 #include "runtime/serve/engine/Expansion.h"
 #include "runtime/serve/engine/WrongLogits.h"
@@ -18,47 +16,6 @@ namespace headrace::serve {
 namespace {
 
 absl::Status refuse(const std::string &message) { return absl::InvalidArgumentError(message); }
-
-// Of so many sequences a mini-batch has this many at most.
-int64_t ofOneMiniBatch(const plan::Plan &plan, int64_t seqs) {
-  return (seqs + plan.miniBatches - 1) / plan.miniBatches;
-}
-
-// What one device has, and stages have not.
-absl::Status checkStaged(const EngineOptions &options) {
-  for (const auto &[what, given] : {std::pair("static batches", options.batching == Batching::Static),
-                                    {"swap space", options.swapBytes > 0},
-                                    {"preemption = swap", options.preemption == Preemption::Swap},
-                                    {"placements that the caller chooses", options.placementOf != nullptr},
-                                    {"a callback for launches", options.onLaunch != nullptr}})
-    if (given)
-      return refuse(absl::StrCat(what, " beside stages: expected none"));
-  return absl::OkStatus();
-}
-
-absl::Status checkOptions(const plan::Plan &plan, const EngineOptions &options, const EngineBounds &bounds,
-                          int64_t seqs) {
-  const int64_t tokens = options.maxNumBatchedTokens, ofOne = ofOneMiniBatch(plan, seqs);
-  if (seqs < 1 || seqs > bounds.maxNumSeqs)
-    return refuse(absl::StrCat("max_num_seqs = ", seqs, ", expected 1 to the plan's batch of ", bounds.maxNumSeqs));
-  if (tokens != 0 && (tokens < ofOne || tokens > bounds.maxNumBatchedTokens))
-    return refuse(absl::StrCat("max_num_batched_tokens = ", tokens, ", expected max_num_seqs = ", ofOne,
-                               plan.miniBatches == 1 ? "" : " of a mini-batch",
-                               " to the plan's largest mixed bucket of ", bounds.maxNumBatchedTokens));
-  if (!(options.watermark >= 0 && options.watermark < 1))
-    return refuse(absl::StrCat("watermark = ", options.watermark, ", expected 0 or more and less than 1"));
-  if (const uint64_t slot = plan::movedBlockBytes(plan);
-      (options.preemption == Preemption::Swap || (options.preemption == Preemption::Auto && options.swapBytes > 0)) &&
-      options.swapBytes < slot)
-    return refuse(absl::StrCat("swap space = ", options.swapBytes, " bytes, expected at least ", slot,
-                               ", a KV block of all layers"));
-  if (options.preemption == Preemption::Swap && plan.actBlocks > 0)
-    return refuse(model::cat("preemption = swap beside activation blocks of the plan: expected recompute: ",
-                             model::whyNotBeside(model::Mechanism::ActBlocks, model::Mechanism::SwapSpace)));
-  if (options.depth < 1 || options.depth > 2)
-    return refuse(absl::StrCat("depth = ", options.depth, ", expected 1 or 2 iterations in flight"));
-  return absl::OkStatus();
-}
 
 // Tails that stay over an iteration's edge have to be brought anew once blocks were moved: few of all, and no cycle of
 // iterations that would begin again.
@@ -76,41 +33,13 @@ bool mayCompact(const plan::Plan &plan, uint32_t placement) {
   return most <= std::max<size_t>(1, static_cast<size_t>(plan.model->layers) * plan.miniBatches / 8);
 }
 
-// The largest bucket for prompts of each placement that takes so many sequences.
-std::vector<int64_t> mixedBuckets(const plan::Plan &plan, int64_t sequences) {
-  std::vector<int64_t> tokens(plan.placements.size(), 0);
-  for (const plan::Variant &variant : plan.variants)
-    if (!plan::bringsOneRowEach(plan, variant) && variant.sequences >= sequences)
-      tokens[variant.placement] = std::max(tokens[variant.placement], variant.newTokens);
-  return tokens;
-}
-
 } // namespace
-
-EngineBounds engineBounds(const plan::Plan &plan) {
-  EngineBounds bounds;
-  for (const plan::Variant &variant : plan.variants)
-    bounds.maxNumSeqs = std::max(bounds.maxNumSeqs, variant.sequences);
-  bounds.maxNumSeqs = std::min(bounds.maxNumSeqs, plan.mostSequences());
-  for (const int64_t tokens : mixedBuckets(plan, bounds.maxNumSeqs))
-    bounds.maxNumBatchedTokens = std::max(bounds.maxNumBatchedTokens, tokens);
-  bounds.maxNumSeqs *= plan.miniBatches;
-  return bounds;
-}
-
-size_t microBatchesOf(const plan::Plan &plan, size_t stages, int64_t maxNumSeqs) {
-  const int64_t most = engineBounds(plan).maxNumSeqs, seqs = maxNumSeqs > 0 ? std::min(maxNumSeqs, most) : most;
-  return std::max<size_t>(1, std::min(stages, static_cast<size_t>(ofOneMiniBatch(plan, seqs))));
-}
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::create(const Executor &on, EngineOptions options) {
   core::Runtime &runtime = on.first();
   const plan::Plan &plan = on.plan();
-  if (on.isStaged())
-    RETURN_IF_ERROR(checkStaged(options));
-  const EngineBounds bounds = engineBounds(plan);
-  const int64_t seqs = options.maxNumSeqs == 0 ? bounds.maxNumSeqs : options.maxNumSeqs;
-  RETURN_IF_ERROR(checkOptions(plan, options, bounds, seqs));
+  RETURN_IF_ERROR(checkEngineOptions(on, options));
+  const int64_t seqs = options.maxNumSeqs == 0 ? engineBounds(plan).maxNumSeqs : options.maxNumSeqs;
   const auto turns = static_cast<int64_t>(on.microBatches());
   const int64_t ofOne = (ofOneMiniBatch(plan, seqs) + turns - 1) / turns; // of a micro-batch
   const auto watermark = static_cast<int64_t>(options.watermark * static_cast<double>(plan.mostContextBlocks()));

@@ -59,6 +59,7 @@
 #include "runtime/core/Runtime.h"
 #include "runtime/plan/value/PlacementTable.h"
 #include "runtime/serve/engine/BatchEngine.h"
+#include "runtime/serve/engine/EngineBounds.h"
 #include "runtime/serve/engine/Executor.h"
 #include "runtime/serve/engine/Expansion.h"
 #include "runtime/serve/engine/KeepLogits.h"
@@ -178,14 +179,8 @@ struct EngineCounters {
   uint64_t swapFallbacks = 0;
 };
 
-// What an engine of a plan may be given at most: max_num_seqs, the plan's batch, of all mini-batches;
-// max_num_batched_tokens, its largest mixed bucket.
-struct EngineBounds {
-  int64_t maxNumSeqs = 0, maxNumBatchedTokens = 0;
-};
-EngineBounds engineBounds(const plan::Plan &plan);
-// Micro-batches of so many stages (core::Stages::make): as many, but no more than a mini-batch has sequences.
-size_t microBatchesOf(const plan::Plan &plan, size_t stages, int64_t maxNumSeqs = 0);
+// Refuses options out of range, and over stages what they have not, by name.
+absl::Status checkEngineOptions(const Executor &on, const EngineOptions &options);
 
 // Refuses by name, as checkPrompts() does (BatchEngine.h): an empty prompt, ids outside the vocabulary, no new tokens,
 // sampling out of range, more than the plan's context or than all its KV blocks hold.
@@ -193,8 +188,8 @@ absl::Status checkRequest(const plan::Plan &plan, const EngineRequest &request);
 
 class Engine {
 public:
-  // InvalidArgument by name for options out of range, and over stages for swapping, static batches and placements that
-  // the caller chooses. What it runs on outlives the engine, and is its own until then but for hops between steps.
+  // checkEngineOptions()'s refusals. What it runs on outlives the engine, and is its own until then but for hops
+  // between steps.
   static absl::StatusOr<std::unique_ptr<Engine>> create(const Executor &on, EngineOptions options);
   // Waits for what is in flight and gives every block back; nothing is told of requests that had not ended.
   ~Engine();

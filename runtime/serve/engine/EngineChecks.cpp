@@ -5,7 +5,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "runtime/base/StatusMacros.h"
+#include "runtime/base/Text.h"
+#include "runtime/job/Capabilities.h"
 #include "runtime/model/ModelSpec.h"
+#include "runtime/plan/value/PlacementTable.h"
 #include "runtime/serve/engine/BatchEngine.h"
 #include "runtime/serve/engine/Engine.h"
 
@@ -53,7 +56,47 @@ int64_t blocksFor(const plan::Plan &plan, absl::Span<const int32_t> prompt, int6
   return (static_cast<int64_t>(prompt.size()) + maxNewTokens + plan.blockTokens - 1) / plan.blockTokens;
 }
 
+// What one device has, and stages have not.
+absl::Status checkStaged(const EngineOptions &options) {
+  for (const auto &[what, given] : {std::pair("static batches", options.batching == Batching::Static),
+                                    {"swap space", options.swapBytes > 0},
+                                    {"preemption = swap", options.preemption == Preemption::Swap},
+                                    {"placements that the caller chooses", options.placementOf != nullptr},
+                                    {"a callback for launches", options.onLaunch != nullptr}})
+    if (given)
+      return refuse(absl::StrCat(what, " beside stages: expected none"));
+  return absl::OkStatus();
+}
+
 } // namespace
+
+absl::Status checkEngineOptions(const Executor &on, const EngineOptions &options) {
+  if (on.isStaged())
+    RETURN_IF_ERROR(checkStaged(options));
+  const plan::Plan &plan = on.plan();
+  const EngineBounds bounds = engineBounds(plan);
+  const int64_t seqs = options.maxNumSeqs == 0 ? bounds.maxNumSeqs : options.maxNumSeqs;
+  const int64_t tokens = options.maxNumBatchedTokens, ofOne = ofOneMiniBatch(plan, seqs);
+  if (seqs < 1 || seqs > bounds.maxNumSeqs)
+    return refuse(absl::StrCat("max_num_seqs = ", seqs, ", expected 1 to the plan's batch of ", bounds.maxNumSeqs));
+  if (tokens != 0 && (tokens < ofOne || tokens > bounds.maxNumBatchedTokens))
+    return refuse(absl::StrCat("max_num_batched_tokens = ", tokens, ", expected max_num_seqs = ", ofOne,
+                               plan.miniBatches == 1 ? "" : " of a mini-batch",
+                               " to the plan's largest mixed bucket of ", bounds.maxNumBatchedTokens));
+  if (!(options.watermark >= 0 && options.watermark < 1))
+    return refuse(absl::StrCat("watermark = ", options.watermark, ", expected 0 or more and less than 1"));
+  if (const uint64_t slot = plan::movedBlockBytes(plan);
+      (options.preemption == Preemption::Swap || (options.preemption == Preemption::Auto && options.swapBytes > 0)) &&
+      options.swapBytes < slot)
+    return refuse(absl::StrCat("swap space = ", options.swapBytes, " bytes, expected at least ", slot,
+                               ", a KV block of all layers"));
+  if (options.preemption == Preemption::Swap && plan.actBlocks > 0)
+    return refuse(model::cat("preemption = swap beside activation blocks of the plan: expected recompute: ",
+                             model::whyNotBeside(model::Mechanism::ActBlocks, model::Mechanism::SwapSpace)));
+  if (options.depth < 1 || options.depth > 2)
+    return refuse(absl::StrCat("depth = ", options.depth, ", expected 1 or 2 iterations in flight"));
+  return absl::OkStatus();
+}
 
 absl::Status checkPrompts(const RequestBounds &bounds, const GenerateRequest &request) {
   if (request.prompts.empty())
