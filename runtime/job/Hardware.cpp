@@ -49,6 +49,10 @@ constexpr RateKey kRates[] = {
 constexpr RateKey kLimit = {"memory_bandwidth_limit", &Hardware::memoryBandwidthLimit, &TomlReader::bandwidth,
                             kBandwidth, true}; // may be missing
 
+constexpr RateKey kPeer = {"peer_bandwidth", &Hardware::peerBandwidth, &TomlReader::bandwidth, kBandwidth,
+                           true}; // likewise
+constexpr std::string_view kPeerOfCuda = "no such key: hardware of kind host has one memory";
+
 struct CpuRateKey {
   std::string_view key;
   double Cpu::*field;
@@ -186,6 +190,10 @@ absl::Status validate(const Hardware &hardware, std::string_view where) {
       return refuse("cpu_core_bandwidth", bandwidthText(cpu.coreBandwidth),
                     cat("at most ", bandwidthText(cpu.memoryBandwidth), ", cpu_memory_bandwidth: what all cores have"));
   }
+  if (const double peer = hardware.peerBandwidth; !std::isfinite(peer) || peer < 0)
+    return refuse(kPeer.key, peer, kPeer.expected);
+  else if (peer > 0 && hardware.kind != DeviceKind::Cuda)
+    return refuse(kPeer.key, bandwidthText(peer), kPeerOfCuda);
   const double larger = std::max(hardware.h2dBandwidth, hardware.d2hBandwidth);
   const double sum = hardware.h2dBandwidth + hardware.d2hBandwidth;
   if (hardware.duplexBandwidth < larger || hardware.duplexBandwidth > sum * (1 + 1e-9))
@@ -205,8 +213,10 @@ absl::StatusOr<Hardware> parseHardwareTable(TomlReader &table, const std::string
   };
   hardware.kind = table.oneOf("kind", deviceKindFromName, "\"cuda\" or \"host\"").value_or(hardware.kind);
   missing("kind", "\"cuda\" or \"host\"");
-  if (base && hardware.kind != base->kind) // of another device
+  if (base && hardware.kind != base->kind) { // of another device
     hardware.cpu = {};
+    hardware.peerBandwidth = 0;
+  }
   hardware.gpus = table.texts("gpus").value_or(hardware.gpus);
   for (const BytesKey &key : kBytes) {
     hardware.*key.field = table.bytes(key.key).value_or(hardware.*key.field);
@@ -226,6 +236,7 @@ absl::StatusOr<Hardware> parseHardwareTable(TomlReader &table, const std::string
   }
   hardware.classes = readClasses(table, hardware.classes);
   hardware.cpu = readCpu(table, hardware.cpu);
+  hardware.peerBandwidth = table.bandwidth(kPeer.key).value_or(hardware.peerBandwidth);
   hardware.threads = table.integer("threads", 1, kMostThreads).value_or(hardware.threads);
   hardware.memoryBandwidthLimit = table.bandwidth(kLimit.key).value_or(hardware.memoryBandwidthLimit);
   // A limit that was stated for other figures says nothing about these.

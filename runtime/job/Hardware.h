@@ -39,6 +39,10 @@
 //   cpu_memory_bandwidth = "375GB/s"
 //   cpu_core_bandwidth = "6GB/s"
 //
+// and how fast a copy from one such device to another is, where they reach each other without the host:
+//
+//   peer_bandwidth = "50GB/s"         # default: none is known
+//
 // Amounts are strings with a unit (Units.h); a time may be a plain number of seconds.
 #pragma once
 
@@ -120,7 +124,8 @@ struct Hardware {
   double memoryEfficiency = 0; // share of memoryBandwidth reached by streaming kernels
   double linkEfficiency = 1;   // share of h2d/d2hBandwidth reached by the copies of a plan
   OpClasses classes;
-  Cpu cpu; // of kind cuda
+  Cpu cpu;                  // of kind cuda
+  double peerBandwidth = 0; // bytes/s of a copy from one device to another, of kind cuda; 0: none is known
   // Of kind host: how many threads compute together. The figures above are one thread's; so many have their flops, and
   // their bandwidth up to a limit.
   int64_t threads = 1;
@@ -141,8 +146,8 @@ struct Hardware {
 };
 
 // Refuses unknown and missing keys, and figures that are not positive and finite, by file and key. Latency and launch
-// overhead may be zero; efficiencies are at most 1. plain_attention_flops_efficiency and the CPU's keys are of kind
-// cuda alone.
+// overhead may be zero; efficiencies are at most 1. plain_attention_flops_efficiency, peer_bandwidth and the CPU's keys
+// are of kind cuda alone.
 absl::StatusOr<Hardware> readHardware(const std::string &path);
 absl::StatusOr<Hardware> parseHardware(std::string_view text, const std::string &path,
                                        const std::optional<Hardware> &base = std::nullopt);

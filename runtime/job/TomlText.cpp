@@ -118,6 +118,8 @@ TomlEntries hardwareEntries(const Hardware &hardware) {
     e.emplace_back("cpu_memory_bandwidth", text(bandwidthText(cpu.memoryBandwidth)));
     e.emplace_back("cpu_core_bandwidth", text(bandwidthText(cpu.coreBandwidth)));
   }
+  if (hardware.peerBandwidth > 0)
+    e.emplace_back("peer_bandwidth", text(bandwidthText(hardware.peerBandwidth)));
   if (hardware.threads != Hardware().threads)
     e.emplace_back("threads", number(hardware.threads));
   if (hardware.memoryBandwidthLimit > 0)

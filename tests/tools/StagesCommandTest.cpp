@@ -100,6 +100,44 @@ TEST_F(StagesCommand, OneFileNamesAPlanForEach) {
   EXPECT_EQ(json(compile("auto", {"--dry-run", "--json"}))["stages"].size(), 1u);
 }
 
+// 1,000 rows of 2,048 in F32 are 8,192,000 bytes: 1 ms at 8.192 GB/s, and 100 us at ten times that.
+TEST_F(StagesCommand, APeerCopyIsPricedAndRefused) {
+  const std::vector<std::string> words = {"compile",
+                                          "tinyllama-1.1b",
+                                          "--hardware",
+                                          "a10",
+                                          "--h2d-bandwidth",
+                                          "8.192GB/s",
+                                          "--stages",
+                                          "2",
+                                          "--d2h-bandwidth",
+                                          "8.192GB/s",
+                                          "--copy-latency",
+                                          "0s",
+                                          "--batch",
+                                          "2",
+                                          "--context",
+                                          "1024",
+                                          "--new-tokens",
+                                          "1,1000",
+                                          "--sequences",
+                                          "2",
+                                          "--policy",
+                                          "none",
+                                          "--peer-copies",
+                                          "-o",
+                                          file};
+  refused(words, 2,
+          "--peer-copies: a hop of the largest launch's 1000 rows is 7.81 MiB: by the host it takes 2.00 ms (d2h 1.00 "
+          "ms + h2d 1.00 ms); what it would take from device to device nobody has said (a10 has no peer_bandwidth), "
+          "and no GPU has shown a peer copy yet: expected no --peer-copies");
+  refused(with(words, {"--peer-bandwidth", "81.92GB/s"}), 2,
+          "--peer-copies: a hop of the largest launch's 1000 rows is 7.81 MiB: from device to device it would take 100 "
+          "us (81.92GB/s), by the host it takes 2.00 ms (d2h 1.00 ms + h2d 1.00 ms); no GPU has shown a peer copy yet: "
+          "expected no --peer-copies");
+  EXPECT_EQ(files(), std::vector<std::string>{});
+}
+
 TEST_F(StagesCommand, RefusesWhatIsNone) {
   refused(compile("0", {"-o", file}), 2, "--stages = \"0\": expected a number of devices from 1 to 16, or auto");
   refused(compile("", {"-o", file}), 2, "--stages");
@@ -107,6 +145,8 @@ TEST_F(StagesCommand, RefusesWhatIsNone) {
   refused(compile("8", {"-o", file}), 2, "stages: 8: expected 1 to 7, the layers of ");
   refused(compile("2", {"-o", file, "--dump-ir", folder}), 2, "--dump-ir beside --stages");
   refused(compile("2", {"--dry-run", "--explain"}), 2, "--explain beside --stages");
+  refused({"compile", golden(kModel), "--hardware", "host", "--peer-copies", "--dry-run"}, 2,
+          "--peer-copies: is of rows between stages: expected --stages beside it");
   ASSERT_EQ(headrace(compile("2", {"-o", file})).status, 0);
   const auto run = [&](const std::vector<std::string> &more = {}) {
     return with({"run", file, "--prompt-ids", "1,2"}, more);

@@ -155,6 +155,9 @@ CLI::App *addCompile(CLI::App &app, CompileOptions &options) {
   command->add_option("--stages", options.stages,
                       "cut the model into so many stages, a device of this hardware for each, or into the fewest that "
                       "will do (auto): --output is a file that names their plans, X.0.plan and so on beside X.stages");
+  command->add_flag("--peer-copies", options.peerCopies,
+                    "rows of --stages go from device to device without the host: priced by --peer-bandwidth, and "
+                    "refused until a GPU has shown it");
   command->add_flag("--dry-run", options.dryRun, "print the chosen settings, write nothing");
   command->add_flag(
       "--explain", options.explain,

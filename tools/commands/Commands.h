@@ -23,6 +23,7 @@ struct CompileOptions {
   std::string dumpIr;                // a folder for the IR's text, phase by phase; empty: none
   bool dumpEachPass = false;         // pass by pass instead
   std::optional<std::string> stages; // how many devices, or auto; none: one, and no stages
+  bool peerCopies = false;           // rows go from device to device without the host: refused, with its price
   bool verifyWeights = false;
   bool dryRun = false;
   bool explain = false;   // beside: LM-Offload's closed form of it

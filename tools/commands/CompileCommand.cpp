@@ -247,6 +247,8 @@ absl::Status compileCommand(const CompileOptions &options) {
     warnOnce(note);
   if (options.stages)
     return compileStagesCommand(options, assembled);
+  if (options.peerCopies)
+    return badUsage("--peer-copies: is of rows between stages: expected --stages beside it");
   if (options.verifyWeights)
     RETURN_IF_ERROR(checkHasWeights(*job.model));
   Outputs outputs(options.overwrite);

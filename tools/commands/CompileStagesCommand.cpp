@@ -1,12 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/commands/CompileStagesCommand.h"
 
+#include <algorithm>
+#include <cmath>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/strings/numbers.h"
+#include "absl/types/span.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
+#include "runtime/base/Units.h"
+#include "runtime/model/ModelSpec.h"
 #include "runtime/plan/PlanFile.h"
 #include "runtime/plan/StagesFile.h"
 #include "tools/commands/InputErrors.h"
@@ -40,6 +46,33 @@ absl::Status checkStagedFlags(const CompileOptions &options) {
   return absl::OkStatus();
 }
 
+// What a hop of the largest launch's rows takes: they are in F32, as the residual stream is. No GPU has shown a copy to
+// another, so there is nothing that goes on.
+absl::Status refusePeerCopies(absl::Span<const plan::Plan> plans) {
+  constexpr std::string_view kNotShown = "no GPU has shown a peer copy yet: expected no --peer-copies";
+  if (plans.size() < 2)
+    return badUsage(cat("--peer-copies: one stage has no other to send rows to; ", kNotShown));
+  const plan::Plan &plan = plans.front();
+  int64_t rows = 0;
+  for (const plan::Variant &variant : plan.variants)
+    rows = std::max(rows, variant.newTokens * plan.miniBatches);
+  const auto bytes = static_cast<uint64_t>(rows * plan.model->hidden) * sizeof(float);
+  const model::Hardware &hardware = plan.hardware;
+  const auto takes = [&](double bandwidth) {
+    return static_cast<uint64_t>(std::llround(1e9 * (hardware.copyLatency + static_cast<double>(bytes) / bandwidth)));
+  };
+  const uint64_t out = takes(hardware.d2hBandwidth * hardware.linkEfficiency),
+                 in = takes(hardware.h2dBandwidth * hardware.linkEfficiency);
+  const std::string byHost = cat("by the host it takes ", formatNs(out + in), " (d2h ", formatNs(out), " + h2d ",
+                                 formatNs(in), ")"),
+                    hop = cat("--peer-copies: a hop of the largest launch's ", rows, " rows is ", formatBytes(bytes));
+  if (hardware.peerBandwidth == 0)
+    return badUsage(cat(hop, ": ", byHost, "; what it would take from device to device nobody has said (",
+                        hardware.name, " has no peer_bandwidth), and ", kNotShown));
+  return badUsage(cat(hop, ": from device to device it would take ", formatNs(takes(hardware.peerBandwidth)), " (",
+                      model::bandwidthText(hardware.peerBandwidth), "), ", byHost, "; ", kNotShown));
+}
+
 } // namespace
 
 absl::Status compileStagesCommand(const CompileOptions &options, const AssembledJob &assembled) {
@@ -56,6 +89,8 @@ absl::Status compileStagesCommand(const CompileOptions &options, const Assembled
   absl::StatusOr<compiler::StagedPlans> made = compileStagesToHold(assembled, count);
   if (!made.ok())
     return aboutInput(assembled.input, made.status());
+  if (options.peerCopies)
+    return refusePeerCopies(made->plans);
   if (!options.dryRun) {
     RETURN_IF_ERROR(outputs.check()); // the user's files may have changed meanwhile
     for (size_t i = 0; i < made->plans.size(); ++i) {

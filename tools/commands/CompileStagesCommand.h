@@ -9,7 +9,7 @@
 
 namespace headrace::tools {
 
-// Refuses flags that are of one plan (--dump-ir, --explain, --verify-weights).
+// Refuses flags that are of one plan (--dump-ir, --explain, --verify-weights), and --peer-copies with what a hop takes.
 absl::Status compileStagesCommand(const CompileOptions &options, const AssembledJob &assembled);
 
 } // namespace headrace::tools

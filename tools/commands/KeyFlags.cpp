@@ -167,6 +167,8 @@ constexpr KeyFlag kKeyFlags[] = {
     {"hardware", "cpu_memory_bandwidth", "--cpu-memory-bandwidth", kAmount,
      "of host memory, for its cores and the link's copies together"},
     {"hardware", "cpu_core_bandwidth", "--cpu-core-bandwidth", kAmount, "of host memory, what one core reaches"},
+    {"hardware", "peer_bandwidth", "--peer-bandwidth", kAmount,
+     "of a copy from one device to another, where they reach each other without the host"},
     {"hardware", "threads", "--threads", kPlain, "host: threads that compute together, which plans are priced for"},
     {"hardware", "memory_bandwidth_limit", "--memory-bandwidth-limit", kAmount, "host: of all threads together"},
 };

@@ -91,6 +91,24 @@ TEST(Hardware, AReserveIsNoPartOfTheDefaultBudget) {
                  "f:14: gpus = \"A\": expected a list of texts");
 }
 
+TEST(Hardware, APeerBandwidthIsOfDevicesThatReachEachOther) {
+  const auto hardware = parseHardware(std::string(kRound) + "peer_bandwidth = \"50GB/s\"\n", "f");
+  ASSERT_TRUE(hardware.ok()) << messageOf(hardware);
+  EXPECT_EQ(hardware->peerBandwidth, 50e9);
+  EXPECT_THAT(toToml(hardwareEntries(*hardware)), testing::HasSubstr("\npeer_bandwidth = \"50GB/s\"\n"));
+  const auto without = parseHardware(kRound, "f");
+  EXPECT_EQ(without->peerBandwidth, 0.0);
+  EXPECT_THAT(toToml(hardwareEntries(*without)), testing::Not(testing::HasSubstr("peer")));
+  EXPECT_EQ(parseHardware("kind = \"host\"\n", "f", *hardware)->peerBandwidth, 0.0); // another device's
+  EXPECT_REFUSED(parseHardware(replaced(kRound, "kind", "kind = \"host\"") + "peer_bandwidth = \"50GB/s\"\n", "f"),
+                 absl::StatusCode::kInvalidArgument,
+                 "f: peer_bandwidth = 50GB/s: expected no such key: hardware of kind host has one memory");
+  EXPECT_REFUSED(parseHardware(std::string(kRound) + "peer_bandwidth = \"0GB/s\"\n", "f"),
+                 absl::StatusCode::kInvalidArgument,
+                 "f:14: peer_bandwidth = \"0GB/s\": expected a positive bandwidth with its unit, such as "
+                 "\"24GB/s\", \"800MB/s\" or \"1.5GiB/s\"");
+}
+
 TEST(Hardware, RefusesBadFiguresByFileAndKey) {
   const std::pair<const char *, std::pair<const char *, const char *>> refusals[] = {
       {"kind", {"kind = \"rocm\"", "f:1: kind = \"rocm\": expected \"cuda\" or \"host\""}},

@@ -378,7 +378,7 @@ TEST(JobFile, RefusesBadHardware) {
                 "cpu_cores, cpu_flops, cpu_memory_bandwidth, d2h_bandwidth, "
                 "decode_attention_memory_efficiency, duplex_bandwidth, file, flops_efficiency, flops_f16, flops_f32, "
                 "gpus, h2d_bandwidth, host_memory, kind, launch_overhead, link_efficiency, memory, memory_bandwidth, "
-                "memory_bandwidth_limit, memory_efficiency, name, plain_attention_flops_efficiency, "
+                "memory_bandwidth_limit, memory_efficiency, name, peer_bandwidth, plain_attention_flops_efficiency, "
                 "prefill_attention_flops_efficiency, prefill_attention_ramp, product_flops_efficiency, "
                 "product_memory_efficiency, read_kv_flops_efficiency, reserve, row_memory_efficiency, threads, "
                 "unpack_flops_efficiency");
