@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <thread>
@@ -65,20 +66,24 @@ void bindToNode(std::byte *data, uint64_t bytes, int node) {
   (void)::syscall(SYS_mbind, data, bytes, MPOL_PREFERRED, mask, 1025ul, 0u);
 }
 
+std::atomic<uint64_t> pinnedBytes{0}; // of all slabs of the process
+
 } // namespace
 
 PinnedSlab::~PinnedSlab() {
   if (registered_)
     giveBack(cudaHostUnregister(data_));
-  if (data_ != nullptr)
+  if (data_ != nullptr) {
     ::munmap(data_, mapped_);
+    pinnedBytes -= mapped_;
+  }
 }
 
 absl::StatusOr<PinnedSlab> PinnedSlab::take(uint64_t bytes, const SlabOptions &options) {
   PinnedSlab slab;
   if (bytes == 0)
     return slab;
-  ASSIGN_OR_RETURN(memory, readHostMemory());
+  ASSIGN_OR_RETURN(memory, readHostMemory(pinnedBytes));
   RETURN_IF_ERROR(checkHostMemory(bytes, memory));
   const uint64_t page = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE)), mapped = (bytes + page - 1) / page * page;
   void *data = ::mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -87,6 +92,7 @@ absl::StatusOr<PinnedSlab> PinnedSlab::take(uint64_t bytes, const SlabOptions &o
   slab.data_ = static_cast<std::byte *>(data);
   slab.bytes_ = bytes;
   slab.mapped_ = mapped;
+  pinnedBytes += mapped;
   bindToNode(slab.data_, mapped, options.numaNode);
   (void)::madvise(data, mapped, MADV_HUGEPAGE); // fewer pages to pin; not everywhere
   const int threads = static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1u, kMostThreads));

@@ -125,11 +125,11 @@ std::optional<uint64_t> controlGroupsLimit() { return controlGroupsLimit(content
 
 uint64_t pageTableBytes(uint64_t bytes) { return bytes / 512 + (bytes % 512 != 0 ? 1 : 0); }
 
-absl::StatusOr<HostMemory> readHostMemory() {
+absl::StatusOr<HostMemory> readHostMemory(uint64_t pinned) {
   HostMemory memory;
   if (const char *stated = std::getenv(kHostMemoryVariable); stated != nullptr && *stated != '\0') {
     ASSIGN_OR_RETURN(bytes, model::parseBytes(stated, kHostMemoryVariable));
-    memory.available = bytes;
+    memory.available = bytes - std::min(bytes, pinned);
   } else {
     memory.available = systemsAvailable();
   }

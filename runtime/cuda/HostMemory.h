@@ -17,9 +17,10 @@ struct HostMemory {
   std::optional<uint64_t> memlockLimit; // RLIMIT_MEMLOCK; unset: unlimited
 };
 // Where kHostMemoryVariable is set ("200GiB") that much is available, whatever the system says: for a container whose
-// memory grows as it is used. InvalidArgument naming the variable where it holds no amount.
+// memory grows as it is used. InvalidArgument naming the variable where it holds no amount. Of such an amount the
+// process holds `pinned` bytes already, for other devices; what the system says knows of them.
 inline constexpr const char *kHostMemoryVariable = "HEADRACE_HOST_MEMORY";
-absl::StatusOr<HostMemory> readHostMemory();
+absl::StatusOr<HostMemory> readHostMemory(uint64_t pinned);
 
 // The bytes of "MemAvailable:", 0 where there is no such line.
 uint64_t memAvailable(const std::string &meminfo);

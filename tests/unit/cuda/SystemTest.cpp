@@ -118,19 +118,22 @@ TEST(HostMemory, AvailableIsTheKernelsOwnEstimate) {
   EXPECT_EQ(memAvailable("MemTotal:       1000 kB\nMemFree:  10 kB\nMemAvailable:    500 kB\nBuffers: 1 kB\n"),
             500u * 1024);
   EXPECT_EQ(memAvailable("MemTotal:       1000 kB\n"), 0u);
-  const absl::StatusOr<HostMemory> read = readHostMemory();
+  const absl::StatusOr<HostMemory> read = readHostMemory(0);
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_GT(read->available, 0u);
 }
 
 TEST(HostMemory, WhatIsStatedReplacesTheEstimate) {
   ASSERT_EQ(::setenv("HEADRACE_HOST_MEMORY", "4096TiB", 1), 0);
-  const absl::StatusOr<HostMemory> stated = readHostMemory();
+  const absl::StatusOr<HostMemory> stated = readHostMemory(0);
+  const absl::StatusOr<HostMemory> left = readHostMemory(uint64_t{96} << 40), none = readHostMemory(uint64_t{1} << 60);
   ASSERT_EQ(::setenv("HEADRACE_HOST_MEMORY", "plenty", 1), 0);
-  const absl::StatusOr<HostMemory> junk = readHostMemory();
+  const absl::StatusOr<HostMemory> junk = readHostMemory(0);
   ::unsetenv("HEADRACE_HOST_MEMORY");
   ASSERT_TRUE(stated.ok()) << stated.status();
   EXPECT_EQ(stated->available, uint64_t{4096} << 40);
+  EXPECT_EQ(left->available, uint64_t{4000} << 40); // of devices together
+  EXPECT_EQ(none->available, 0u);
   EXPECT_EQ(junk.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(junk.status().message()), HasSubstr("HEADRACE_HOST_MEMORY = \"plenty\": expected bytes"));
 }

@@ -11,8 +11,9 @@
 //                its edges allow. Kernels are the kernels' own source on the emulator.
 //   devices      memory of the host's, filled with 0xff when it is taken. Each has what was made while it was the
 //   calling
-//                thread's (cudaSetDevice). Work for a stream, event, executable or memory of another device is refused:
-//                CUDA takes some of it.
+//                thread's (cudaSetDevice). A call with a stream, event, executable, node or memory of another device is
+//                refused, and what it would give back stays: CUDA takes some of it, on the other device or by making a
+//                context on the thread's. So is pinned memory that is not for all devices (portable).
 //   failure      any call, when a test wants it (fail()).
 //
 // With HEADRACE_STAND_IN_DROPS_A_WAIT in the environment one copy to the device in each graph has nobody wait for it,
@@ -58,13 +59,15 @@ void show(std::vector<ShownGpu> gpus);
 void setProgrammatic(bool programmatic);
 
 // The `nth` call of that name from now on ("cudaMalloc", "cublasLtMatmul") fails. A sticky one fails as an error does
-// that ends the context: every later call fails as well, and nothing that was launched is run. What gives something
+// that ends the context: every later call fails as well, and nothing that was launched is run; of one device that is
+// its own calls and launches. What gives something
 // back does so whether it fails or not. Calls that only describe errors never fail.
 struct Fault {
   std::string call;
   uint64_t nth = 1;
   bool sticky = false;
-  int error = 0; // a cudaError_t; 0: cudaErrorUnknown, and cudaErrorIllegalAddress for a sticky one
+  int device = -1; // calls count, and fail, while this one is the thread's; -1: whichever is
+  int error = 0;   // a cudaError_t; 0: cudaErrorUnknown, and cudaErrorIllegalAddress for a sticky one
 };
 void fail(const Fault &fault);
 // No call fails from now on, and calls are counted anew, as by fail(). Whether the fault came.

@@ -100,6 +100,9 @@ cudaError_t cudaStreamBeginCaptureToGraph(cudaStream_t stream, cudaGraph_t graph
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   STAND_IN_CALL();
+  for (const int device : {stream->device, event->device})
+    if (const cudaError_t error = checkHere(device); error != cudaSuccess)
+      return error;
   if (event->capture.number == 0 || event->capture.number != captures || takingPart.empty()) {
     if (stream->capture.number != 0)
       return failed(cudaErrorStreamCaptureIsolation);
@@ -289,16 +292,24 @@ cudaError_t cudaGraphMemcpyNodeGetParams(cudaGraphNode_t node, cudaMemcpy3DParms
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long) {
   STAND_IN_CALL();
-  for (const auto &node : graph->nodes)
+  for (const auto &node : graph->nodes) {
+    if (const cudaError_t error = checkHere(node->device); error != cudaSuccess)
+      return error;
     if (node->work.type == cudaGraphNodeTypeMemcpy)
       if (const cudaError_t error = checkCopy(node->work.copy); error != cudaSuccess)
         return error;
+    if (node->work.type == cudaGraphNodeTypeEventRecord)
+      if (const cudaError_t error = checkHere(node->work.event->device); error != cudaSuccess)
+        return error;
+  }
   *exec = new CUgraphExec_st{std::make_shared<const StandInRun>(*graph), currentDevice()};
   given(Kind::Executables, 1);
   return cudaSuccess;
 }
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
   const cudaError_t error = called(__func__);
+  if (const cudaError_t elsewhere = checkHere(exec->device); elsewhere != cudaSuccess)
+    return elsewhere;
   delete exec;
   given(Kind::Executables, -1);
   return error;

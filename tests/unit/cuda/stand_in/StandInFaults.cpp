@@ -24,6 +24,7 @@ Fault &planned() {
   static Fault fault;
   return fault;
 }
+uint64_t counted = 0; // calls that might be the planned one
 bool came = false;
 std::array<std::atomic<int64_t>, 7> out{};
 
@@ -40,21 +41,25 @@ bool &inHostFunction() {
   return in;
 }
 
-cudaError_t called(const char *name) {
+cudaError_t called(const char *name) { return called(name, currentDevice()); }
+
+cudaError_t called(const char *name, int device) {
   if (inHostFunction()) {
     std::fprintf(stderr, "stand-in: %s is called by a host node's function, which may call nothing of CUDA\n", name);
     std::abort();
   }
   const std::lock_guard lock(mutex);
-  const uint64_t count = ++counts()[name];
+  ++counts()[name];
   const Fault &fault = planned();
-  const bool now = fault.call == name && count == fault.nth;
+  if (fault.device >= 0 && fault.device != device)
+    return cudaSuccess;
+  const bool now = fault.call == name && ++counted == fault.nth;
   if (!now && !(came && fault.sticky))
     return cudaSuccess;
   if (now)
     came = true;
   if (fault.sticky)
-    Queue::get().discard(); // a context that has failed runs nothing more
+    Queue::get().discard(fault.device); // a context that has failed runs nothing more
   return failed(errorOf(fault));
 }
 
@@ -62,6 +67,7 @@ void fail(const Fault &fault) {
   const std::lock_guard lock(mutex);
   counts().clear();
   planned() = fault;
+  counted = 0;
   came = false;
 }
 bool heal() {

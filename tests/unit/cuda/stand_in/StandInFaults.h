@@ -7,7 +7,8 @@
 
 namespace headrace::stand_in {
 
-// Counts a call of that name; the error that it has to return.
+// Counts a call of that name, for a device; without one for the thread's. The error that it has to return.
+cudaError_t called(const char *name, int device);
 cudaError_t called(const char *name);
 
 // Whether the calling thread is in a host node's function: then every call ends the program.

@@ -51,6 +51,7 @@ cudaGraphNode_t CUgraph_st::add(const StandInWork &work, const std::vector<cudaG
   nodes.push_back(std::make_unique<CUgraphNode_st>());
   const cudaGraphNode_t made = nodes.back().get();
   made->work = work;
+  made->device = headrace::stand_in::currentDevice();
   made->argumentPointer = made->work.argument.data();
   for (cudaGraphNode_t before : after) {
     edges.emplace_back(before, made);

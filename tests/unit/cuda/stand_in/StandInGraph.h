@@ -44,6 +44,7 @@ struct StandInWork {
 
 struct CUgraphNode_st {
   StandInWork work;
+  int device = 0;                  // the thread's when it was made
   void *argumentPointer = nullptr; // what cudaGraphKernelNodeGetParams points to
 };
 

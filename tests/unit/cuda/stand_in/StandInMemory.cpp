@@ -21,7 +21,7 @@ constexpr std::align_val_t kAlignment{4096};
 // By their first bytes: pinned host memory and devices' memory.
 struct Range {
   uint64_t bytes = 0;
-  int device = 0; // of device memory
+  int device = 0; // of host memory -1 where it is for all of them
 };
 std::mutex memoryMutex;
 using Ranges = std::map<const std::byte *, Range>;
@@ -94,7 +94,8 @@ StandInWork copyOf(void *to, size_t toPitch, const void *from, size_t fromPitch,
 
 bool pinned(const void *memory, uint64_t bytes) {
   const std::lock_guard lock(memoryMutex);
-  return find(hostMemory(), memory, bytes) != nullptr;
+  const Range *range = find(hostMemory(), memory, bytes);
+  return range != nullptr && (range->device < 0 || range->device == currentDevice());
 }
 
 cudaError_t checkCopy(const StandInCopy &copy) {
@@ -104,8 +105,12 @@ cudaError_t checkCopy(const StandInCopy &copy) {
                  onDevice = bytes(toDevice ? copy.toPitch : copy.fromPitch);
   if (!pinned(toDevice ? copy.from : copy.to, onHost))
     return failed(cudaErrorInvalidValue);
+  return checkDeviceMemory(toDevice ? copy.to : copy.from, onDevice);
+}
+
+cudaError_t checkDeviceMemory(const void *memory, uint64_t bytes) {
   const std::lock_guard lock(memoryMutex);
-  const Range *range = find(deviceMemory(), toDevice ? copy.to : copy.from, onDevice);
+  const Range *range = find(deviceMemory(), memory, bytes);
   return range == nullptr ? failed(cudaErrorInvalidValue) : checkHere(range->device);
 }
 
@@ -134,6 +139,8 @@ cudaError_t cudaMalloc(void **memory, size_t bytes) {
 // It waits for what runs, as CUDA's does.
 cudaError_t cudaFree(void *memory) {
   const cudaError_t error = called(__func__);
+  if (const cudaError_t elsewhere = checkDeviceMemory(memory, 1); elsewhere != cudaSuccess)
+    return elsewhere;
   Queue::get().waitForAll();
   const std::optional<uint64_t> bytes = forget(deviceMemory(), memory);
   if (!bytes)
@@ -142,10 +149,10 @@ cudaError_t cudaFree(void *memory) {
   given(Kind::DeviceMemory, -1);
   return error;
 }
-cudaError_t cudaHostAlloc(void **memory, size_t bytes, unsigned) {
+cudaError_t cudaHostAlloc(void **memory, size_t bytes, unsigned flags) {
   STAND_IN_CALL();
   *memory = ::operator new(std::max<size_t>(bytes, 1), kAlignment);
-  remember(hostMemory(), *memory, {bytes});
+  remember(hostMemory(), *memory, {bytes, (flags & cudaHostAllocPortable) != 0 ? -1 : currentDevice()});
   given(Kind::HostMemory, 1);
   return cudaSuccess;
 }
@@ -158,9 +165,9 @@ cudaError_t cudaFreeHost(void *memory) {
   given(Kind::HostMemory, -1);
   return error;
 }
-cudaError_t cudaHostRegister(void *memory, size_t bytes, unsigned) {
+cudaError_t cudaHostRegister(void *memory, size_t bytes, unsigned flags) {
   STAND_IN_CALL();
-  remember(hostMemory(), memory, {bytes});
+  remember(hostMemory(), memory, {bytes, (flags & cudaHostRegisterPortable) != 0 ? -1 : currentDevice()});
   given(Kind::HostMemory, 1);
   return cudaSuccess;
 }
@@ -175,12 +182,17 @@ cudaError_t cudaHostGetDevicePointer(void **device, void *host, unsigned) {
   STAND_IN_CALL();
   return *device = host, cudaSuccess;
 }
-cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind) {
+cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind kind) {
   STAND_IN_CALL();
+  if (const cudaError_t error = checkDeviceMemory(kind == cudaMemcpyHostToDevice ? to : from, bytes);
+      error != cudaSuccess)
+    return error;
   return std::memcpy(to, from, bytes), cudaSuccess;
 }
 cudaError_t cudaMemset(void *to, int value, size_t bytes) {
   STAND_IN_CALL();
+  if (const cudaError_t error = checkDeviceMemory(to, bytes); error != cudaSuccess)
+    return error;
   return std::memset(to, value, bytes), cudaSuccess;
 }
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {

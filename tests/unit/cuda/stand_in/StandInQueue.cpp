@@ -67,11 +67,12 @@ void Queue::release() {
   changed_.notify_all();
 }
 
-void Queue::discard() {
+void Queue::discard(int device) {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return !running_; });
-  streams_.clear();
-  pending_.clear();
+  const auto its = [&](int of) { return device < 0 || of == device; };
+  std::erase_if(streams_, [&](const auto &one) { return its(one.second.front()->given.device); });
+  std::erase_if(pending_, [&](const auto &one) { return its(one.second); });
   changed_.notify_all();
 }
 

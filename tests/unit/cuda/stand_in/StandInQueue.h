@@ -38,7 +38,7 @@ public:
   void waitForAll();
   void hold(bool graphsOnly);
   void release();
-  void discard(); // all that has not run
+  void discard(int device); // all of it that has not run; -1: of all of them
 
 private:
   Queue() : thread_([this] { work(); }) {}

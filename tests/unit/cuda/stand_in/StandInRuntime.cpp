@@ -144,11 +144,12 @@ cudaError_t cudaGetDeviceCount(int *count) {
   *count = static_cast<int>(shownGpus.size());
   return *count > 0 ? cudaSuccess : cudaErrorNoDevice;
 }
+// What has failed on a device is no reason to stay with the one before.
 cudaError_t cudaSetDevice(int device) {
-  STAND_IN_CALL();
+  const cudaError_t error = called(__func__, device);
   if (!there(device))
     return failed(cudaErrorInvalidDevice);
-  return current = device, cudaSuccess;
+  return current = device, error;
 }
 cudaError_t cudaGetDevice(int *device) {
   STAND_IN_CALL();
@@ -227,6 +228,8 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags) {
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   const cudaError_t error = called(__func__);
+  if (const cudaError_t elsewhere = checkHere(stream->device); elsewhere != cudaSuccess)
+    return elsewhere;
   Queue::get().wait(stream->last);
   delete stream;
   given(Kind::Streams, -1);
@@ -234,12 +237,16 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   STAND_IN_CALL();
-  if (stream != cudaStreamLegacy)
-    Queue::get().wait(stream->last);
-  return cudaSuccess;
+  if (stream == cudaStreamLegacy) // the thread's device's
+    return cudaSuccess;
+  if (const cudaError_t error = checkHere(stream->device); error != cudaSuccess)
+    return error;
+  return Queue::get().wait(stream->last), cudaSuccess;
 }
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
   STAND_IN_CALL();
+  if (const cudaError_t error = checkHere(stream->device); error != cudaSuccess)
+    return error;
   return Queue::get().ended(stream->last) ? cudaSuccess : failed(cudaErrorNotReady);
 }
 
@@ -259,6 +266,8 @@ cudaError_t cudaEventCreate(cudaEvent_t *event) {
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
   const cudaError_t error = called(__func__);
+  if (const cudaError_t elsewhere = checkHere(event->device); elsewhere != cudaSuccess)
+    return elsewhere;
   Queue::get().wait(event->entry);
   delete event;
   given(Kind::Events, -1);
@@ -268,6 +277,8 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   STAND_IN_CALL();
   if (event->device != stream->device)
     return failed(cudaErrorInvalidResourceHandle);
+  if (const cudaError_t error = checkHere(event->device); error != cudaSuccess)
+    return error;
   if (stream->capture.number != 0) {
     event->capture = stream->capture;
     return cudaSuccess;
@@ -281,18 +292,27 @@ cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, uns
   STAND_IN_CALL();
   if (flags != cudaEventRecordExternal)
     return failed(cudaErrorInvalidValue); // not asked for
+  if (const cudaError_t error = checkHere(event->device); error != cudaSuccess)
+    return error;
   return give(stream, {.type = cudaGraphNodeTypeEventRecord, .event = event});
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   STAND_IN_CALL();
+  if (const cudaError_t error = checkHere(event->device); error != cudaSuccess)
+    return error;
   return Queue::get().ended(event->entry) ? cudaSuccess : failed(cudaErrorNotReady);
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   STAND_IN_CALL();
+  if (const cudaError_t error = checkHere(event->device); error != cudaSuccess)
+    return error;
   return Queue::get().wait(event->entry), cudaSuccess;
 }
 cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t begin, cudaEvent_t end) {
   STAND_IN_CALL();
+  for (cudaEvent_t event : {begin, end})
+    if (const cudaError_t error = checkHere(event->device); error != cudaSuccess)
+      return error;
   if (begin->ns == 0 || end->ns == 0)
     return failed(cudaErrorInvalidResourceHandle);
   *milliseconds = static_cast<float>(static_cast<double>(end->ns - begin->ns) * 1e-6);

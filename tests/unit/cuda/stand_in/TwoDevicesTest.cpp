@@ -121,6 +121,81 @@ TEST_P(TwoDevices, EveryCallIsMadeOnTheDevicesOwn) {
   onOther("closing", [&] { return devices_[1].reset(), absl::OkStatus(); });
 }
 
+// What the tests above go by: with the other GPU as the thread's no handle can be used, and none is given back.
+TEST(StandInDevices, RefuseWhatIsAnotherOnes) {
+  const stand_in::Held before = stand_in::held();
+  stand_in::show({{}, {}});
+  ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+  cudaStream_t stream = nullptr;
+  cudaEvent_t event = nullptr;
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t exec = nullptr;
+  cudaGraphNode_t node = nullptr;
+  void *memory = nullptr, *host = nullptr, *everybodys = nullptr;
+  ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
+  ASSERT_EQ(cudaEventCreate(&event), cudaSuccess);
+  ASSERT_EQ(cudaMalloc(&memory, 64), cudaSuccess);
+  ASSERT_EQ(cudaHostAlloc(&host, 64, cudaHostAllocMapped), cudaSuccess);
+  ASSERT_EQ(cudaHostAlloc(&everybodys, 64, cudaHostAllocPortable), cudaSuccess);
+  ASSERT_EQ(cudaGraphCreate(&graph, 0), cudaSuccess);
+  ASSERT_EQ(cudaGraphAddMemcpyNode1D(&node, graph, nullptr, 0, memory, host, 64, cudaMemcpyHostToDevice), cudaSuccess);
+  ASSERT_EQ(cudaGraphInstantiate(&exec, graph, 0), cudaSuccess);
+  ASSERT_EQ(cudaEventRecord(event, stream), cudaSuccess);
+
+  ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
+  cudaStream_t own = nullptr;
+  cudaEvent_t ownEvent = nullptr;
+  void *ownMemory = nullptr;
+  cudaGraphExec_t none = nullptr;
+  float milliseconds = 0;
+  ASSERT_EQ(cudaStreamCreateWithFlags(&own, cudaStreamNonBlocking), cudaSuccess);
+  ASSERT_EQ(cudaEventCreate(&ownEvent), cudaSuccess);
+  ASSERT_EQ(cudaMalloc(&ownMemory, 64), cudaSuccess);
+  for (const cudaError_t refused :
+       {cudaStreamSynchronize(stream),
+        cudaStreamQuery(stream),
+        cudaStreamWaitEvent(stream, ownEvent, 0),
+        cudaStreamWaitEvent(own, event, 0),
+        cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal),
+        cudaStreamDestroy(stream),
+        cudaEventRecord(event, stream),
+        cudaEventRecord(ownEvent, stream),
+        cudaEventRecordWithFlags(event, own, cudaEventRecordExternal),
+        cudaEventQuery(event),
+        cudaEventSynchronize(event),
+        cudaEventElapsedTime(&milliseconds, ownEvent, event),
+        cudaEventDestroy(event),
+        cudaGraphInstantiate(&none, graph, 0),
+        cudaGraphUpload(exec, own),
+        cudaGraphLaunch(exec, own),
+        cudaGraphLaunch(exec, stream),
+        cudaGraphExecDestroy(exec),
+        cudaGraphExecMemcpyNodeSetParams1D(exec, node, memory, everybodys, 64, cudaMemcpyHostToDevice),
+        cudaMemcpy(memory, host, 64, cudaMemcpyHostToDevice),
+        cudaMemcpy(host, memory, 64, cudaMemcpyDeviceToHost),
+        cudaMemcpyAsync(memory, everybodys, 64, cudaMemcpyHostToDevice, own),
+        cudaMemset(memory, 0, 64),
+        cudaFree(memory)})
+    EXPECT_EQ(refused, cudaErrorInvalidResourceHandle);
+  EXPECT_EQ(cudaMemcpyAsync(ownMemory, host, 64, cudaMemcpyHostToDevice, own), cudaErrorInvalidValue);
+  EXPECT_EQ(cudaMemcpyAsync(ownMemory, everybodys, 64, cudaMemcpyHostToDevice, own), cudaSuccess);
+  EXPECT_EQ(cudaStreamDestroy(own), cudaSuccess);
+  EXPECT_EQ(cudaEventDestroy(ownEvent), cudaSuccess);
+  EXPECT_EQ(cudaFree(ownMemory), cudaSuccess);
+
+  ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+  EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
+  EXPECT_EQ(cudaEventDestroy(event), cudaSuccess);
+  EXPECT_EQ(cudaGraphExecDestroy(exec), cudaSuccess);
+  EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+  for (void *pinned : {host, everybodys})
+    EXPECT_EQ(cudaFreeHost(pinned), cudaSuccess);
+  EXPECT_EQ(cudaFree(memory), cudaSuccess);
+  (void)cudaGetLastError();
+  EXPECT_EQ(stand_in::held(), before);
+  stand_in::show({{}});
+}
+
 INSTANTIATE_TEST_SUITE_P(Builders, TwoDevices, testing::Bool(),
                          [](const testing::TestParamInfo<bool> &info) { return info.param ? "Capture" : "Explicit"; });
 
