@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Devices that share a bus to host memory, on one clock. sim: all of them in one virtual time, in which copies that run
-// together share the bus max-min fairly; host: real threads, one transfer thread paces the copies of all.
+// together share the bus max-min fairly; host: real threads, one transfer thread paces the copies of all; cuda: GPUs,
+// on the bus that the machine has.
 //
 //   host memory ==[ bus ]==+-- link 0 -- device 0 <-- Runtime 0 --+
 //                          +-- link 1 -- device 1 <-- Runtime 1 --+-- one caller, which waits for the first
@@ -40,11 +41,11 @@ public:
 
   // What the bus has for these devices from now on, host to device, bytes/s: others' traffic takes the rest. Copies
   // under way go on at their new rates.
-  // InvalidArgument unless positive and finite.
+  // InvalidArgument unless positive and finite; Unimplemented where the bus is a real one.
   virtual absl::Status setBusBandwidth(double bytesPerSecond) = 0;
   // Bytes/s that the bus carried host to device, for all devices together, over the time since the last call in which
   // at least one of these copies ran slower than its link alone would have it: what the bus had to give. 0 if none was
-  // slowed.
+  // slowed, and where a real bus does not say.
   virtual double sampleBusBandwidth() = 0;
 };
 

@@ -1,109 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/cuda/CudaDevice.h"
 
-#include <array>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "runtime/base/FileIo.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/core/LaunchChecks.h"
-#include "runtime/core/SleepUntil.h"
-#include "runtime/cuda/CudaError.h"
-#include "runtime/cuda/CudaGraph.h"
-#include "runtime/cuda/DeviceChecks.h"
-#include "runtime/cuda/Driver.h"
+#include "runtime/cuda/CudaDeviceImpl.h"
 #include "runtime/cuda/DynamicLibrary.h"
-#include "runtime/cuda/MakeGraph.h"
-#include "runtime/cuda/OpenedDevice.h"
-#include "runtime/cuda/ProductAlgorithms.h"
 
 namespace headrace::cuda {
 namespace {
-
-class CudaDevice final : public core::Device {
-public:
-  CudaDevice(const CudaOptions &options, DeviceInfo info, MatMulLibraries libraries)
-      : cudaOptions_(options), info_(std::move(info)), libraries_(std::move(libraries)) {}
-  // Before any graph is built.
-  absl::Status useAlgorithms(const std::string &path);
-  std::string algorithms() const { return productAlgorithmsText(libraries_.algorithms(), chosen_); }
-  bool algorithmsStated() const { return !cudaOptions_.algorithms.empty(); }
-  // Handles of libraries are destroyed on their own GPU.
-  ~CudaDevice() override { giveBack(cudaSetDevice(info_.index)); }
-
-  std::string_view kind() const override { return "cuda"; }
-  kernels::Order matrixOrder() const override { return kernels::Order::RowMajor; }
-  bool holdsData() const override { return true; }
-  int threads() const override { return o_ != nullptr && o_->cpu.started() ? o_->cpu.threads() : 1; }
-  absl::Status open(const plan::Plan &plan, const core::DeviceOptions &options) override;
-  absl::Span<std::byte> hostSlab() override { return o_ == nullptr ? absl::Span<std::byte>() : o_->slab.bytes(); }
-  absl::Status writeDevice(uint64_t address, absl::Span<const std::byte> bytes) override;
-  absl::Status readDevice(uint64_t address, absl::Span<std::byte> bytes) override;
-  absl::StatusOr<std::unique_ptr<core::Graph>> build(const core::GraphKey &key) override;
-  absl::Status upload(core::Graph &graph) override;
-  kernels::IterationMeta *meta() override;
-  absl::Status launch(core::Graph &graph, const core::LaunchInUse &inUse) override;
-  absl::StatusOr<absl::Span<const int32_t>> awaitTokens(uint64_t iteration) override;
-  int64_t tokensVisibleNs(uint64_t iteration) const override {
-    return held(iteration) ? o_->mailbox.visibleNs(iteration) : -1;
-  }
-  absl::Status drain() override;
-  absl::Status reserveSwap(uint64_t bytes) override;
-  absl::Span<std::byte> swapMemory() override { return o_ == nullptr ? absl::Span<std::byte>() : o_->beside.memory(); }
-  absl::StatusOr<uint64_t> copyBeside(absl::Span<const core::BlockCopy> copies) override;
-  absl::StatusOr<bool> copied(uint64_t ticket) override;
-  absl::Status awaitCopied(uint64_t ticket) override;
-  int64_t nowNs() const override { return monotonicNs(); }
-  absl::Status waitUntil(int64_t ns) override {
-    core::sleepUntil(ns);
-    return absl::OkStatus();
-  }
-  core::DeviceCounters counters() const override;
-  absl::Span<const core::StepTime> lastTimes() const override {
-    return o_ == nullptr ? absl::Span<const core::StepTime>() : absl::MakeConstSpan(o_->times);
-  }
-  GraphCosts costs() const;
-  absl::StatusOr<std::string> measuredBy() const;
-  absl::StatusOr<std::string> cuptiRefused() const;
-  absl::StatusOr<std::vector<CopyChannel>> copyChannels() const;
-
-private:
-  bool held(uint64_t iteration) const { return o_ != nullptr && core::tokensHeld(iteration, o_->iterations); }
-  // What every call begins with that asks CUDA for anything: the GPU is the calling thread's from now on, whatever was
-  // before, and the device is open and has not failed.
-  absl::Status enter() const;
-  // Remembers a failure: CUDA's errors stay.
-  absl::Status keep(absl::Status status) {
-    if (!status.ok() && o_->failed.ok())
-      o_->failed = status;
-    return status;
-  }
-  SlabOptions slabOptions() const {
-    return {.numaNode = info_.numaNode, .notice = cudaOptions_.notice, .progress = cudaOptions_.pinning};
-  }
-  absl::Status checkRange(const char *what, uint64_t address, uint64_t bytes) const;
-  absl::Status waitForOlder(const std::array<cudaEvent_t, 2> &events);
-  absl::Status bringMeta(const CudaGraph &graph, const core::Metas &metas);
-  absl::Status setSizes(CudaGraph &graph, const core::LaunchInUse &inUse);
-  absl::Status launchIteration(CudaGraph &graph);
-  absl::Status launchGraph(CudaGraph &graph);
-  absl::Status finish();
-  bool inFlight(uint64_t iteration) const { return held(iteration) && o_->mailbox.visibleNs(iteration) < 0; }
-
-  const CudaOptions cudaOptions_;
-  const DeviceInfo info_;
-  MatMulLibraries libraries_;
-  ProductAlgorithms chosen_; // before
-  const NvtxName awaiting_{"await tokens"};
-  std::unique_ptr<OpenedDevice> o_;
-  uint64_t opening_ = 0; // open() calls so far: graphs of an earlier one are refused
-};
 
 absl::Status setDevice(const DeviceInfo &info) {
   HEADRACE_CUDA(absl::StrCat("making GPU ", info.index, " the thread's"), cudaSetDevice(info.index));
   return absl::OkStatus();
 }
+
+} // namespace
 
 absl::Status CudaDevice::enter() const {
   if (o_ == nullptr)
@@ -179,6 +94,7 @@ absl::StatusOr<std::unique_ptr<core::Graph>> CudaDevice::build(const core::Graph
   ASSIGN_OR_RETURN(graph, makeGraph(request, key, o_->costs));
   graph->owner = this;
   graph->opening = opening_;
+  graph->gpu = info_.index;
   return std::unique_ptr<core::Graph>(std::move(graph));
 }
 
@@ -280,16 +196,26 @@ absl::Status CudaDevice::launchGraph(CudaGraph &graph) {
   return absl::OkStatus();
 }
 
+absl::Status CudaDevice::checkAwaited(uint64_t iteration) const {
+  return o_ == nullptr ? enter() : core::checkAwaited("cuda device", iteration, o_->iterations);
+}
+
+absl::Status CudaDevice::look(uint64_t iteration) {
+  RETURN_IF_ERROR(enter());
+  return keep(o_->mailbox.look(iteration, o_->launch));
+}
+
+int64_t CudaDevice::lateAfterNs(uint64_t iteration) const {
+  return cudaOptions_.notice == nullptr ? 0 : o_->lateness.afterNs(iteration, iteration > 1 && inFlight(iteration - 1));
+}
+
 absl::StatusOr<absl::Span<const int32_t>> CudaDevice::awaitTokens(uint64_t iteration) {
-  if (o_ == nullptr)
-    return enter();
-  RETURN_IF_ERROR(core::checkAwaited("cuda device", iteration, o_->iterations));
+  RETURN_IF_ERROR(checkAwaited(iteration));
   RETURN_IF_ERROR(setDevice(info_));
   const NvtxRange range(awaiting_);
-  const int64_t lateNs =
-      cudaOptions_.notice == nullptr ? 0 : o_->lateness.afterNs(iteration, iteration > 1 && inFlight(iteration - 1));
-  absl::StatusOr<absl::Span<const int32_t>> tokens = o_->mailbox.await(
-      iteration, o_->launch, lateNs, [&] { cudaOptions_.notice(o_->lateness.say(iteration, lateNs)); });
+  const int64_t lateNs = lateAfterNs(iteration);
+  absl::StatusOr<absl::Span<const int32_t>> tokens =
+      o_->mailbox.await(iteration, o_->launch, lateNs, [&] { sayLate(iteration, lateNs); });
   if (!tokens.ok())
     return keep(tokens.status());
   if (absl::Status ofCpu = o_->cpu.failed(); !ofCpu.ok()) // which is known before tokens are made of what it left
@@ -387,15 +313,18 @@ absl::StatusOr<std::vector<CopyChannel>> CudaDevice::copyChannels() const {
   return o_->cupti->channels(o_->last->nodes);
 }
 
-} // namespace
-
-absl::StatusOr<std::unique_ptr<core::Device>> makeCudaDevice(const CudaOptions &options) {
+absl::StatusOr<std::unique_ptr<CudaDevice>> CudaDevice::make(const CudaOptions &options) {
   ASSIGN_OR_RETURN(info, selectDevice(options.index));
   ASSIGN_OR_RETURN(libraries, MatMulLibraries::open(options.gemmEx, librarySearchPath(options.libraries)));
   auto device = std::make_unique<CudaDevice>(options, std::move(info), std::move(libraries));
   if (!options.algorithms.empty())
     RETURN_IF_ERROR(device->useAlgorithms(options.algorithms));
   return device;
+}
+
+absl::StatusOr<std::unique_ptr<core::Device>> makeCudaDevice(const CudaOptions &options) {
+  ASSIGN_OR_RETURN(device, CudaDevice::make(options));
+  return std::unique_ptr<core::Device>(std::move(device));
 }
 
 absl::Status useAlgorithmsBeside(core::Device &device, const std::string &record) {

@@ -8,6 +8,7 @@
 // Declared everywhere; where the program was built without CUDA, making one says so.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -43,6 +44,9 @@ struct CudaOptions {
 
 // "cuda", "cuda:1"; unset for anything else.
 absl::StatusOr<int> deviceIndex(const std::string &name);
+// Of so many devices: "cuda" is the first ones, "cuda:2,0" those two in this order. InvalidArgument for anything else,
+// and for a list of another length.
+absl::StatusOr<std::vector<int>> deviceIndices(const std::string &name, size_t devices);
 
 // Every call of the device is made on its own GPU, which is the calling thread's from then on (cudaSetDevice); one call
 // at a time.

@@ -36,7 +36,10 @@ absl::Status StampEvents::read(const std::string &during, int64_t originNs, std:
   return absl::OkStatus();
 }
 
+// On its own GPU: with another one as the thread's, CUDA would make a context there.
 CudaGraph::~CudaGraph() {
+  if (gpu >= 0)
+    giveBack(cudaSetDevice(gpu));
   if (exec != nullptr)
     giveBack(cudaGraphExecDestroy(exec));
 }

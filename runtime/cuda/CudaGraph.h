@@ -56,6 +56,7 @@ struct CudaGraph final : core::OwnedGraph {
   StampEvents stamps;
   CpuSteps cpuSteps; // what its host nodes are given
   cudaGraphExec_t exec = nullptr;
+  int gpu = -1; // that it is given back on; -1: the thread's
 };
 
 } // namespace headrace::cuda

@@ -2,14 +2,21 @@
 //
 // In a program that was built without CUDA.
 #include "runtime/cuda/CudaDevice.h"
+#include "runtime/cuda/CudaGroup.h"
 #include "runtime/cuda/Gpus.h"
 
 namespace headrace::cuda {
+namespace {
 
-absl::StatusOr<std::unique_ptr<core::Device>> makeCudaDevice(const CudaOptions &) {
+absl::Status notBuiltIn() {
   return absl::UnavailableError("cuda device: not built in: this program was built without CUDA (cmake --preset cuda "
                                 "builds it); use --device host or --device sim");
 }
+
+} // namespace
+
+absl::StatusOr<std::unique_ptr<core::Device>> makeCudaDevice(const CudaOptions &) { return notBuiltIn(); }
+absl::StatusOr<std::unique_ptr<core::DeviceGroup>> makeCudaGroup(absl::Span<const CudaOptions>) { return notBuiltIn(); }
 
 absl::StatusOr<std::vector<Gpu>> gpus() { return std::vector<Gpu>(); }
 absl::StatusOr<GraphCosts> graphCosts(const core::Device &) { return absl::UnavailableError("no cuda device"); }

@@ -19,6 +19,22 @@ int64_t monotonicNs() {
       .count();
 }
 
+bool WaitPace::asks(int64_t nowNs) {
+  if (nowNs < nextQuery_)
+    return false;
+  nextQuery_ = nowNs + kQueryNs;
+  return true;
+}
+
+void WaitPace::pause(int64_t nowNs) const {
+  if (waitedNs(nowNs) < kSpinNs)
+    return;
+  if (waitedNs(nowNs) < kYieldNs)
+    ::sched_yield();
+  else
+    std::this_thread::sleep_for(std::chrono::microseconds(20));
+}
+
 absl::StatusOr<TokenMailbox> TokenMailbox::make(int64_t maxSequences) {
   TokenMailbox mailbox;
   mailbox.maxSequences_ = std::max<int64_t>(maxSequences, 1);
@@ -49,32 +65,29 @@ int64_t TokenMailbox::visibleNs(uint64_t iteration) const {
   return arrived(iteration) ? visible_[slotOf(iteration)] : -1;
 }
 
+absl::Status TokenMailbox::look(uint64_t iteration, cudaStream_t stream) const {
+  const cudaError_t state = cudaStreamQuery(stream);
+  if (state != cudaSuccess && state != cudaErrorNotReady)
+    return cudaFailed(state, "cudaStreamQuery", absl::StrCat("waiting for the tokens of iteration ", iteration));
+  (void)cudaGetLastError(); // not ready is no error of anybody's
+  if (state == cudaSuccess && !arrived(iteration))
+    return absl::InternalError(
+        absl::StrCat("cuda device: iteration ", iteration, " has ended without publishing its tokens"));
+  return absl::OkStatus();
+}
+
 absl::StatusOr<absl::Span<const int32_t>> TokenMailbox::await(uint64_t iteration, cudaStream_t stream, int64_t lateNs,
                                                               absl::FunctionRef<void()> late) {
-  const int64_t start = monotonicNs();
-  int64_t nextQuery = start + kSpinNs;
+  WaitPace pace(monotonicNs());
   while (!arrived(iteration)) {
     const int64_t now = monotonicNs();
-    if (now < start + kSpinNs)
-      continue;
-    if (lateNs > 0 && now >= start + lateNs) {
+    if (lateNs > 0 && pace.waitedNs(now) >= lateNs) {
       late();
       lateNs = 0;
     }
-    if (now >= nextQuery) {
-      nextQuery = now + kQueryNs;
-      const cudaError_t state = cudaStreamQuery(stream);
-      if (state != cudaSuccess && state != cudaErrorNotReady)
-        return cudaFailed(state, "cudaStreamQuery", absl::StrCat("waiting for the tokens of iteration ", iteration));
-      (void)cudaGetLastError(); // not ready is no error of anybody's
-      if (state == cudaSuccess && !arrived(iteration))
-        return absl::InternalError(
-            absl::StrCat("cuda device: iteration ", iteration, " has ended without publishing its tokens"));
-    }
-    if (now < start + kYieldNs)
-      ::sched_yield();
-    else
-      std::this_thread::sleep_for(std::chrono::microseconds(20));
+    if (pace.asks(now))
+      RETURN_IF_ERROR(look(iteration, stream));
+    pace.pause(now);
   }
   const auto *tokens = reinterpret_cast<const int32_t *>(tokens_.data() + slotOf(iteration) * slotBytes());
   return absl::MakeConstSpan(tokens, static_cast<size_t>(counts_[slotOf(iteration)]));

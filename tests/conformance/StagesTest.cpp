@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/conformance/StagesUnderTest.h"
+#include "tests/support/LongRun.h"
 
 namespace headrace::core {
 namespace {
@@ -89,6 +90,10 @@ void expectTheSame(const Options &options) {
   Served whole(options, {0});
   const auto wanted = generated(whole, options);
   for (const std::vector<int64_t> &cut : {std::vector<int64_t>{0, 3}, {0, 1, 5}, {0, 2, 3, 4}}) {
+#ifdef HEADRACE_STAND_IN_TESTS // which takes ten times as long as recorded graphs
+    if (cut.size() > 2 && !longRun())
+      continue;
+#endif
     Served stages(options, cut);
     ASSERT_FALSE(testing::Test::HasFailure());
     EXPECT_EQ(generated(stages, options), wanted) << cut.size() << " stages";
@@ -165,7 +170,18 @@ TEST(Stages, PlacementsChangeStageByStage) {
   EXPECT_EQ(stages.stages().setPlacement(1, 2).message(), "stage 1: placement 2 asked for, its plan has 2");
 }
 
-#ifndef HEADRACE_EMULATED_TESTS
+#ifdef HEADRACE_STAND_IN_TESTS
+// Two GPUs beside the host: sums have another order there (docs/cuda-kernels.md), tokens are the same.
+TEST(Stages, OnGpusTokensAreTheHosts) {
+  for (const Options &options : {Options{.interval = 1}, {.opt = true}, {.miniBatches = 2, .interval = 2}}) {
+    Options onHost = options;
+    onHost.kind = model::DeviceKind::Host;
+    Served host(onHost, {0}), gpus(options, {0, 3});
+    ASSERT_FALSE(HasFailure());
+    EXPECT_EQ(generated(gpus, options), generated(host, onHost));
+  }
+}
+#elif !defined(HEADRACE_EMULATED_TESTS)
 // Stages of four equal layers in virtual time; head and embedding are next to nothing.
 struct Timed {
   std::vector<plan::Plan> plans;

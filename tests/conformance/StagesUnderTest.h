@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdlib>
 #include <limits>
 #include <memory>
 #include <string>
@@ -18,6 +19,10 @@
 #include "tests/support/TinyPlan.h"
 #ifdef HEADRACE_EMULATED_TESTS // recorded CUDA graphs
 #include "tests/unit/cuda/EmulatedGraphDevice.h"
+#elif defined(HEADRACE_STAND_IN_TESTS) // in the program of the stand-in of CUDA's runtime
+#include "runtime/cuda/CudaGroup.h"
+#include "runtime/host/HostGroup.h"
+#include "tests/unit/cuda/stand_in/StandIn.h"
 #else
 #include "runtime/host/HostGroup.h"
 #include "runtime/sim/SimGroup.h"
@@ -52,10 +57,28 @@ public:
 private:
   std::vector<std::unique_ptr<Device>> devices_;
 };
-inline std::unique_ptr<DeviceGroup> groupOf(size_t count, bool) { return std::make_unique<Emulated>(count); }
+inline std::unique_ptr<DeviceGroup> groupOf(size_t count, model::DeviceKind, bool) {
+  return std::make_unique<Emulated>(count);
+}
+#elif defined(HEADRACE_STAND_IN_TESTS)
+inline constexpr model::DeviceKind kKind = model::DeviceKind::Cuda;
+// A GPU each; of every second group graphs are made by capture.
+inline std::unique_ptr<DeviceGroup> groupOf(size_t count, model::DeviceKind kind, bool) {
+  if (kind == model::DeviceKind::Host)
+    return host::makeHostGroup(std::vector<host::HostOptions>(count, {.unpaced = true}),
+                               std::numeric_limits<double>::infinity())
+        .value();
+  static size_t made = 0;
+  EXPECT_EQ(::setenv("HEADRACE_CUDA_LIBRARIES", HEADRACE_STAND_IN_LIBRARIES, 1), 0);
+  stand_in::show(std::vector<stand_in::ShownGpu>(4));
+  std::vector<cuda::CudaOptions> options(count, {.capture = made++ % 2 == 1, .compare = true, .cpu = {.threads = 2}});
+  for (size_t i = 0; i < count; ++i)
+    options[i].index = static_cast<int>(i);
+  return cuda::makeCudaGroup(options).value();
+}
 #else
 inline constexpr model::DeviceKind kKind = model::DeviceKind::Host;
-inline std::unique_ptr<DeviceGroup> groupOf(size_t count, bool virtualTime) {
+inline std::unique_ptr<DeviceGroup> groupOf(size_t count, model::DeviceKind, bool virtualTime) {
   return std::move(virtualTime ? sim::makeSimGroup(count, {})
                                : host::makeHostGroup(std::vector<host::HostOptions>(count, {.unpaced = true}),
                                                      std::numeric_limits<double>::infinity()))
@@ -77,6 +100,7 @@ struct Options {
   bool streamsLeave = false;              // between layers, too
   bool attendsOnCpu = false;
   const char *encoding = "";
+  model::DeviceKind kind = kKind;
 };
 
 inline model::ModelSpec modelOf(const Options &options) {
@@ -91,7 +115,7 @@ inline model::ModelSpec modelOf(const Options &options) {
 inline plan::Plan compiled(const model::ModelSpec &spec, const Options &options) {
   compiler::CompileRequest request;
   request.model = spec;
-  request.hardware = tinyPlan({.spec = tinyLlama(1), .kind = kKind}).hardware;
+  request.hardware = tinyPlan({.spec = tinyLlama(1), .kind = options.kind}).hardware;
   request.goal.miniBatches = options.miniBatches;
   request.goal.batch = options.sequences * options.miniBatches;
   request.goal.context = kContext;
@@ -123,7 +147,7 @@ public:
          bool virtualTime = false) {
     const model::ModelSpec whole = modelOf(options);
     weights_ = model::syntheticWeights(kSeed);
-    group_ = groupOf(firstLayers.size(), virtualTime);
+    group_ = groupOf(firstLayers.size(), options.kind, virtualTime);
     plans_.reserve(firstLayers.size());
     std::vector<Runtime *> runtimes;
     for (size_t i = 0; i < firstLayers.size(); ++i) {

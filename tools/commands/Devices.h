@@ -14,7 +14,8 @@
 
 namespace headrace::tools {
 
-// "host, sim or cuda, or cuda:1 for the second GPU"; of groups: "host or sim".
+// "host, sim or cuda, or cuda:1 for the second GPU"; of groups on a bus of any
+// bandwidth: "host or sim".
 std::string deviceNames(bool groups = false);
 
 // kInvalidArgument, naming the flag, for what none answers to, and for a flag that asks of a device what it has not.
@@ -23,11 +24,12 @@ std::string deviceNames(bool groups = false);
 absl::StatusOr<std::unique_ptr<core::Device>> makeDevice(const std::string &name, const DeviceFlags &flags);
 // --threads, or HEADRACE_THREADS, or all cores that this process may use. Warns once of more than these.
 absl::StatusOr<int> threadsOf(const DeviceFlags &flags);
-// bus: bytes/s.
+// bus: bytes/s; of GPUs none. "cuda" is the first GPUs, "cuda:2,0" those two in this order, a list as long as there are
+// devices. kInvalidArgument naming both numbers where the machine has fewer GPUs.
 absl::StatusOr<std::unique_ptr<core::DeviceGroup>> makeDeviceGroup(const std::string &name, const DeviceFlags &flags,
                                                                    size_t devices, const core::PathLimits &bus);
 // What reports call it: `name`, or the device's kind, and how many threads compute, where that is more than one.
 std::string describeDevice(const std::string &name, const core::Device &device);
-absl::Status checkDeviceGroup(const std::string &name); // that makeDeviceGroup() knows it
+absl::Status checkDeviceGroup(const std::string &name); // that there are groups of it on a bus of any bandwidth
 
 } // namespace headrace::tools

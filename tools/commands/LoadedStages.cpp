@@ -59,10 +59,6 @@ std::string LoadedStages::layersText(size_t stage) const {
 
 absl::Status LoadedStages::open(const DeviceFlags &device, const WeightFlags &weights) {
   device_ = device.deviceOr(deviceFor(plan().hardware.kind));
-  if (device_ == "cuda")
-    return absl::InvalidArgumentError(
-        cat(source_, ": plans for ", plan().hardware.name, ", ", plans_.size(),
-            " cuda devices: expected --device sim, or plans for host hardware: stages do not run on GPUs yet"));
   constexpr double kAny = std::numeric_limits<double>::infinity(); // the links alone limit
   ASSIGN_OR_RETURN(group, makeDeviceGroup(device_, device, plans_.size(), {kAny, kAny, kAny}));
   group_ = std::move(group);
