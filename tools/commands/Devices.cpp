@@ -116,7 +116,7 @@ MadeGroup makeCudaGroup(const std::string &name, const DeviceFlags &flags, size_
     return badFlag("--device", name, "host or sim: a bus of GPUs is the machine's own, and no bandwidth is set of it");
   const absl::StatusOr<std::vector<int>> indices = cuda::deviceIndices(name, devices);
   if (!indices.ok())
-    return absl::InvalidArgumentError(model::cat("command line: --device ", indices.status().message()));
+    return absl::InvalidArgumentError(model::cat("command line: --device = ", indices.status().message()));
   ASSIGN_OR_RETURN(there, cuda::gpus());
   if (!there.empty() && there.size() < devices) // none at all is said as of one device
     return absl::InvalidArgumentError(

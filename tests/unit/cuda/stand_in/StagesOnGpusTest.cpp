@@ -104,7 +104,7 @@ TEST_F(StagesOnGpus, FewerGpusThanStagesAreRefusedByBothNumbers) {
   stand_in::show({{}, {}, {}});
   for (const char *device : {"cuda:1", "cuda:0,1", "cuda:0,1,x"})
     expectRefused(run(file, device).status(), kExitBadInput,
-                  std::string("--device \"") + device +
+                  std::string("--device = \"") + device +
                       "\": expected cuda, or cuda:N,M,... with 3 GPUs, counted from 0");
   expectRefused(run(file, "cuda:0,1,1").status(), kExitBadInput, "GPU 1 twice");
   expectRefused(run(file, "cuda:0,1,3").status(), kExitFailed, "no GPU 3: there are 3, counted from 0");
