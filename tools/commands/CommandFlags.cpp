@@ -184,7 +184,7 @@ CLI::App *addInspect(CLI::App &app, InspectOptions &options) {
 
 CLI::App *addTimeline(CLI::App &app, TimelineOptions &options) {
   CLI::App *command = app.add_subcommand("timeline", "one iteration's lanes, planned and measured");
-  command->add_option("plan", options.plan, "a plan file")->required();
+  command->add_option("plan", options.plan, "a plan file, or a file of stages")->required();
   addInteger<uint32_t>(
       *command, "--variant", options.variant,
       "which of the plan's variants (default: the one that was measured, else the first that may use any KV block)", 0);

@@ -57,10 +57,11 @@ std::string LoadedStages::layersText(size_t stage) const {
   return cat("layers ", spec.stage.first, " to ", spec.stage.first + spec.layers - 1);
 }
 
-absl::Status LoadedStages::open(const DeviceFlags &device, const WeightFlags &weights) {
+absl::Status LoadedStages::open(const DeviceFlags &device, const WeightFlags &weights, const WrapGroup &wrap) {
   device_ = device.deviceOr(deviceFor(plan().hardware.kind));
   constexpr double kAny = std::numeric_limits<double>::infinity(); // the links alone limit
-  ASSIGN_OR_RETURN(group, makeDeviceGroup(device_, device, plans_.size(), {kAny, kAny, kAny}));
+  const MakeGroup make = [&] { return makeDeviceGroup(device_, device, plans_.size(), {kAny, kAny, kAny}); };
+  ASSIGN_OR_RETURN(group, wrap ? wrap(make) : make());
   group_ = std::move(group);
   if (!holdsData())
     return absl::OkStatus();

@@ -3,6 +3,7 @@
 // A model's stages, from the file that names their plans (plan/StagesFile.h): read, then loaded onto a device each.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -37,7 +38,10 @@ public:
   std::string layersText(size_t stage) const;
 
   // Opens the devices, and the weights where these hold data: everything that can be refused before they are loaded.
-  absl::Status open(const DeviceFlags &device, const WeightFlags &weights);
+  // `wrap` may put something around the group that is made.
+  using MakeGroup = std::function<absl::StatusOr<std::unique_ptr<core::DeviceGroup>>()>;
+  using WrapGroup = std::function<absl::StatusOr<std::unique_ptr<core::DeviceGroup>>(const MakeGroup &make)>;
+  absl::Status open(const DeviceFlags &device, const WeightFlags &weights, const WrapGroup &wrap = nullptr);
   const std::string &device() const { return device_; } // "host", "sim"
   bool holdsData() const { return group_->device(0).holdsData(); }
   core::DeviceGroup &group() { return *group_; }

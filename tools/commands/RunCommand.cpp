@@ -45,20 +45,6 @@ namespace {
 
 using model::cat;
 
-absl::StatusOr<Outputs> outputsOf(const RunOptions &options) {
-  Outputs outputs(options.overwrite);
-  outputs.add("--logits", options.logits, OutputKind::Logits);
-  outputs.add("--trace", options.trace, OutputKind::Timeline);
-  outputs.add("--timeline", options.timeline, OutputKind::Timeline);
-  outputs.addInputs({options.job.source, options.weights.folder});
-  addInputs(options.prompts, options.text, outputs);
-  if (!options.timeline.empty() && !timelineFormatOf(options.timeline))
-    return badFlag("--timeline", options.timeline, "a name that ends in .svg, .json or .txt");
-  if (!options.trace.empty() && timelineFormatOf(options.trace).value_or(TimelineFormat::Json) != TimelineFormat::Json)
-    return badFlag("--trace", options.trace, "what is written is JSON", "a name such as trace.json, or --timeline");
-  return outputs;
-}
-
 // The representative iteration of a phase; no steps where none was looked at.
 Trace traceOf(const plan::Plan &plan, const core::Device &device, const IterationLooks &looks, IterationPhase phase) {
   std::string measured(device.kind()); // "cuda, CUPTI"
@@ -134,7 +120,7 @@ private:
   absl::Status open() {
     if (!options_.device.device.empty())
       RETURN_IF_ERROR(openDevice(options_.device.device));
-    ASSIGN_OR_RETURN(outputs, outputsOf(options_));
+    ASSIGN_OR_RETURN(outputs, runOutputs(options_));
     if (options_.separatePrefill && !options_.scheduler.chunkedPrefill)
       return badUsage("--separate-prefill beside --no-chunked-prefill, which does not cut prompts either: expected one "
                       "of them");

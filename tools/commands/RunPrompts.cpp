@@ -7,6 +7,7 @@
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
 #include "tools/commands/InputErrors.h"
+#include "tools/timeline/Timeline.h"
 
 namespace headrace::tools {
 namespace {
@@ -92,6 +93,20 @@ void addInputs(const PromptFlags &flags, const TextFlags &text, Outputs &outputs
   for (const auto *files : {&flags.textFiles, &flags.lists, &flags.messages})
     outputs.addInputs(*files);
   outputs.addInputs({text.tokenizer, text.chatTemplate});
+}
+
+absl::StatusOr<Outputs> runOutputs(const RunOptions &options) {
+  Outputs outputs(options.overwrite);
+  outputs.add("--logits", options.logits, OutputKind::Logits);
+  outputs.add("--trace", options.trace, OutputKind::Timeline);
+  outputs.add("--timeline", options.timeline, OutputKind::Timeline);
+  outputs.addInputs({options.job.source, options.weights.folder});
+  addInputs(options.prompts, options.text, outputs);
+  if (!options.timeline.empty() && !timelineFormatOf(options.timeline))
+    return badFlag("--timeline", options.timeline, "a name that ends in .svg, .json or .txt");
+  if (!options.trace.empty() && timelineFormatOf(options.trace).value_or(TimelineFormat::Json) != TimelineFormat::Json)
+    return badFlag("--trace", options.trace, "what is written is JSON", "a name such as trace.json, or --timeline");
+  return outputs;
 }
 
 absl::StatusOr<Prompts> promptsOf(const PromptFlags &flags, const TextFlags &text, const std::string &folder,

@@ -22,6 +22,8 @@ absl::Status checkPromptFlags(const PromptFlags &flags, const TextFlags &text);
 
 // The files that they are read from.
 void addInputs(const PromptFlags &flags, const TextFlags &text, Outputs &outputs);
+// What a run writes, with these files as its inputs. Refuses names that do not go with what is written.
+absl::StatusOr<Outputs> runOutputs(const RunOptions &options);
 // The prompts: ids as they are given or drawn, or texts through the tokenizer of the model in `folder`, which is opened
 // to `opened` then.
 absl::StatusOr<Prompts> promptsOf(const PromptFlags &flags, const TextFlags &text, const std::string &folder,

@@ -21,6 +21,7 @@
 #include "tools/commands/RunPrompts.h"
 #include "tools/commands/RunSetup.h"
 #include "tools/commands/SamplingOf.h"
+#include "tools/commands/StagesTimeline.h"
 #include "tools/commands/Terminal.h"
 #include "tools/commands/TextModel.h"
 #include "tools/report/Format.h"
@@ -33,9 +34,7 @@ using model::cat;
 
 // What one plan has, and its stages have not.
 absl::Status checkRunFlags(const RunOptions &options) {
-  for (const auto &[flag, given] : {std::pair("--trace", !options.trace.empty()),
-                                    {"--timeline", !options.timeline.empty()},
-                                    {"--graph-memory", options.graphMemory.has_value()},
+  for (const auto &[flag, given] : {std::pair("--graph-memory", options.graphMemory.has_value()),
                                     {"--graph-seconds", options.graphSeconds > 0},
                                     {"--scheduler static", options.scheduler.batching != serve::Batching::Continuous},
                                     {"--swap-space", !options.scheduler.swapSpace.empty()}})
@@ -47,17 +46,17 @@ absl::Status checkRunFlags(const RunOptions &options) {
 
 class StagesRun {
 public:
-  explicit StagesRun(const RunOptions &options) : options_(options) {}
+  explicit StagesRun(const RunOptions &options) : options_(options), pictures_(options) {}
 
   absl::Status run() {
     RETURN_IF_ERROR(checkRunFlags(options_));
-    Outputs outputs(options_.overwrite);
-    outputs.add("--logits", options_.logits, OutputKind::Logits);
+    ASSIGN_OR_RETURN(outputs, runOutputs(options_));
     ASSIGN_OR_RETURN(stages, LoadedStages::read(options_.job, options_.placement, outputs));
     stages_ = std::move(stages);
     RETURN_IF_ERROR(checkScheduler(options_.scheduler, plan()));
     RETURN_IF_ERROR(setRequest());
-    RETURN_IF_ERROR(stages_->open(options_.device, options_.weights));
+    RETURN_IF_ERROR(stages_->open(options_.device, options_.weights,
+                                  [this](const WatchedGroup::Make &make) { return pictures_.group(make); }));
     if (!options_.logits.empty() && !stages_->holdsData())
       return absl::FailedPreconditionError(
           cat("--logits: the ", stages_->device(), " device holds no data: use --device host"));
@@ -109,6 +108,8 @@ private:
     letInterruptsBe();
     if (!options_.logits.empty() && !interrupted)
       RETURN_IF_ERROR(outputs.write(options_.logits, logitsFile(result.logits, stages_->whole().vocab)));
+    if (!interrupted)
+      RETURN_IF_ERROR(pictures_.write(stages_->plans(), stages_->stages().microBatches(), outputs));
     if (options_.json)
       show(reportJson(device, result), true);
     else if (!replies)
@@ -178,6 +179,7 @@ private:
   }
 
   const RunOptions &options_;
+  StagesPictures pictures_;
   serve::GenerateRequest request_;
   std::optional<TextModel> text_;
   std::unique_ptr<LoadedStages> stages_;

@@ -8,8 +8,8 @@
 
 namespace headrace::tools {
 
-// Refuses by name what only one plan has: flags of a job, traces and timelines, limits of graphs,
-// static batches and swapping. --max-num-seqs is of all micro-batches together.
+// Refuses by name what only one plan has: flags of a job, limits of graphs, static batches and swapping. --max-num-seqs
+// is of all micro-batches together.
 absl::Status runStages(const RunOptions &options);
 
 } // namespace headrace::tools

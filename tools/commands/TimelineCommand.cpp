@@ -6,9 +6,12 @@
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
 #include "runtime/plan/PlanFile.h"
+#include "runtime/plan/StagesFile.h"
 #include "tools/commands/Commands.h"
 #include "tools/commands/InputErrors.h"
 #include "tools/commands/Outputs.h"
+#include "tools/commands/StagesRun.h"
+#include "tools/commands/StagesTimeline.h"
 #include "tools/commands/Terminal.h"
 #include "tools/report/Format.h"
 #include "tools/timeline/Timeline.h"
@@ -38,6 +41,20 @@ absl::StatusOr<uint32_t> ofPhase(const plan::Plan &plan, uint32_t variant, uint3
   return variant - schedule.phase + phase; // which stand one behind the other
 }
 
+absl::Status draw(const Chart &chart, const TimelineOptions &options, TimelineFormat format, bool toFile,
+                  const Outputs &outputs) {
+  const int columns = terminalWidth();
+  const int width = options.width > 0 ? options.width : columns > 0 ? columns : 120;
+  if (toFile)
+    return outputs.write(options.output, timelineFile(chart, format, width));
+  if (format != TimelineFormat::Text) {
+    print(timelineFile(chart, format));
+    return absl::OkStatus();
+  }
+  print(wrapLines(timelineText(chart, width), columns > 0 ? static_cast<size_t>(width) : 0));
+  return absl::OkStatus();
+}
+
 } // namespace
 
 absl::Status timelineCommand(const TimelineOptions &options) {
@@ -47,13 +64,25 @@ absl::Status timelineCommand(const TimelineOptions &options) {
   if (named && *named != format)
     return badFlag("--output", options.output, "--format asks for another format than the name says",
                    cat("a name that ends in ", timelineSuffix(format), ", or no --format"));
-  absl::StatusOr<plan::Plan> plan = plan::readPlan(options.plan);
-  if (!plan.ok())
-    return plan.status();
   Outputs outputs(options.overwrite);
   if (toFile)
     outputs.add("--output", options.output, OutputKind::Timeline);
   outputs.addInputs({options.plan, options.measured});
+  std::string path = options.plan;
+  if (isStagesFile(path)) {
+    ASSIGN_OR_RETURN(stages, plan::readStages(path));
+    for (const plan::StagePlan &stage : stages)
+      outputs.addInput(stage.path);
+    RETURN_IF_ERROR(outputs.check());
+    if (stages.size() > 1) {
+      ASSIGN_OR_RETURN(chart, predictedStages(options, stages));
+      return draw(chart, options, format, toFile, outputs);
+    }
+    path = stages.front().path;
+  }
+  absl::StatusOr<plan::Plan> plan = plan::readPlan(path);
+  if (!plan.ok())
+    return plan.status();
   RETURN_IF_ERROR(outputs.check());
   Trace measured;
   if (!options.measured.empty()) {
@@ -80,17 +109,8 @@ absl::Status timelineCommand(const TimelineOptions &options) {
           cat(options.measured, ": measured on variant ", measured.variant, ": expected no --phase, or its own"));
     variant = of;
   }
-  const Chart chart = makeChart(*plan, variant, options.measured.empty() ? nullptr : &measured);
-  const int columns = terminalWidth();
-  const int width = options.width > 0 ? options.width : columns > 0 ? columns : 120;
-  if (toFile)
-    return outputs.write(options.output, timelineFile(chart, format, width));
-  if (format != TimelineFormat::Text) {
-    print(timelineFile(chart, format));
-    return absl::OkStatus();
-  }
-  print(wrapLines(timelineText(chart, width), columns > 0 ? static_cast<size_t>(width) : 0));
-  return absl::OkStatus();
+  return draw(makeChart(*plan, variant, options.measured.empty() ? nullptr : &measured), options, format, toFile,
+              outputs);
 }
 
 } // namespace headrace::tools

@@ -97,6 +97,24 @@ std::string ranText(const plan::Variant &variant, const std::vector<cost::Rows> 
                     " in sum");
 }
 
+// What a stage receives (of each mini-batch the first copy of its residual from home), and what it sends (the last
+// one back), by step.
+std::vector<bool> passedSteps(const plan::Plan &plan, const plan::Schedule &schedule) {
+  std::vector<bool> passes(schedule.steps.size());
+  std::vector<bool> received(plan.miniBatches, plan.model->embeds()), sent(plan.miniBatches, plan.model->hasHead());
+  const auto mark = [&](size_t i, bool toHost, std::vector<bool> &done) {
+    const plan::Step &step = schedule.steps[i];
+    if (step.kind == plan::StepKind::Copy && plan::toHost(step.lane) == toHost && movesResidual(plan, schedule, step) &&
+        !done[step.miniBatch])
+      passes[i] = done[step.miniBatch] = true;
+  };
+  for (size_t i = 0; i < schedule.steps.size(); ++i)
+    mark(i, /*toHost=*/false, received);
+  for (size_t i = schedule.steps.size(); i-- > 0;)
+    mark(i, /*toHost=*/true, sent);
+  return passes;
+}
+
 const plan::Operand *operandOf(const plan::Schedule &schedule, const plan::Step &step, plan::Arg arg) {
   for (uint32_t o = 0; o < step.operandCount; ++o) {
     const plan::Operand &operand = schedule.operands[step.firstOperand + o];
@@ -112,11 +130,12 @@ Track makeTrack(const plan::Plan &plan, const plan::Schedule &schedule, std::str
   Track track;
   track.name = std::move(name);
   track.bars.reserve(schedule.steps.size());
+  const std::vector<bool> passes = passedSteps(plan, schedule);
   for (size_t i = 0; i < schedule.steps.size(); ++i) {
     const plan::Step &step = schedule.steps[i];
     Bar bar{step.lane,
             step.part,
-            step.layer,
+            step.layer < 0 ? step.layer : step.layer + static_cast<int32_t>(plan.model->stage.first),
             miniBatchOf(plan, schedule, step),
             stepName(plan, schedule, step),
             times[i].first,
@@ -125,7 +144,13 @@ Track makeTrack(const plan::Plan &plan, const plan::Schedule &schedule, std::str
             step.deviceBytes,
             linkBytes[i],
             step.direct,
-            plan::toHost(step.lane) || plan::directToHost(schedule, step)};
+            plan::toHost(step.lane) || plan::directToHost(schedule, step),
+            passes[i]};
+    if (bar.passes) { // of no layer
+      bar.layer = -1;
+      const std::string pass = passName(-1, bar.miniBatch);
+      bar.name = model::cat(bar.toHost ? "send" : "receive", pass.empty() ? "" : ".", pass);
+    }
     track.iterationNs = std::max(track.iterationNs, bar.endNs);
     track.busyNs[static_cast<int>(bar.lane)] += bar.endNs - bar.startNs;
     if (step.kind == plan::StepKind::Publish)
@@ -194,7 +219,8 @@ std::string stepName(const plan::Plan &plan, const plan::Schedule &schedule, con
       what = kernels::opName(step.op);
     break;
   }
-  const std::string pass = passName(step.layer, miniBatchOf(plan, schedule, step));
+  const int32_t layer = step.layer < 0 ? step.layer : step.layer + static_cast<int32_t>(plan.model->stage.first);
+  const std::string pass = passName(layer, miniBatchOf(plan, schedule, step));
   if (step.layer >= 0)
     return model::cat(pass, " ", what);
   return pass.empty() ? what : model::cat(what, ".", pass);
@@ -272,6 +298,16 @@ std::string trackHeading(const Track &track) {
   std::string text = track.name;
   if (!track.about.empty())
     text += ", " + track.about;
+  if (!track.launches.empty()) {
+    uint64_t longest = 0;
+    for (const StageLaunch &launch : track.launches)
+      longest = std::max(longest, launch.ns);
+    const uint64_t busy = track.busyNs[static_cast<int>(plan::Lane::Compute)];
+    return text + absl::StrFormat(": a launch %s, computes %.0f%% of the time, stalls %s", formatNs(longest),
+                                  100.0 * static_cast<double>(busy) /
+                                      static_cast<double>(std::max<uint64_t>(track.iterationNs, 1)),
+                                  formatNs(track.stallNs));
+  }
   text += (track.about.empty() ? ": iteration " : ": ") + formatNs(track.iterationNs);
   if (track.tokensNs != 0)
     text += ", tokens at " + formatNs(track.tokensNs);

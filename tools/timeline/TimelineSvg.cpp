@@ -9,7 +9,11 @@
 //   h2d      | L2          |
 //   measured
 //   ...
+//
+// Of stages each track has a row of launches above its lanes, a colour a micro-batch, and lines show rows that pass.
 #include <algorithm>
+#include <map>
+#include <tuple>
 
 #include "absl/strings/str_format.h"
 #include "tools/report/Format.h"
@@ -21,8 +25,15 @@ namespace {
 
 constexpr double kLeft = 96, kRight = 28, kPlot = 1276; // kLeft + kPlot + kRight: 1400 wide
 constexpr double kRibbon = 15, kBars = 26, kLaneGap = 10, kTrackGap = 18;
-constexpr double kTick = 4;        // a grid line's end below the bars
-constexpr double kCharacter = 6.1; // width of one at font size 11
+constexpr double kTick = 4;                        // a grid line's end below the bars
+constexpr double kCharacter = 6.1;                 // width of one at font size 11
+constexpr double kLaunches = 18, kRowsWidth = 2.5; // the least of a copy of rows between stages
+constexpr const char *kRows = "#d6336c";
+// Of micro-batches, in turn.
+constexpr const char *kTurns[] = {"#4c6fb1", "#c9822b", "#4f9d69", "#9467b5",
+                                  "#b5514f", "#5f9ea0", "#8c6d46", "#7a7f87"};
+constexpr const char *kHeading = "font-size=\"13\" font-weight=\"600\" fill=\"#1f2328\" stroke=\"#ffffff\" "
+                                 "stroke-width=\"4\" paint-order=\"stroke\"";
 constexpr const char *kIdle = "#dde1e6", *kTokens = "stroke=\"#1f2328\" stroke-width=\"1.5\" stroke-dasharray=\"4 2\"";
 
 struct Style {
@@ -53,6 +64,9 @@ public:
     y_ += 22; // its labels
     for (const Track &track : chart_.tracks)
       drawTrack(track);
+    drawPassed();
+    for (const auto &[y, heading] : headings_) // over the lines
+      text(16, y, heading, kHeading);
     y_ += 10;
     return svgDocument("timeline", kLeft + kPlot + kRight, y_, body_,
                        "<defs><pattern id=\"stall\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\" "
@@ -82,6 +96,8 @@ private:
       entry(style.colour, style.name);
     entry("url(#stall)", "compute waits for a copy");
     entry(kIdle, "idle");
+    if (chart_.microBatches > 0)
+      entry(kRows, "rows between stages");
     line(at + 7, 57, 71, kTokens, "");
     text(at + 19, 68, "tokens visible", "fill=\"#1f2328\"");
     y_ = 84;
@@ -107,14 +123,53 @@ private:
 
   void drawTrack(const Track &track) {
     y_ += kTrackGap;
-    text(16, y_, trackHeading(track), "font-size=\"13\" font-weight=\"600\" fill=\"#1f2328\"");
+    headings_.emplace_back(y_, trackHeading(track));
     y_ += 8;
+    if (!track.launches.empty())
+      drawLaunches(track);
+    const double top = y_;
     for (const plan::Lane lane : chart_.lanes)
-      drawLane(track, lane);
+      if (chart_.microBatches == 0 || track.busyNs[static_cast<int>(lane)] > 0) // not all stages send, or receive
+        drawLane(track, lane, top);
   }
 
-  void drawLane(const Track &track, plan::Lane lane) {
+  // Which micro-batch is at work.
+  void drawLaunches(const Track &track) {
+    text(16, y_ + 12, chart_.launchIs, "font-size=\"11\" font-weight=\"600\" fill=\"#1f2328\"");
+    for (const StageLaunch &launch : track.launches) {
+      const double from = x(launch.startNs), width = std::max(x(launch.endNs) - from - 1, 0.4);
+      absl::StrAppendFormat(
+          &body_, "<g><rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\" rx=\"2\" fill=\"%s\"/>", from, y_,
+          width, kLaunches - 4, kTurns[static_cast<size_t>(launch.turn) % std::size(kTurns)]);
+      if (kCharacter * static_cast<double>(launch.name.size()) + 4 <= width)
+        absl::StrAppendFormat(&body_,
+                              "<text x=\"%.2f\" y=\"%.2f\" text-anchor=\"middle\" fill=\"#ffffff\" "
+                              "font-weight=\"600\" pointer-events=\"none\">%s</text>",
+                              from + width / 2, y_ + 11, svgEscaped(launch.name));
+      absl::StrAppendFormat(&body_, "<title>%s %s: %s</title></g>\n", chart_.launchIs, svgEscaped(launch.name),
+                            formatNs(launch.ns));
+    }
+    y_ += kLaunches;
+  }
+
+  // From where rows are at home behind one stage's copy to where the next stage's starts.
+  void drawPassed() {
+    for (const RowsPassed &rows : chart_.passed) {
+      const auto from = laneTops_.find({rows.from, plan::Lane::D2H}),
+                 to = laneTops_.find({rows.from + 1, plan::Lane::H2D});
+      if (from == laneTops_.end() || to == laneTops_.end())
+        continue;
+      absl::StrAppendFormat(&body_,
+                            "<path d=\"M%.2f %.2f L%.2f %.2f\" stroke=\"%s\" stroke-width=\"1.3\" fill=\"none\">"
+                            "<title>rows of %s: %s</title></path>\n",
+                            x(rows.sentNs), from->second + kBars, x(rows.receivedNs), to->second, kRows, rows.of,
+                            formatNs(rows.receivedNs - rows.sentNs));
+    }
+  }
+
+  void drawLane(const Track &track, plan::Lane lane, double top) {
     const double barTop = y_ + kRibbon;
+    laneTops_[{static_cast<size_t>(&track - chart_.tracks.data()), lane}] = barTop;
     const uint64_t busy = track.busyNs[static_cast<int>(lane)];
     text(16, barTop + 10, plan::laneName(lane), "font-size=\"12\" font-weight=\"600\" fill=\"#1f2328\"");
     text(16, barTop + 24,
@@ -130,11 +185,11 @@ private:
         bar(gap.startNs, gap.endNs, barTop, "url(#stall)", 1, "",
             "stall of " + formatNs(gap.endNs - gap.startNs) + ": waits for the copy of " + gap.waitsFor);
     bool odd = true;
-    std::pair<int32_t, int32_t> pass(-1, -1); // layer, mini-batch
+    std::tuple<int32_t, int32_t, int32_t> pass(-1, -1, -1); // layer, mini-batch, launch
     for (const Bar &b : track.bars) {
       if (b.lane != lane || b.endNs <= b.startNs)
         continue;
-      const std::pair own(b.layer, b.miniBatch);
+      const std::tuple own(b.layer, b.miniBatch, b.launch);
       odd = b.layer >= 0 && (own == pass ? odd : !odd);
       pass = own;
       std::string tip =
@@ -149,16 +204,21 @@ private:
                 : b.toHost ? ", written in place"
                            : ", read in place");
       const size_t space = b.name.find(' ');
-      bar(b.startNs, b.endNs, barTop, styleOf(b.part).colour, odd ? 0.78 : 1,
-          space == std::string::npos ? b.name : b.name.substr(space + 1), tip);
+      bar(b.startNs, b.endNs, barTop, b.passes ? kRows : styleOf(b.part).colour, odd ? 0.78 : 1,
+          space == std::string::npos ? b.name : b.name.substr(space + 1), tip, b.passes ? kRowsWidth : 0.4);
     }
+    if (lane == plan::Lane::Compute && &track == &chart_.tracks.back())
+      for (const StageLaunch &launch : track.launches)
+        if (launch.visibleNs > 0)
+          line(x(launch.visibleNs), top - kLaunches, barTop + kBars + 3, kTokens,
+               "tokens of " + chart_.launchIs + " " + launch.name + " visible at " + formatNs(launch.visibleNs));
     if (lane == plan::Lane::Compute && track.tokensNs != 0) // where no bar's label is: behind the last
       line(x(track.tokensNs), barTop - 3, barTop + kBars + 3, kTokens, "tokens visible at " + formatNs(track.tokensNs));
     y_ = barTop + kBars + kLaneGap;
   }
 
   struct Run {
-    int32_t layer, miniBatch;
+    int32_t layer, miniBatch, launch;
     uint64_t startNs, endNs;
   };
   // Bars of one layer and mini-batch that follow each other on a lane, joined.
@@ -167,10 +227,11 @@ private:
     for (const Bar &b : track.bars) {
       if (b.lane != lane || b.layer < 0 || b.endNs <= b.startNs)
         continue;
-      if (!runs.empty() && runs.back().layer == b.layer && runs.back().miniBatch == b.miniBatch)
+      if (!runs.empty() && runs.back().layer == b.layer && runs.back().miniBatch == b.miniBatch &&
+          runs.back().launch == b.launch)
         runs.back().endNs = std::max(runs.back().endNs, b.endNs);
       else
-        runs.push_back({b.layer, b.miniBatch, b.startNs, b.endNs});
+        runs.push_back({b.layer, b.miniBatch, b.launch, b.startNs, b.endNs});
     }
     return runs;
   }
@@ -190,8 +251,8 @@ private:
   }
 
   void bar(uint64_t startNs, uint64_t endNs, double top, const std::string &fill, double opacity,
-           const std::string &label, const std::string &tip) {
-    const double from = x(startNs), width = std::max(x(endNs) - from, 0.4);
+           const std::string &label, const std::string &tip, double least = 0.4) {
+    const double from = x(startNs), width = std::max(x(endNs) - from, least);
     absl::StrAppendFormat(&body_,
                           "<g><rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\" fill=\"%s\" "
                           "fill-opacity=\"%.2f\"%s/>",
@@ -210,6 +271,8 @@ private:
   std::string body_;
   uint64_t spanNs_ = 0;
   double y_ = 0;
+  std::vector<std::pair<double, std::string>> headings_;
+  std::map<std::pair<size_t, plan::Lane>, double> laneTops_; // top of the bars of a track's lane
 };
 
 } // namespace

@@ -5,6 +5,8 @@
 //          |-----------|-----------|-----------|-----------
 // compute  [L0=======][L1=======].....[L2=======][L3====]||
 // h2d      [L2=====================]    [L0====]
+//
+// Of stages a row of launches stands above the lanes.
 #include <algorithm>
 #include <cmath>
 
@@ -51,6 +53,31 @@ std::vector<Run> runsOf(const Track &track, plan::Lane lane) {
       runs.push_back({label, bar->startNs, bar->endNs});
   }
   return runs;
+}
+
+// A lane of a stage, whose layers are narrower than columns: '=' where it is busy for most of one, '-' for some of one.
+std::string density(const Track &track, plan::Lane lane, int width) {
+  const auto columns = static_cast<size_t>(width);
+  const double column = static_cast<double>(std::max<uint64_t>(track.iterationNs, 1)) / static_cast<double>(width);
+  std::vector<double> busy(columns), stalled(columns);
+  const auto add = [&](std::vector<double> &to, uint64_t startNs, uint64_t endNs) {
+    const double start = static_cast<double>(startNs) / column, end = static_cast<double>(endNs) / column;
+    for (auto c = static_cast<size_t>(start); c < columns && static_cast<double>(c) < end; ++c)
+      to[c] += std::min(end, static_cast<double>(c + 1)) - std::max(start, static_cast<double>(c));
+  };
+  for (const Bar &bar : track.bars)
+    if (bar.lane == lane)
+      add(busy, bar.startNs, bar.endNs);
+  if (lane == plan::Lane::Compute)
+    for (const Gap &gap : track.stalls)
+      add(stalled, gap.startNs, gap.endNs);
+  std::string text(columns, ' ');
+  for (size_t c = 0; c < columns; ++c)
+    text[c] = busy[c] >= 0.5 ? '=' : stalled[c] >= 0.5 ? '.' : busy[c] > 0 ? '-' : stalled[c] > 0 ? '.' : ' ';
+  for (const Bar &bar : track.bars)
+    if (bar.lane == lane && bar.passes)
+      text[std::min(columns - 1, static_cast<size_t>(static_cast<double>(bar.startNs) / column))] = '>';
+  return text.substr(0, text.find_last_not_of(' ') + 1);
 }
 
 class Row {
@@ -117,7 +144,18 @@ std::string timelineText(const Chart &chart, int width) {
   std::string out = chart.title + "\n" + chart.subtitle + "\n";
   for (const Track &track : chart.tracks) {
     out += "\n" + trackHeading(track) + "\n" + axis(columns, span, indent);
+    if (!track.launches.empty()) {
+      Row row(columns, span);
+      for (const StageLaunch &launch : track.launches)
+        row.run({launch.name, launch.startNs, launch.endNs});
+      out += absl::StrFormat("%-*s", kIndent, "launch") + row.text() + "\n";
+    }
     for (const plan::Lane lane : chart.lanes) {
+      if (chart.microBatches > 0) {
+        if (track.busyNs[static_cast<int>(lane)] > 0) // not all stages send, or receive
+          out += absl::StrFormat("%-*s", kIndent, plan::laneName(lane)) + density(track, lane, columns) + "\n";
+        continue;
+      }
       Row row(columns, span);
       if (lane == plan::Lane::Compute)
         for (const Gap &gap : track.stalls)
@@ -140,9 +178,13 @@ std::string timelineText(const Chart &chart, int width) {
     }
     out += "\n" + formatTable(table);
   }
-  if (chart.tracks.size() > 1)
+  if (chart.tracks.size() > 1 && chart.microBatches == 0)
     out += "\n" + accountsText(chart.tracks.front(), chart.tracks.back(), chart.lanes) +
            "waits: until a step of another lane has ended; idle: else\n";
+  if (chart.microBatches > 0)
+    return out + "\n[0==] a launch of " + chart.launchIs +
+           " 0, = busy, - for less than half of a column, "
+           "... compute waits for a copy,\n> rows between stages\n";
   out += "\n[L3==] layer 3's steps, ";
   if (chart.miniBatches > 1)
     out += "[L3.1==] those of mini-batch 1, ";

@@ -87,6 +87,8 @@ absl::StatusOr<Trace> parseTrace(std::string_view text, const std::string &where
   const Json *format = other == nullptr ? nullptr : member(*other, "format");
   if (format == nullptr || *format != kTimelineFormat || events == nullptr || !events->is_array())
     return refuse("expected a timeline written by headrace run, with --trace or as --timeline FILE.json");
+  if (other->contains(kStagesKey))
+    return refuse("a timeline of stages: expected one plan's");
   for (const char *key : {"version", "model_hash", "variant", "measured"})
     if (!other->contains(key))
       return refuse(model::cat("otherData.", key, " is missing",

@@ -41,6 +41,7 @@ inline constexpr int kTimelineVersion = 1;
 // In otherData.measured, of Trace::inUse; of several mini-batches a list with one for each.
 inline constexpr const char *kInUseKey = "kv_blocks_in_use";
 inline constexpr const char *kWrittenKey = "kv_blocks_written"; // what was written of them, [first, end)
+inline constexpr const char *kStagesKey = "stages";             // in otherData: how many, of a timeline of stages
 inline constexpr int kPlannedPid = 1, kMeasuredPid = 2;         // processes of the events
 
 } // namespace headrace::tools

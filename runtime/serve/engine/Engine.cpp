@@ -87,14 +87,15 @@ Engine::Engine(const Executor &on, EngineOptions options, int64_t maxNumSeqs, co
     compacts_.push_back(!on.isStaged() && (caches.actsOnHost() || caches.split()) && mayCompact(plan_, p));
   }
   const auto ofOne = static_cast<size_t>(limits.maxNumSeqs), seqs = ofOne * miniBatches_.size();
-  // Seats of a mini-batch are split among micro-batches: 5 among two as 3 and 2.
-  const int64_t seats = ofOneMiniBatch(plan_, maxNumSeqs), turns = static_cast<int64_t>(on.microBatches());
+  const int64_t seats = ofOneMiniBatch(plan_, maxNumSeqs);
   for (uint32_t i = 0; i < miniBatches_.size(); ++i) {
     MiniBatch &one = miniBatches_[i];
     one.number = i % plan_.miniBatches;
     one.blocks = &runtime_.kvBlocks(one.number);
-    const int64_t which = i / plan_.miniBatches, first = which * (seats / turns) + std::min(which, seats % turns);
-    for (int64_t slot = first + seats / turns + (which < seats % turns ? 1 : 0); slot-- > first;)
+    int64_t first = 0; // request slots of all micro-batches are apart
+    for (size_t before = 0; before < i / plan_.miniBatches; ++before)
+      first += seatsOfMicroBatch(seats, on.microBatches(), before);
+    for (int64_t slot = first + seatsOfMicroBatch(seats, on.microBatches(), i / plan_.miniBatches); slot-- > first;)
       one.freeSlots.push_back(static_cast<int32_t>(slot));
     one.views.reserve(ofOne);
     one.composition.clear(ofOne); // takes the room that iterations need

@@ -35,4 +35,9 @@ size_t microBatchesOf(const plan::Plan &plan, size_t stages, int64_t maxNumSeqs)
   return std::max<size_t>(1, std::min(stages, static_cast<size_t>(ofOneMiniBatch(plan, seqs))));
 }
 
+int64_t seatsOfMicroBatch(int64_t seats, size_t microBatches, size_t which) {
+  const auto split = static_cast<int64_t>(microBatches);
+  return seats / split + (static_cast<int64_t>(which) < seats % split ? 1 : 0);
+}
+
 } // namespace headrace::serve

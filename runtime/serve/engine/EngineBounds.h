@@ -22,5 +22,7 @@ int64_t ofOneMiniBatch(const plan::Plan &plan, int64_t seqs);
 std::vector<int64_t> mixedBuckets(const plan::Plan &plan, int64_t sequences);
 // Micro-batches of so many stages (core::Stages::make): as many, but no more than a mini-batch has sequences.
 size_t microBatchesOf(const plan::Plan &plan, size_t stages, int64_t maxNumSeqs = 0);
+// Of so many seats those of one of `microBatches`, as alike as can be: 5 among two as 3 and 2.
+int64_t seatsOfMicroBatch(int64_t seats, size_t microBatches, size_t which);
 
 } // namespace headrace::serve
