@@ -32,31 +32,44 @@ uint64_t decodeNs(const plan::Plan &plan) {
   return largest == nullptr ? 0 : largest->predictedNs;
 }
 
+// What a stage has, wherever among the middle ones it is: embedding, head, layers.
+using StageKind = std::tuple<bool, bool, int64_t>;
+using StageTimes = std::map<StageKind, uint64_t>;
+
 class Cut {
 public:
-  Cut(const CompileRequest &request, int64_t stages)
-      : request_(request), whole_(*request.model), stages_(stages), layers_(static_cast<size_t>(stages)) {
+  // `times`: known from other cuts into stages that are asked for the same.
+  Cut(const CompileRequest &request, int64_t stages, StageTimes &times)
+      : request_(request), whole_(*request.model), stages_(stages), layers_(static_cast<size_t>(stages)),
+        times_(times) {
     for (int64_t i = 0; i < stages; ++i) // as equal as they can be, the first ones longer
       layers_[static_cast<size_t>(i)] = (whole_.layers + stages - 1 - i) / stages;
   }
 
   absl::StatusOr<StagedPlans> run() {
     const std::vector<int64_t> equal = layers_;
-    while (improve()) {
-    }
+    while (improve())
+      keepThose();
     StagedPlans made;
     int64_t first = 0;
     for (size_t i = 0; i < layers_.size(); ++i) {
-      absl::StatusOr<plan::Plan> plan = compile(requestOf(first, layers_[i]));
+      const absl::StatusOr<plan::Plan> &plan = planOf(i, layers_[i]);
       if (!plan.ok())
         return absl::Status(plan.status().code(), absl::StrCat("stage ", i, " of ", stages_, ", layers ", first, " to ",
                                                                first + layers_[i] - 1, partText(), ": ",
                                                                std::string(plan.status().message())));
-      made.plans.push_back(*std::move(plan));
+      made.plans.push_back(*plan);
+      made.plans.back().model->stage.first = first; // a middle one's place is in nothing else
       first += layers_[i];
     }
     made.reason = reason(equal);
     return made;
+  }
+
+  std::string partText() const {
+    return stages_ > 1 && (request_.goal.tpot || request_.goal.ttft)
+               ? absl::StrCat(", which has 1/", stages_, " of each objective")
+               : "";
   }
 
 private:
@@ -78,25 +91,35 @@ private:
     return of;
   }
 
-  std::string partText() const {
-    return stages_ > 1 && (request_.goal.tpot || request_.goal.ttft)
-               ? absl::StrCat(", which has 1/", stages_, " of each objective")
-               : "";
-  }
-
-  // Of a stage, wherever among the middle ones it is; kNever: memory does not hold it, or it is refused.
-  uint64_t timeOf(size_t stage, int64_t layers) {
-    const bool embeds = stage == 0, head = stage + 1 == layers_.size();
-    const auto [at, isNew] = times_.try_emplace(std::tuple(embeds, head, layers), kNever);
+  StageKind kindOf(size_t stage, int64_t layers) const { return {stage == 0, stage + 1 == layers_.size(), layers}; }
+  const absl::StatusOr<plan::Plan> &planOf(size_t stage, int64_t layers) {
+    const StageKind kind = kindOf(stage, layers);
+    const auto [embeds, head, count] = kind;
+    const auto [at, isNew] = made_.try_emplace(kind, absl::UnknownError("not compiled yet"));
     if (isNew) {
-      CompileRequest of = requestOf(embeds ? 0 : head ? whole_.layers - layers : 1, layers);
+      CompileRequest of = requestOf(embeds ? 0 : head ? whole_.layers - count : 1, count);
       of.onPhase = nullptr;
       of.onPass = nullptr;
       of.advise = nullptr;
-      if (const absl::StatusOr<plan::Plan> plan = compile(of); plan.ok())
-        at->second = decodeNs(*plan);
+      at->second = compile(of);
     }
     return at->second;
+  }
+  // kNever: memory does not hold it, or it is refused.
+  uint64_t timeOf(size_t stage, int64_t layers) {
+    const auto [at, isNew] = times_.try_emplace(kindOf(stage, layers), kNever);
+    if (isNew)
+      if (const absl::StatusOr<plan::Plan> &plan = planOf(stage, layers); plan.ok())
+        at->second = decodeNs(*plan);
+    return at->second;
+  }
+  // Plans of other cuts are let go.
+  void keepThose() {
+    std::map<StageKind, absl::StatusOr<plan::Plan>> kept;
+    for (size_t i = 0; i < layers_.size(); ++i)
+      if (const auto at = made_.find(kindOf(i, layers_[i])); at != made_.end())
+        kept.insert(made_.extract(at));
+    made_ = std::move(kept);
   }
   std::vector<uint64_t> times(const std::vector<int64_t> &layers) {
     std::vector<uint64_t> out;
@@ -143,8 +166,9 @@ private:
   const CompileRequest &request_;
   const model::ModelSpec &whole_;
   const int64_t stages_;
-  std::vector<int64_t> layers_;                               // by stage
-  std::map<std::tuple<bool, bool, int64_t>, uint64_t> times_; // by what a stage has
+  std::vector<int64_t> layers_; // by stage
+  StageTimes &times_;
+  std::map<StageKind, absl::StatusOr<plan::Plan>> made_; // what was compiled of the present cut, and since
 };
 
 } // namespace
@@ -156,22 +180,46 @@ absl::StatusOr<StagedPlans> compileStages(const CompileRequest &request, int64_t
     return absl::InvalidArgumentError(absl::StrCat(
         "stages: ", stages, ": expected 1 to ", most,
         most < kMostStages ? absl::StrCat(", the layers of ", request.model->name) : std::string(", or auto")));
-  absl::StatusOr<StagedPlans> made;
-  for (int64_t count = std::max<int64_t>(stages, 1); count <= most; ++count) {
-    absl::StatusOr<StagedPlans> cut = Cut(request, count).run();
-    for (size_t i = 0; cut.ok() && i < cut->plans.size(); ++i)
-      if (const absl::Status held = holds(cut->plans[i]); !held.ok())
-        cut = absl::Status(held.code(), absl::StrCat("stage ", i, " of ", count, ": ", std::string(held.message())));
-    if (cut.ok() && count > stages && stages > 0)
-      return absl::ResourceExhaustedError(
-          absl::StrCat(std::string(made.status().message()), "; ", count, " stages would do"));
-    if (cut.ok() || !absl::IsResourceExhausted(cut.status()))
-      return cut;
-    if (count == std::max<int64_t>(stages, 1))
+  StageTimes times;
+  const auto cutInto = [&](int64_t count) -> absl::StatusOr<StagedPlans> {
+    if (request.goal.tpot || request.goal.ttft)
+      times.clear(); // each has another part of them
+    Cut cut(request, count, times);
+    ASSIGN_OR_RETURN(made, cut.run());
+    for (size_t i = 0; i < made.plans.size(); ++i)
+      if (const absl::Status held = holds(made.plans[i]); !held.ok())
+        return absl::Status(
+            held.code(), absl::StrCat("stage ", i, " of ", count, cut.partText(), ": ", std::string(held.message())));
+    return made;
+  };
+  int64_t fails = std::max<int64_t>(stages, 1);
+  absl::StatusOr<StagedPlans> made = cutInto(fails);
+  if (made.ok() || !absl::IsResourceExhausted(made.status()))
+    return made;
+  // The fewest that would do: twice as many each time, then between those that do not and those that do.
+  const std::string refusal(made.status().message());
+  std::string last = refusal;
+  int64_t does = 0;
+  while (does > 0 ? does - fails > 1 : fails < most) {
+    const int64_t count = does > 0 ? (fails + does) / 2 : std::min(2 * fails, most);
+    absl::StatusOr<StagedPlans> cut = cutInto(count);
+    if (cut.ok()) {
+      does = count;
       made = std::move(cut);
+      continue;
+    }
+    if (!absl::IsResourceExhausted(cut.status()))
+      return cut;
+    fails = count;
+    if (does == 0)
+      last = std::string(cut.status().message());
   }
+  if (does > 0 && stages == 0)
+    return made;
   return absl::ResourceExhaustedError(
-      absl::StrCat(std::string(made.status().message()), "; no number of stages up to ", most, " would do"));
+      does > 0 ? absl::StrCat(refusal, "; ", does, " stages would do")
+               : absl::StrCat(refusal, stages == 0 && last != refusal ? absl::StrCat("; ", last) : std::string(),
+                              "; no number of stages up to ", most, " would do"));
 }
 
 } // namespace headrace::compiler

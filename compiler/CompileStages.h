@@ -29,8 +29,9 @@ struct StagedPlans {
 };
 
 // `stages` of them, or with 0 the fewest that memory holds and of whose plans `holds` says (of objectives) that they
-// will do. Each plan has the whole model's hash. InvalidArgument for more stages than layers, instances apart, and
-// whatever compile() refuses; ResourceExhausted naming the stage, and how many stages would do, if any number does.
+// will do: sought by twice as many each time, then between. Each plan has the whole model's hash. InvalidArgument for
+// more stages than layers, instances apart, and whatever compile() refuses; ResourceExhausted naming the stage, and how
+// many stages would do, sought in the same way, if any number does; with 0 of the fewest and of the most.
 absl::StatusOr<StagedPlans> compileStages(const CompileRequest &request, int64_t stages,
                                           const std::function<absl::Status(const plan::Plan &)> &holds);
 

@@ -144,10 +144,10 @@ inline plan::Plan compiled(const model::ModelSpec &spec, const Options &options)
 class Served {
 public:
   Served(const Options &options, const std::vector<int64_t> &firstLayers, size_t microBatches = 1,
-         bool virtualTime = false) {
+         bool virtualTime = false, std::unique_ptr<DeviceGroup> group = nullptr) {
     const model::ModelSpec whole = modelOf(options);
     weights_ = model::syntheticWeights(kSeed);
-    group_ = groupOf(firstLayers.size(), options.kind, virtualTime);
+    group_ = group ? std::move(group) : groupOf(firstLayers.size(), options.kind, virtualTime);
     plans_.reserve(firstLayers.size());
     std::vector<Runtime *> runtimes;
     for (size_t i = 0; i < firstLayers.size(); ++i) {

@@ -80,6 +80,95 @@ TEST_F(StagesCommand, PromptsComeInChunksThatPlansHave) {
   }
 }
 
+// In every format, and the same each time.
+TEST_F(StagesCommand, TimelinesHaveATrackAStage) {
+  ASSERT_EQ(headrace(compile("3", {"-o", file, "--interval", "1"})).status, 0);
+  const Outcome text = headrace({"timeline", file, "--width", "100"});
+  ASSERT_EQ(text.status, 0) << text.err;
+  EXPECT_THAT(text.out, HasSubstr(", 3 stages\npredicted: 3 micro-batches that take turns; 2 new tokens, 2 sequences"));
+  EXPECT_THAT(text.out, HasSubstr("\nstage 2, layers "));
+  EXPECT_THAT(text.out, HasSubstr("[0==] a launch of micro-batch 0, "));
+  const auto predicted = [&] { return nlohmann::json::parse(headrace({"timeline", file, "--format", "json"}).out); };
+  const nlohmann::json drawn = predicted();
+  EXPECT_EQ(drawn["otherData"]["stages"], 3);
+  std::map<std::string, std::vector<double>> ends; // of rows, by the phase of their flow
+  std::map<int, int> launches;                     // by process
+  for (const nlohmann::json &event : drawn["traceEvents"]) {
+    if (event.value("cat", "") == "rows")
+      ends[event["ph"]].push_back(event["ts"]);
+    launches[event["pid"]] += event.value("cat", "") == "launch";
+  }
+  for (const auto &[process, count] : launches)
+    EXPECT_GE(count, 3) << process; // one of each micro-batch at least
+  ASSERT_GE(ends["s"].size(), 6u);  // two borders
+  ASSERT_EQ(ends["s"].size(), ends["f"].size());
+  for (size_t i = 0; i < ends["s"].size(); ++i)
+    EXPECT_LE(ends["s"][i], ends["f"][i]);
+  ASSERT_EQ(headrace({"timeline", file, "-o", path("predicted.svg")}).status, 0);
+  EXPECT_THAT(readFile(path("predicted.svg")), HasSubstr("data-headrace=\"timeline\""));
+  EXPECT_THAT(readFile(path("predicted.svg")), HasSubstr("<title>rows of micro-batch 2: "));
+  EXPECT_EQ(predicted(), drawn);
+  // What ran, in virtual time and for real; a file that is there is replaced.
+  for (const char *device : {"sim", "host"}) {
+    const std::vector<std::string> run = with(with({"run", file, "--device", device}, prompts),
+                                              {"--timeline", path("run.svg"), "--trace", path("run.json")});
+    json(run);
+    const nlohmann::json ran = nlohmann::json::parse(readFile(path("run.json")));
+    EXPECT_EQ(ran["otherData"]["stages"], 3);
+    EXPECT_EQ(ran["otherData"]["device"], device);
+    EXPECT_THAT(readFile(path("run.svg")), HasSubstr("<title>iteration "));
+    json(run);
+  }
+  refused({"timeline", path("model.1.plan"), "--measured", path("run.json")}, 2,
+          "a timeline of stages: expected one plan's");
+  refused({"timeline", file, "--measured", path("run.json")}, 2, "--measured beside stages");
+  refused({"timeline", file, "--phase", "1"}, 2, "--phase beside stages");
+  refused({"timeline", file, "--variant", "99"}, 2, "--variant = 99: expected one of the ");
+  refused({"run", file, "--prompt-ids", "1,2", "--timeline", path("model.1.plan")}, 2, "--timeline");
+  refused({"run", file, "--prompt-ids", "1,2", "--trace", path("run.svg")}, 2, "what is written is JSON");
+}
+
+TEST_F(StagesCommand, InspectShowsEachStagesPlan) {
+  ASSERT_EQ(headrace(compile("2", {"-o", file, "--tpot", "40ms"})).status, 0);
+  const nlohmann::json whole = json({"inspect", file});
+  EXPECT_EQ(whole["objective"]["tpot_ms"], 40);
+  for (size_t i = 0; i < 2; ++i)
+    EXPECT_EQ(whole["stages"][i]["inspect"], json({"inspect", path("model." + std::to_string(i) + ".plan")}));
+  const Outcome text = headrace({"inspect", file});
+  EXPECT_THAT(text.out, HasSubstr("\nobjective      TPOT 40ms; each stage has 1/2\n"));
+  EXPECT_THAT(text.out, HasSubstr("\n1      4 to 6 "));
+  EXPECT_THAT(headrace({"inspect", file, "--all"}).out,
+              HasSubstr("\nstage 1\n\n" + headrace({"inspect", path("model.1.plan"), "--all"}).out));
+  refused({"inspect", file, "--mapping"}, 2, "--mapping of stages");
+}
+
+// Fewer stages than before: the plans that are left over go, where the file before had named them.
+TEST_F(StagesCommand, PlansOfAFormerCutAreRemoved) {
+  ASSERT_EQ(headrace(compile("4", {"-o", file})).status, 0);
+  writeText(path("model.4.plan"), readFile(path("model.3.plan"))); // no stage of it
+  const Outcome o = headrace(compile("2", {"-o", file}));
+  ASSERT_EQ(o.status, 0);
+  EXPECT_THAT(o.err, HasSubstr("removed " + path("model.3.plan") + ", of the stages that were in " + file));
+  EXPECT_EQ(files(),
+            (std::vector<std::string>{path("model.0.plan"), path("model.1.plan"), path("model.4.plan"), file}));
+}
+
+TEST_F(StagesCommand, MissedObjectivesAreSaid) {
+  const Outcome refusal = headrace(compile("auto", {"--dry-run", "--tpot", "1us"}));
+  EXPECT_EQ(refusal.status, 1);
+  EXPECT_THAT(refusal.err, HasSubstr("stage 0 of 1"));
+  EXPECT_THAT(refusal.err, HasSubstr(" of 7, "));
+  EXPECT_THAT(refusal.err, HasSubstr("which has 1/7 of each objective"));
+  EXPECT_THAT(refusal.err, HasSubstr("no number of stages up to 7 would do"));
+  for (const char *stages : {"auto", "2"}) {
+    const Outcome missed =
+        headrace(compile(stages, {"--dry-run", "--tpot", "1us", "--interval", "none", "--allow-missed"}));
+    EXPECT_EQ(missed.status, 0);
+    EXPECT_THAT(missed.err, HasSubstr("warning: stage 0: "));
+    EXPECT_THAT(missed.out, HasSubstr("\nobjective      TPOT 0.001ms"));
+  }
+}
+
 TEST_F(StagesCommand, OneStageIsOnePlan) {
   ASSERT_EQ(headrace(compile("auto", {"-o", file})).status, 0);
   EXPECT_EQ(json(with({"run", file}, prompts))["tokens"], json(with({"run", path("model.0.plan")}, prompts))["tokens"]);
@@ -160,7 +249,6 @@ TEST_F(StagesCommand, RefusesWhatIsNone) {
   refused({"chat", file, "--placement", "3"}, 2, "--placement = 3: expected one of the plan's 1, from 0");
   refused(run({"--max-num-seqs", "9"}), 2, "--max-num-seqs = 9: expected 1 to 4, the plan's batch");
   refused(run({"--batch", "2"}), 2, "--batch beside the plan ");
-  refused(run({"--repetition-penalty", "1.5"}), 2, "penalties beside stages: expected none");
   refused({"run", file, "--prompt-ids", "100000"}, 2, "100000");
   // A stage by itself, and stages where there is none yet.
   refused({"run", path("model.1.plan"), "--prompt-ids", "1,2"}, 2,
@@ -181,6 +269,63 @@ TEST_F(StagesCommand, RefusesWhatIsNone) {
   writeText(file, "format = \"headrace stages\"\nversion = 1\n[[stage]]\nplan = \"model.0.plan\"\n[[stage]]\n"
                   "plan = \"other.1.plan\"\n");
   refused(run(), 2, "stage 1 has caches in f16, expected f32 as the first");
+  for (const auto &[flag, value] :
+       {std::pair("--repetition-penalty", "1.5"), {"--presence-penalty", "0.5"}, {"--frequency-penalty", "0.5"}})
+    refused(run({flag, value}), 2, std::string(flag) + " beside stages");
+}
+
+// Each names the file, the stage and what was expected.
+TEST_F(StagesCommand, RefusesPlansThatAreNoStagesOfOneModel) {
+  const auto other = [&](const std::vector<std::string> &words, const char *batch = "4", const char *context = "64") {
+    const Outcome o =
+        headrace(with(words, {"--batch", batch, "--context", context, "--stages", "2", "-o", path("other.stages")}));
+    ASSERT_EQ(o.status, 0) << o.err;
+  };
+  const std::vector<std::string> same = {"compile", golden(kModel), "--hardware", "host"};
+  ASSERT_EQ(headrace(compile("2", {"-o", file})).status, 0);
+  const std::string named = readFile(file);
+  const auto refusedWith = [&](const std::string &from, const std::string &to, const std::string &message) {
+    std::string text = named;
+    text.replace(text.find(from), from.size(), to);
+    writeText(file, text);
+    for (const char *command : {"run", "inspect", "timeline"})
+      refused(command == std::string("run") ? std::vector<std::string>{command, file, "--prompt-ids", "1,2"}
+                                            : std::vector<std::string>{command, file},
+              2, message);
+  };
+  const auto refusedBeside = [&](const std::string &message) {
+    refusedWith("model.1.plan", "other.1.plan", file + ": stage 1 has " + message);
+  };
+  other({"compile", golden("opt-7-tied-f32"), "--hardware", "host"});
+  refusedBeside("the model opt-7-tied-f32, expected llama-7-gqa-llama3-f32 as the first");
+  other(same, "8");
+  refusedBeside("sequences at most 8, expected 4 as the first");
+  other(same, "4", "32");
+  refusedBeside("a context of 32, expected 64 as the first");
+  other({"compile", golden(kModel), "--hardware", "rtx4090"});
+  refusedBeside("a device of kind cuda, expected host as the first");
+  other(with(same, {"--h2d-bandwidth", "7GB/s"}));
+  refusedBeside("a device of h2d_bandwidth = \"7GB/s\", expected ");
+  refusedWith("model.1.plan", "none.plan", file + ": stage 1: ");
+  refusedWith("model.1.plan", "model.0.plan", file + ": stage 1 has layers 0 to 3, expected from 4 on");
+  refusedWith("\"4 to 6\"", "\"4 to 5\"", "stage 1: layers = \"4 to 5\": ");
+  refusedWith(kModel, "another", "model = \"another\": the plans are of ");
+}
+
+// Of a device, of a fleet, of instances.
+TEST_F(StagesCommand, RefusesWhatHoldsNoStage) {
+  const Outcome o = headrace(compile("2", {"--dry-run", "--device-memory", "40KB"}));
+  EXPECT_EQ(o.status, 1);
+  EXPECT_THAT(o.err, HasSubstr("stage 0 of 2, layers 0 to 3: "));
+  EXPECT_THAT(o.err, HasSubstr(" bytes"));
+  EXPECT_THAT(o.err, HasSubstr("no number of stages up to 7 would do"));
+  refused(compile("2", {"--dry-run", "--instances", "apart"}), 2, "stages beside --instances = \"apart\"");
+  ASSERT_EQ(headrace(compile("2", {"-o", file})).status, 0);
+  refused({"fleet", file}, 2, file + ": a file of stages: expected a fleet's file");
+  writeText(path("fleet.toml"), "[bus]\nbandwidth = \"2GB/s\"\n[[device]]\nname = \"a\"\nplan = \"model.1.plan\"\n"
+                                "[[requests]]\nmodel = \"llama-7-gqa-llama3-f32\"\ncount = 1\nevery = \"1ms\"\n"
+                                "batch = [1, 2]\ninput_len = 8\noutput_len = 6\nttft = \"30s\"\ntpot = \"1s\"\n");
+  refused({"fleet", path("fleet.toml"), "--device", "sim"}, 2, "model.1.plan: a stage, layers 4 to 6 of 7: expected ");
 }
 
 } // namespace

@@ -3,12 +3,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/types/span.h"
+#include "runtime/base/FileIo.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/base/Text.h"
 #include "runtime/base/Units.h"
@@ -18,6 +20,9 @@
 #include "tools/commands/InputErrors.h"
 #include "tools/commands/ModelPath.h"
 #include "tools/commands/Outputs.h"
+#include "tools/commands/PromptTime.h"
+#include "tools/commands/RunSetup.h"
+#include "tools/commands/LoadedStages.h"
 #include "tools/commands/Terminal.h"
 #include "tools/report/Format.h"
 #include "tools/report/StagesReport.h"
@@ -73,6 +78,29 @@ absl::Status refusePeerCopies(absl::Span<const plan::Plan> plans) {
                       model::bandwidthText(hardware.peerBandwidth), "), ", byHost, "; ", kNotShown));
 }
 
+// Plans that the file which is there names beyond those that are made now, of a cut into more stages.
+std::vector<std::string> leftOver(const std::string &output, size_t stages) {
+  const absl::StatusOr<std::string> text = model::readTextFile(output);
+  if (!text.ok() || !isStagesFile(output))
+    return {};
+  const absl::StatusOr<plan::NamedStages> before = plan::parseStages(*text, output);
+  std::vector<std::string> paths;
+  for (size_t i = stages; before.ok() && i < before->stages.size(); ++i)
+    if (const std::string &path = before->stages[i].path;
+        path == plan::stagePlanPath(output, i) && holdsKind(path, OutputKind::Plan))
+      paths.push_back(path);
+  return paths;
+}
+
+// Which objectives are missed, where that is allowed.
+std::vector<std::string> missesOf(absl::Span<const plan::Plan> plans) {
+  std::vector<std::string> misses;
+  for (size_t i = 0; i < plans.size(); ++i)
+    if (const absl::Status held = checkObjectives(plans[i]); !held.ok())
+      misses.push_back(cat("stage ", i, ": ", held.message()));
+  return misses;
+}
+
 } // namespace
 
 absl::Status compileStagesCommand(const CompileOptions &options, const AssembledJob &assembled) {
@@ -93,13 +121,19 @@ absl::Status compileStagesCommand(const CompileOptions &options, const Assembled
     return refusePeerCopies(made->plans);
   if (!options.dryRun) {
     RETURN_IF_ERROR(outputs.check()); // the user's files may have changed meanwhile
+    const std::vector<std::string> left = leftOver(options.output, made->plans.size());
     for (size_t i = 0; i < made->plans.size(); ++i) {
       const std::string path = plan::stagePlanPath(options.output, i);
       made->plans[i].modelPath = pathInPlan(made->plans[i].modelPath, path);
       RETURN_IF_ERROR(plan::writePlan(made->plans[i], path));
     }
     RETURN_IF_ERROR(outputs.write(options.output, plan::stagesText(made->plans, options.output)));
+    for (const std::string &path : left)
+      if (std::remove(path.c_str()) == 0)
+        say(cat("removed ", oneLine(path), ", of the stages that were in ", oneLine(options.output), " before"));
   }
+  for (const std::string &miss : missesOf(made->plans))
+    warnOnce(miss);
   std::vector<const plan::Plan *> plans;
   std::vector<std::string> files;
   for (const plan::Plan &plan : made->plans) {

@@ -26,8 +26,9 @@ absl::StatusOr<plan::Plan> compileJob(const model::Job &job, const PhaseText &on
 absl::StatusOr<plan::Plan> compileToHold(const AssembledJob &assembled, const PhaseText &onPhase = {},
                                          const PhaseText &onPass = {}, std::string *advice = nullptr);
 
-// A plan for each of so many stages, or for the fewest that will do (0), each of which holds its part of the objectives
-// unless that is not asked for. What compileStages() refuses, and a record: it is of a whole model.
+// A plan for each of so many stages, or for the fewest that will do (0), each of which holds its part of the
+// objectives. With --allow-missed, where none do: so many, or the fewest that memory holds. What compileStages()
+// refuses, and a record: it is of a whole model.
 absl::StatusOr<compiler::StagedPlans> compileStagesToHold(const AssembledJob &assembled, int64_t stages);
 
 // Tokens that the KV cache of such a plan holds. Refuses a goal that contradicts itself.

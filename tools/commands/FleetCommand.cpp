@@ -26,6 +26,7 @@
 #include "tools/commands/Progress.h"
 #include "tools/commands/PromptIds.h"
 #include "tools/commands/RunSetup.h"
+#include "tools/commands/LoadedStages.h"
 #include "tools/commands/Terminal.h"
 #include "tools/report/FleetReport.h"
 
@@ -335,6 +336,9 @@ private:
 
 absl::Status fleetCommand(const FleetOptions &options) {
   RETURN_IF_ERROR(checkDeviceGroup(options.device));
+  if (isStagesFile(options.file))
+    return absl::InvalidArgumentError(
+        cat(options.file, ": a file of stages: expected a fleet's file: each of its devices has a whole model"));
   absl::StatusOr<model::FleetSpec> spec = model::readFleet(options.file);
   if (!spec.ok())
     return spec.status();

@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_join.h"
 #include "runtime/base/StatusMacros.h"
+#include "runtime/base/Text.h"
 #include "runtime/plan/PlanFile.h"
 #include "runtime/plan/StagesFile.h"
 #include "tools/commands/Commands.h"
@@ -27,9 +28,17 @@ absl::Status inspectStages(const InspectOptions &options) {
     plans.push_back(&stage.plan);
     files.push_back(stage.path);
   }
-  show(options.json ? stagesReportJson(plans, "", files).dump(1) + "\n"
-                    : stagesReportText(plans, "", absl::StrJoin(files, ", ")),
-       options.json);
+  if (options.json) {
+    nlohmann::ordered_json json = stagesReportJson(plans, "", files);
+    for (size_t i = 0; i < plans.size(); ++i)
+      json["stages"][i]["inspect"] = nlohmann::ordered_json::parse(inspectJson(*plans[i], files[i]));
+    show(json.dump(1) + "\n", true);
+    return absl::OkStatus();
+  }
+  std::string text = stagesReportText(plans, "", absl::StrJoin(files, ", "));
+  for (size_t i = 0; i < plans.size() && options.all; ++i)
+    text += model::cat("\nstage ", i, "\n\n", inspectText(*plans[i], files[i], options.all));
+  show(options.all ? text : text + "\n--all shows each stage's plan, too\n", false);
   return absl::OkStatus();
 }
 

@@ -24,11 +24,11 @@ bool isStagesFile(const std::string &path) { return holdsKind(path, OutputKind::
 
 absl::StatusOr<std::optional<std::string>> onlyPlanOf(const std::string &path) {
   ASSIGN_OR_RETURN(text, model::readTextFile(path));
-  ASSIGN_OR_RETURN(paths, plan::parseStages(text, path));
-  if (paths.size() > 1)
+  ASSIGN_OR_RETURN(named, plan::parseStages(text, path));
+  if (named.stages.size() > 1)
     return std::nullopt;
   RETURN_IF_ERROR(plan::readStages(path).status()); // that nothing is missing
-  return paths.front();
+  return named.stages.front().path;
 }
 
 absl::StatusOr<std::unique_ptr<LoadedStages>> LoadedStages::read(const JobInput &input,

@@ -10,7 +10,7 @@
 #include "tools/commands/Commands.h"
 #include "tools/commands/InputErrors.h"
 #include "tools/commands/Outputs.h"
-#include "tools/commands/StagesRun.h"
+#include "tools/commands/LoadedStages.h"
 #include "tools/commands/StagesTimeline.h"
 #include "tools/commands/Terminal.h"
 #include "tools/report/Format.h"

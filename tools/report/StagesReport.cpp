@@ -2,6 +2,8 @@
 #include "tools/report/StagesReport.h"
 
 #include <algorithm>
+#include <chrono>
+#include <optional>
 
 #include "absl/strings/str_format.h"
 #include "runtime/base/Text.h"
@@ -62,6 +64,27 @@ Decode decodeOf(absl::Span<const plan::Plan *const> plans) {
   return decode;
 }
 
+// What each stage has a part of: the whole's, to a microsecond.
+std::optional<std::chrono::nanoseconds> wholeOf(const std::optional<std::chrono::nanoseconds> &part, size_t stages) {
+  if (!part)
+    return std::nullopt;
+  const std::chrono::nanoseconds all = *part * static_cast<int64_t>(stages);
+  return stages == 1 ? all : std::chrono::round<std::chrono::microseconds>(all);
+}
+
+std::string objectiveText(const model::Goal &goal, size_t stages) {
+  std::string text;
+  for (const auto &[name, part] : {std::pair("TPOT ", goal.tpot), {"TTFT ", goal.ttft}})
+    if (const auto all = wholeOf(part, stages))
+      text += cat(text.empty() ? "" : ", ", name, model::durationText(*all));
+  if (!text.empty() && stages > 1)
+    text += cat("; each stage has 1/", stages);
+  if (goal.sloFactor)
+    text +=
+        cat(text.empty() ? "" : "; ", formatRate(*goal.sloFactor), " times what each stage takes with nothing away");
+  return text;
+}
+
 std::string rangeText(const model::ModelSpec &spec) {
   return cat(spec.stage.first, " to ", spec.stage.first + spec.layers - 1);
 }
@@ -80,6 +103,7 @@ std::string stagesReportText(absl::Span<const plan::Plan *const> plans, const st
   line("model", cat(whole.name, ", ", whole.layers, " layers"));
   line("hardware", cat(first.hardware.name, ", ", plans.size(), plans.size() == 1 ? " device" : " devices"));
   line("why", why);
+  line("objective", objectiveText(first.goal, plans.size()));
   if (const Decode decode = decodeOf(plans); plans.size() > 1)
     line("throughput",
          absl::StrFormat("%s tokens/s of decode: %s", formatRate(decode.tokensPerSecond),
@@ -127,6 +151,9 @@ nlohmann::ordered_json stagesReportJson(absl::Span<const plan::Plan *const> plan
   Json json = {{"model", model::wholeOf(first.model).name}, {"hardware", first.hardware.name}};
   if (!why.empty())
     json["reason"] = why;
+  for (const auto &[key, part] : {std::pair("tpot_ms", first.goal.tpot), {"ttft_ms", first.goal.ttft}})
+    if (const auto all = wholeOf(part, plans.size()))
+      json["objective"][key] = static_cast<double>(all->count()) / 1e6;
   json["tokens_per_second"] = decodeOf(plans).tokensPerSecond;
   json["stages"] = std::move(stages);
   return json;

@@ -11,6 +11,7 @@
 #include "compiler/Compile.h"
 #include "runtime/model/ModelSpec.h"
 #include "runtime/plan/StagesFile.h"
+#include "runtime/plan/value/PlanBytes.h"
 #include "tests/unit/compiler/Requests.h"
 
 namespace headrace::compiler {
@@ -118,6 +119,44 @@ TEST(CompileStages, AutoTakesTheFewestThatHoldIt) {
   ASSERT_TRUE(third.ok()) << third.status();
   EXPECT_EQ(third->plans.size(), 3u);
   EXPECT_GE(tries, 2);
+}
+
+// A middle stage's place is in its name alone: what was compiled to time it is its plan wherever it is.
+TEST(CompileStages, PlansAreThoseOfTheirLayers) {
+  const CompileRequest asked = request(tinyLlama(7));
+  const auto made = compileStages(asked, 4, all);
+  ASSERT_TRUE(made.ok()) << made.status();
+  int64_t first = 0;
+  for (const plan::Plan &plan : made->plans) {
+    CompileRequest of = asked;
+    of.model = model::stageOf(*asked.model, first, plan.model->layers);
+    const auto alone = compile(of);
+    ASSERT_TRUE(alone.ok()) << alone.status();
+    EXPECT_EQ(plan::encode(plan), plan::encode(*alone)) << first;
+    first += plan.model->layers;
+  }
+}
+
+// Seventeen devices, of which 11 do: 1, 2, 4, 8 do not, 16 do, then 12, 10, 11.
+TEST(CompileStages, TheFewestAreSoughtByHalves) {
+  std::vector<size_t> tried;
+  const auto made = compileStages(request(tinyLlama(22)), 0, [&](const plan::Plan &plan) {
+    if (plan.model->stage.first == 0) // the first of a cut
+      tried.push_back(static_cast<size_t>(plan.model->layers));
+    return plan.model->layers > 2 ? absl::ResourceExhaustedError("too long") : absl::OkStatus();
+  });
+  ASSERT_TRUE(made.ok()) << made.status();
+  EXPECT_EQ(made->plans.size(), 11u);
+  EXPECT_EQ(tried.size(), 8u);
+  tried.clear();
+  const auto none = compileStages(request(tinyLlama(22)), 0, [&](const plan::Plan &plan) {
+    if (plan.model->stage.first == 0)
+      tried.push_back(static_cast<size_t>(plan.model->layers));
+    return absl::ResourceExhaustedError("too long");
+  });
+  EXPECT_EQ(tried.size(), 5u); // 1, 2, 4, 8, 16
+  EXPECT_EQ(none.status().message(),
+            "stage 0 of 1: too long; stage 0 of 16: too long; no number of stages up to 16 would do");
 }
 
 // Of each objective a stage has its part.
