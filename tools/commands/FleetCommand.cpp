@@ -22,11 +22,11 @@
 #include "tools/commands/Compiling.h"
 #include "tools/commands/Devices.h"
 #include "tools/commands/InputErrors.h"
+#include "tools/commands/LoadedStages.h"
 #include "tools/commands/ModelPath.h"
 #include "tools/commands/Progress.h"
 #include "tools/commands/PromptIds.h"
 #include "tools/commands/RunSetup.h"
-#include "tools/commands/LoadedStages.h"
 #include "tools/commands/Terminal.h"
 #include "tools/report/FleetReport.h"
 

@@ -51,7 +51,7 @@ public:
     for (size_t n = 0; n < kTurns * sizes_.size(); ++n) {
       if (n >= sizes_.size())
         RETURN_IF_ERROR(stages->await().status());
-      RETURN_IF_ERROR(stages->begin(batches_[n % sizes_.size()].spans));
+      RETURN_IF_ERROR(stages->begin(batches_[n % sizes_.size()].spans).status());
     }
     while (stages->underWay() > 0)
       RETURN_IF_ERROR(stages->await().status());
