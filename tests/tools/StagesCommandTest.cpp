@@ -87,7 +87,7 @@ TEST_F(StagesCommand, TimelinesHaveATrackAStage) {
   ASSERT_EQ(text.status, 0) << text.err;
   EXPECT_THAT(text.out, HasSubstr(", 3 stages\npredicted: 3 micro-batches that take turns; 2 new tokens, 2 sequences"));
   EXPECT_THAT(text.out, HasSubstr("\nstage 2, layers "));
-  EXPECT_THAT(text.out, HasSubstr("[0==] a launch of micro-batch 0, "));
+  EXPECT_THAT(text.out, HasSubstr("[1==] a launch of micro-batch 1, "));
   const auto predicted = [&] { return nlohmann::json::parse(headrace({"timeline", file, "--format", "json"}).out); };
   const nlohmann::json drawn = predicted();
   EXPECT_EQ(drawn["otherData"]["stages"], 3);

@@ -109,7 +109,7 @@ absl::StatusOr<StagesWindow> medianWindow(absl::Span<const plan::Plan *const> pl
     return StagesWindow{
         .first = first,
         .count = count,
-        .about = cat(count == 1 ? cat("iteration ", first) : cat("iterations ", first, " to ", first + count - 1),
+        .about = cat(count == 1 ? cat("iteration ", first + 1) : cat("iterations ", first + 1, " to ", first + count),
                      " of ", ended, ended == WatchedGroup::kIterations ? " watched" : "",
                      spans.size() == 1 ? std::string() : cat(", the median of ", spans.size(), " such"))};
   }
@@ -153,7 +153,7 @@ absl::StatusOr<Chart> stagesChart(absl::Span<const plan::Plan *const> plans, Wat
       for (uint32_t i = 0; i < plan.miniBatches; ++i)
         (i == 0 ? trace.inUse.front() : trace.inUse.emplace_back()) = launch.inUse.of(i);
       Chart own = makeChart(plan, launch.key.index, &trace, linkBandwidth);
-      passed[s][n] = stage.add(own.tracks.back(), startNs, launch.visibleNs, window.byTurn ? n % microBatches : n,
+      passed[s][n] = stage.add(own.tracks.back(), startNs, launch.visibleNs, window.byTurn ? n % microBatches : n + 1,
                                n % microBatches);
       for (const plan::Lane lane : own.lanes)
         if (std::find(chart.lanes.begin(), chart.lanes.end(), lane) == chart.lanes.end())
@@ -170,7 +170,7 @@ absl::StatusOr<Chart> stagesChart(absl::Span<const plan::Plan *const> plans, Wat
       if (const int64_t from = passed[s][n].sentNs, to = passed[s + 1][n].receivedNs;
           from >= 0 && to >= from && to <= untilNs - fromNs)
         chart.passed.push_back({s, static_cast<uint64_t>(from), static_cast<uint64_t>(to),
-                                cat(chart.launchIs, " ", window.byTurn ? n % microBatches : n)});
+                                cat(chart.launchIs, " ", window.byTurn ? n % microBatches : n + 1)});
   return chart;
 }
 

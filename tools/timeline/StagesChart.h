@@ -23,7 +23,8 @@ namespace headrace::tools {
 struct StagesWindow {          // from the first one's launch in stage 0 to the last one's tokens
   size_t first = 0, count = 0; // iterations, from 0
   std::string about;
-  bool byTurn = false; // launches are called by their micro-batch, which are those that take turns; else by iteration
+  bool byTurn = false; // launches are called by their micro-batch, which are those that take turns; else by iteration,
+                       // from 1
 };
 
 // As many iterations in a row as micro-batches that take turns, without prompts if there are such: of all that were

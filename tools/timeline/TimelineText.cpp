@@ -182,8 +182,8 @@ std::string timelineText(const Chart &chart, int width) {
     out += "\n" + accountsText(chart.tracks.front(), chart.tracks.back(), chart.lanes) +
            "waits: until a step of another lane has ended; idle: else\n";
   if (chart.microBatches > 0)
-    return out + "\n[0==] a launch of " + chart.launchIs +
-           " 0, = busy, - for less than half of a column, "
+    return out + "\n[1==] a launch of " + chart.launchIs +
+           " 1, = busy, - for less than half of a column, "
            "... compute waits for a copy,\n> rows between stages\n";
   out += "\n[L3==] layer 3's steps, ";
   if (chart.miniBatches > 1)
