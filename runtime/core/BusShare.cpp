@@ -116,4 +116,24 @@ void shareBus(const PathLimits &bus, absl::Span<LinkShare> links) {
   }
 }
 
+double memoryLevel(double bandwidth, absl::Span<const double> asked) {
+  // Those who ask for no more than an equal part get it, which leaves the others a larger one.
+  double level = 0;
+  for (size_t rising = asked.size() + 1;;) {
+    double left = bandwidth;
+    size_t more = 0;
+    for (const double ask : asked)
+      if (ask > level)
+        ++more;
+      else
+        left -= ask;
+    if (more == 0)
+      return kUnlimited;
+    if (more == rising)
+      return level;
+    rising = more;
+    level = left / static_cast<double>(more);
+  }
+}
+
 } // namespace headrace::core

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How copies of several devices share what lies between them and host memory, as a fluid: at every moment each copy has
-// a rate, and the rates are max-min fair. Whoever models a bus (host, sim, serve/fleet) asks here.
+// How copies of several devices share what lies between them and host memory, and host memory with what the CPU reads,
+// as a fluid: at every moment each copy has a rate, and the rates are max-min fair. Whoever models a bus (host, sim,
+// serve/fleet) asks here.
 //
 //   host memory ==[ bus: h2d, d2h, both ]==+-- link 0 [h2d, d2h, both] -- device 0
-//                                          +-- link 1 [h2d, d2h, both] -- device 1
+//    [ DRAM ] |                            +-- link 1 [h2d, d2h, both] -- device 1
+//             '-- CPU
 //
 // Max-min fair: all rates grow together from zero; where a limit is reached the copies under it stop growing, the
 // others go on. No rate can then be raised without lowering one that is not larger. A link has one copy a direction.
@@ -40,5 +42,15 @@ struct LinkShare {
 // differ by rounding alone (1e-12 of them) are reached together, and a copy whose own limit is one of them gets exactly
 // that. Allocates nothing.
 void shareBus(const PathLimits &bus, absl::Span<LinkShare> links);
+
+// What of host memory one that reads or writes it gets at most, where all together ask for `asked`: who asks for more
+// gets this, who asks for less what it asks. Infinite: all get what they ask. An ask of 0 is nobody's.
+//
+//   memoryLevel(26, {15, 20}) = 13       memoryLevel(24, {6, 12, 18}) = 9: 6, 9 and 9
+//
+// All cross host memory, so asks that links and bus have shared already (shareBus) make it max-min fair under all these
+// limits: as rates grow together, those whom a narrower limit stops are below the level at which memory is used up, and
+// there all others stop at once. Allocates nothing.
+double memoryLevel(double bandwidth, absl::Span<const double> asked);
 
 } // namespace headrace::core

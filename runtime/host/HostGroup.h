@@ -8,7 +8,8 @@
 //                                                 +-- helpers: whichever lane has units
 //
 // So many threads compute as one of the devices states at most (HostOptions::threads), or as there are devices if that
-// is more: each has its own, and what is beyond them helps all (ThreadPool.h).
+// is more: each has its own, and what is beyond them helps all (ThreadPool.h). The CPU is the devices here: steps of a
+// plan's cpu lane are its compute lane's, by the same threads.
 //
 // The clock is CLOCK_MONOTONIC. Threads are not pinned unless HostOptions say so; of several that name a transfer core,
 // the device opened last has its way. A device that is opened again, or fails to open, ends its own launches

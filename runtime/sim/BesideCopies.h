@@ -22,6 +22,7 @@ namespace headrace::sim {
 
 inline constexpr int64_t kUnknownNs = -1;
 inline constexpr int64_t kNeverNs = std::numeric_limits<int64_t>::max();
+inline constexpr uint64_t kLongestWaitNs = uint64_t{1} << 60; // an event is looked at again after it
 
 using Progress = unsigned __int128; // in 2^-32 ns of a copy's own rate
 

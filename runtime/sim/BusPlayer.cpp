@@ -11,7 +11,7 @@ namespace {
 constexpr size_t kCompute = static_cast<size_t>(plan::Lane::Compute);
 constexpr size_t kH2D = static_cast<size_t>(plan::Lane::H2D);
 constexpr size_t kD2H = static_cast<size_t>(plan::Lane::D2H);
-constexpr uint64_t kLongestWaitNs = uint64_t{1} << 60; // an event is looked at again after it
+constexpr size_t kCpu = static_cast<size_t>(plan::Lane::Cpu);
 constexpr size_t kFirstQueue = 8;
 
 core::PathLimits perNs(const core::PathLimits &limits) {
@@ -21,12 +21,13 @@ core::PathLimits perNs(const core::PathLimits &limits) {
 } // namespace
 
 BusPlayer::BusPlayer(size_t devices, const core::PathLimits &bus)
-    : bus_(perNs(bus)), devices_(devices), copies_(kRows * devices), eventNs_(kRows * devices, kNeverNs),
-      shares_(devices) {}
+    : rates_(devices, perNs(bus)), cpu_(devices), devices_(devices), copies_(kRows * devices),
+      eventNs_(kRows * devices, kNeverNs) {}
 
-void BusPlayer::open(size_t index, size_t steps, bool trace) {
+void BusPlayer::open(size_t index, size_t steps, bool trace, const cost::Sharing &sharing) {
   Device &device = devices_[index];
   assert(device.queued == 0 && device.beside.idle());
+  rates_.open(index, sharing);
   device.beside.clear();
   device.besideFreeNs = {};
   device.endNs.reserve(steps);
@@ -50,16 +51,13 @@ void BusPlayer::launch(size_t index, const TimedSchedule &schedule, LaunchTimes 
   if (times != nullptr)
     *times = {};
   ++device.made;
-  device.bothRate = schedule.bothRate;
   device.queue[(device.first + device.queued++) % device.queue.size()] = {&schedule, times, now_, inUse};
   if (!device.playing)
     play(index);
 }
 
-uint64_t BusPlayer::copyBeside(size_t index, absl::Span<const core::BlockCopy> copies, const LinkRates &link,
-                               uint64_t bothRate) {
+uint64_t BusPlayer::copyBeside(size_t index, absl::Span<const core::BlockCopy> copies, const LinkRates &link) {
   Device &device = devices_[index];
-  device.bothRate = bothRate;
   const int64_t readyNs = device.queued == 0 ? std::max(now_, device.lastEndNs) : kUnknownNs;
   const uint64_t ticket = device.beside.ask(copies, link, device.made, readyNs, now_);
   queueBeside(index);
@@ -115,7 +113,9 @@ void BusPlayer::play(size_t index) {
       for (size_t lane = 0; lane < plan::kLanes; ++lane) {
         if (device.lanes[lane].next == device.lanes[lane].end)
           continue;
-        moved |= lane == kH2D || lane == kD2H ? queueCopy(index, lane - kH2D) : timeLane(device, lane);
+        moved |= lane == kH2D || lane == kD2H ? queueCopy(index, lane - kH2D)
+                 : lane == kCpu               ? queueOnCpu(index)
+                                              : timeLane(device, lane);
       }
     }
     if (device.left != 0)
@@ -197,8 +197,17 @@ bool BusPlayer::queueCopy(size_t index, size_t direction) {
   return false;
 }
 
+// Likewise the cpu lane's next step.
+bool BusPlayer::queueOnCpu(size_t index) {
+  Device &device = devices_[index];
+  LaneState &lane = device.lanes[kCpu];
+  if (!cpu_.has(index) && ready(device, *device.queue[device.first].schedule, lane))
+    cpu_.ask(index, *lane.next, std::max(lane.freeNs, lane.readyNs));
+  return false;
+}
+
 int64_t BusPlayer::nextEventNs() const {
-  int64_t next = kNeverNs;
+  int64_t next = cpu_.nextNs();
   for (const int64_t ns : eventNs_)
     next = std::min(next, ns);
   return next;
@@ -213,9 +222,24 @@ void BusPlayer::playEventsAt(int64_t ns) {
         playCopy(i, ns);
         again = true;
       }
+    again = again || playCpu(ns);
   }
   if (stale_)
     share(ns);
+}
+
+// The end of the CPU's step; else, once nothing else is left of this moment, the start of one.
+bool BusPlayer::playCpu(int64_t ns) {
+  const bool ended = cpu_.ended(ns);
+  if (ended) {
+    const size_t owner = cpu_.atWork();
+    const TimedStep &step = cpu_.step(owner);
+    cpu_.end();
+    endEvent(owner, kCpu, step, cpu_.startNs(), ns);
+  }
+  const bool played = ended || cpu_.start(ns);
+  stale_ |= played;
+  return played;
 }
 
 void BusPlayer::playCopy(size_t index, int64_t ns) {
@@ -244,7 +268,6 @@ void BusPlayer::playCopy(size_t index, int64_t ns) {
   }
   const size_t owner = index / kRows;
   Device &device = devices_[owner];
-  LaneState &lane = device.lanes[kH2D + index % 2];
   copy.state = CopyState::Idle;
   stale_ = true;
   eventNs_[index] = kNeverNs;
@@ -254,11 +277,18 @@ void BusPlayer::playCopy(size_t index, int64_t ns) {
     queueBeside(owner);
     return;
   }
-  endStep(device, *copy.step, copy.startNs, ns);
-  lane.freeNs = lane.readyNs = lane.othersReadyNs = ns;
-  if (++lane.next != lane.end)
-    lane.edge = lane.next->edgeBegin;
-  play(owner);
+  endEvent(owner, kH2D + index % 2, *copy.step, copy.startNs, ns);
+}
+
+// The lane goes on to its next step, and all to what waited for this one.
+void BusPlayer::endEvent(size_t index, size_t lane, const TimedStep &step, int64_t startNs, int64_t endNs) {
+  Device &device = devices_[index];
+  LaneState &state = device.lanes[lane];
+  endStep(device, step, startNs, endNs);
+  state.freeNs = state.readyNs = state.othersReadyNs = endNs;
+  if (++state.next != state.end)
+    state.edge = state.next->edgeBegin;
+  play(index);
 }
 
 // The event of a copy that runs at its present rate.
@@ -271,70 +301,44 @@ void BusPlayer::predict(size_t index) {
   eventNs_[index] = copy.sinceNs + static_cast<int64_t>(wait);
 }
 
-// Gives every copy that runs its rate from `ns` on: its own, or less where the bus has less for it. What a link has for
-// both directions together is in what each of them asks for.
+// Gives every copy that runs, and the CPU's step, its rate from `ns` on.
 void BusPlayer::share(int64_t ns) {
   account(ns);
   stale_ = false;
-  const auto runs = [](const Copy &copy) { return copy.state == CopyState::Latency || copy.state == CopyState::Flow; };
-  // Rows of the other direction, and the other row of its own.
-  const auto ownRate = [&](size_t index) {
-    return rateBeside(devices_[index / kRows].bothRate, runs(copies_[index ^ 1]) || runs(copies_[index ^ 3]),
-                      runs(copies_[index ^ 2]));
-  };
-  const auto onBus = [](const Copy &copy) { return copy.state == CopyState::Flow && copy.step->bytesPerNs > 0; };
-  const auto asks = [&](size_t index) {
-    return copies_[index].step->askedBytesPerNs *
-           (static_cast<double>(ownRate(index)) / static_cast<double>(kFullRate));
-  };
-  const auto asksOnBus = [&](size_t index) { return onBus(copies_[index]) ? asks(index) : 0; };
-  const auto rowsAsk = [&](size_t index) { return asksOnBus(index) + asksOnBus(index ^ kBeside); };
-  for (size_t d = 0; d < devices_.size(); ++d) {
-    shares_[d].limits.h2d = rowsAsk(kRows * d);
-    shares_[d].limits.d2h = rowsAsk(kRows * d + 1);
+  for (size_t i = 0; i < copies_.size(); ++i) {
+    const Copy &copy = copies_[i];
+    const bool flows = copy.state == CopyState::Flow, runs = flows || copy.state == CopyState::Latency;
+    GroupRates::Flow &flow = rates_.flow(i);
+    flow.step = runs ? copy.step : nullptr;
+    flow.onBus = flows && copy.step->bytesPerNs > 0;
   }
-  core::shareBus(bus_, absl::MakeSpan(shares_));
-  slowed_ = false;
-  h2dBytesPerNs_ = 0;
+  rates_.share(cpu_.atWork());
+  if (cpu_.atWork() != CpuPool::kNobody)
+    cpu_.setRate(rates_.cpuRate(), ns);
   for (size_t i = 0; i < copies_.size(); ++i) {
     Copy &copy = copies_[i];
-    if (!runs(copy))
-      continue;
-    uint64_t rate = ownRate(i);
-    if (onBus(copy)) {
-      // Both rows of a direction get of what it gets as they ask.
-      const double bytesPerNs = shares_[i / kRows].rates[i % 2] * (asks(i) / rowsAsk(i));
-      const bool slowed = shares_[i / kRows].byBus[i % 2];
-      if (slowed) {
-        const double share = bytesPerNs / copy.step->bytesPerNs * static_cast<double>(kFullRate);
-        rate = std::clamp<uint64_t>(static_cast<uint64_t>(std::ceil(share)), 1, rate);
-      }
-      if (i % 2 == 0) {
-        slowed_ |= slowed;
-        h2dBytesPerNs_ += bytesPerNs;
-      }
-    }
-    if (rate == copy.rate)
+    const GroupRates::Flow &flow = rates_.flow(i);
+    if (flow.step == nullptr || flow.rate == copy.rate)
       continue;
     const auto moved = static_cast<unsigned __int128>(copy.rate) * static_cast<uint64_t>(ns - copy.sinceNs);
     copy.left -= std::min(copy.left, moved);
     copy.sinceNs = ns;
-    copy.rate = rate;
+    copy.rate = flow.rate;
     predict(i);
   }
 }
 
 void BusPlayer::account(int64_t ns) {
-  if (slowed_) {
+  if (rates_.busSlows()) {
     const auto passed = static_cast<double>(ns - accountedNs_);
     slowedNs_ += passed;
-    slowedBytes_ += h2dBytesPerNs_ * passed;
+    slowedBytes_ += rates_.h2dBytesPerNs() * passed;
   }
   accountedNs_ = ns;
 }
 
 void BusPlayer::setBusBandwidth(double bytesPerSecond) {
-  bus_.h2d = bytesPerSecond * 1e-9;
+  rates_.setBusH2d(bytesPerSecond * 1e-9);
   share(now_);
 }
 

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Virtual time of devices that share a bus: plays their launches event by event, as what a copy takes depends on what
-// the others copy meanwhile.
+// Virtual time of devices that share a bus, host memory and a CPU: plays their launches event by event, as what a copy
+// takes depends on what the others copy meanwhile, and a step of a cpu lane on what the CPU does for others.
 //
 //   bus       =========== B ==========
 //   device 0  h2d [ at B ][ at B/2  ]          two copies at once get half each (core/BusShare.h)
 //   device 1  h2d          [ at B/2 ][ at B ]
+//   device 0  cpu    [ step ]                  one at a time (CpuPool.h)
+//   device 1  cpu    ........[ step ]
 //
-// Per device: launches one after another, lanes in order, edges, both directions of a link at work slowed by
-// TimedSchedule::bothRate, all as in Simulator.h; a device alone on a bus that does not limit it has exactly the
-// Simulator's times. A copy's rate is its own, that slowed by the other direction, or its fair share of the bus,
-// whichever is least; during its latency it takes nothing of the bus.
+// Per device: launches one after another, lanes in order, edges, both directions of a link at work, all as in
+// Simulator.h; a device alone on a bus that does not limit it has exactly the Simulator's times. Rates are GroupRates'.
 //
-// Only starts and ends of copies (and the ends of their latencies) are events. What other steps take does not depend on
-// anybody else, so they are timed as soon as what they wait for has ended, ahead of the clock. A copy that was slowed
-// ends at the first nanosecond at which all of it has been moved, to 2^-32 of its rate.
+// Only starts and ends of copies (and the ends of their latencies) and of the CPU's steps are events. What other steps
+// take does not depend on anybody else, so they are timed as soon as what they wait for has ended, ahead of the clock.
+// What was slowed ends at the first nanosecond at which all of it has been done, to 2^-32 of its rate.
 //
 // Allocates where a device is opened, and while a queue of launches grows beyond its longest so far.
 #pragma once
@@ -27,6 +27,8 @@
 #include "runtime/core/BusShare.h"
 #include "runtime/core/Device.h"
 #include "runtime/sim/BesideCopies.h"
+#include "runtime/sim/CpuPool.h"
+#include "runtime/sim/GroupRates.h"
 #include "runtime/sim/TimedSchedule.h"
 
 namespace headrace::sim {
@@ -43,14 +45,12 @@ public:
   int64_t nowNs() const { return now_; }
 
   // Makes room for launches of up to `steps` steps; with `trace`, their times are kept. No launch may be under way.
-  void open(size_t device, size_t steps, bool trace);
+  void open(size_t device, size_t steps, bool trace, const cost::Sharing &sharing);
   // Appends a launch at this moment, whose resizable copies copy what is in use. Schedule and times (null: not asked
   // for) stay until it has ended.
   void launch(size_t device, const TimedSchedule &schedule, LaunchTimes *times, const core::LaunchInUse &inUse = {});
-  // Copies beside launches (BesideCopies.h), behind all launches made so far; `bothRate` as TimedSchedule's. Returns
-  // their ticket.
-  uint64_t copyBeside(size_t device, absl::Span<const core::BlockCopy> copies, const LinkRates &link,
-                      uint64_t bothRate);
+  // Copies beside launches (BesideCopies.h), behind all launches made so far. Returns their ticket.
+  uint64_t copyBeside(size_t device, absl::Span<const core::BlockCopy> copies, const LinkRates &link);
   const BesideCopies &beside(size_t device) const { return devices_[device].beside; }
 
   // Plays until `moment`, a time of a launch made, is known, and lets time pass to it. False if it never comes: the
@@ -100,7 +100,6 @@ private:
     size_t first = 0, queued = 0;
     bool playing = false;
     uint64_t made = 0, ended = 0; // launches
-    uint64_t bothRate = kFullRate;
     BesideCopies beside;
     std::array<TimedStep, 2> besideSteps; // of its copies under way
     std::array<int64_t, 2> besideFreeNs{};
@@ -118,31 +117,31 @@ private:
   void begin(Device &device);
   bool timeLane(Device &device, size_t lane);
   bool queueCopy(size_t device, size_t direction);
+  bool queueOnCpu(size_t device);
   void queueBeside(size_t device);
   bool ready(const Device &device, const TimedSchedule &schedule, LaneState &lane) const;
   void endStep(Device &device, const TimedStep &step, int64_t startNs, int64_t endNs);
+  void endEvent(size_t device, size_t lane, const TimedStep &step, int64_t startNs, int64_t endNs);
   int64_t nextEventNs() const;
   void passTo(int64_t ns);
   void playEventsAt(int64_t ns);
   void playCopy(size_t index, int64_t ns);
+  bool playCpu(int64_t ns);
   void share(int64_t ns);
   void predict(size_t index);
   void account(int64_t ns);
 
-  core::PathLimits bus_; // bytes/ns
+  GroupRates rates_;
+  CpuPool cpu_;
   std::vector<Device> devices_;
-  // Rows of copies of a device: h2d, d2h, and the same beside launches.
-  static constexpr size_t kRows = 4, kBeside = 2;
-  std::vector<Copy> copies_;            // kRows a device
-  std::vector<int64_t> eventNs_;        // of each copy: its start, the end of its latency or its own
-  std::vector<core::LinkShare> shares_; // scratch of share(), one a device
-  bool stale_ = false;                  // the rates
+  static constexpr size_t kRows = GroupRates::kRows, kBeside = GroupRates::kBeside;
+  std::vector<Copy> copies_;     // kRows a device
+  std::vector<int64_t> eventNs_; // of each copy: its start, the end of its latency or its own
+  bool stale_ = false;           // the rates
   int64_t now_ = 0;
 
   // Since the last sample.
   int64_t accountedNs_ = 0;
-  bool slowed_ = false;      // a copy to a device, by the bus, at the present rates
-  double h2dBytesPerNs_ = 0; // of all, at the present rates
   double slowedNs_ = 0, slowedBytes_ = 0;
 };
 

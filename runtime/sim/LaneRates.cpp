@@ -4,10 +4,13 @@
 #include <algorithm>
 #include <cmath>
 
-#include "absl/types/span.h"
 #include "runtime/core/BusShare.h"
 
 namespace headrace::sim {
+
+uint64_t slowedRate(double share, uint64_t most) {
+  return std::clamp<uint64_t>(static_cast<uint64_t>(std::ceil(share * static_cast<double>(kFullRate))), 1, most);
+}
 
 LaneRates::LaneRates(const cost::Sharing &sharing) {
   const uint64_t both = sharedRate(sharing.duplexShare);
@@ -21,16 +24,11 @@ LaneRates::LaneRates(const cost::Sharing &sharing) {
     for (size_t lane = 0; lane < asked.size(); ++lane)
       if ((who >> lane & 1) != 0)
         asked[lane] = sharing.asked[lane] * static_cast<double>(rates_[who][lane]) / static_cast<double>(kFullRate);
-    std::array<core::LinkShare, 2> flows; // the link's, and the cpu lane's as one of a direction
-    flows[0].limits = {.h2d = asked[kH2D], .d2h = asked[kD2H]};
-    flows[1].limits = {.h2d = asked[kCpu], .d2h = 0};
-    core::shareBus({.both = sharing.hostMemory}, absl::MakeSpan(flows));
-    const std::array<double, 3> given = {flows[0].rates[0], flows[0].rates[1], flows[1].rates[0]};
-    for (size_t lane = 0; lane < given.size(); ++lane) {
-      if (given[lane] >= asked[lane]) // those that are not at work ask for nothing
+    const double level = core::memoryLevel(sharing.hostMemory, asked);
+    for (size_t lane = 0; lane < asked.size(); ++lane) {
+      if (asked[lane] <= level) // those that are not at work ask for nothing
         continue;
-      const double share = given[lane] / sharing.asked[lane] * static_cast<double>(kFullRate);
-      rates_[who][lane] = std::clamp<uint64_t>(static_cast<uint64_t>(std::llround(share)), 1, rates_[who][lane]);
+      rates_[who][lane] = slowedRate(level / sharing.asked[lane], rates_[who][lane]);
       cpuShares_ |= (who & 4) != 0;
     }
   }

@@ -17,6 +17,10 @@
 
 namespace headrace::sim {
 
+// The rate of what gets `share` of what it takes alone: rounded up, so that it ends at the first nanosecond at which
+// all of it has been done. At least 1, at most `most`.
+uint64_t slowedRate(double share, uint64_t most);
+
 class LaneRates {
 public:
   static constexpr size_t kH2D = 0, kD2H = 1, kCpu = 2;

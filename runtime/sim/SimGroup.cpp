@@ -28,7 +28,7 @@ public:
                                         "rows that run: bounds of a fleet count on it");
     RETURN_IF_ERROR(drain());
     RETURN_IF_ERROR(SimDeviceBase::open(plan, options));
-    player_.open(index_, mostSteps(), options.trace);
+    player_.open(index_, mostSteps(), options.trace, sharing());
     return absl::OkStatus();
   }
   absl::Status drain() override { return player_.passUntilIdle(index_) ? absl::OkStatus() : stuck(); }
@@ -54,16 +54,16 @@ public:
 private:
   std::unique_ptr<SimGraph> prepare(const core::GraphSource &source, std::vector<uint64_t> durationsNs,
                                     const std::vector<SizedTime> &sized) override {
-    return std::make_unique<GroupGraph>(
-        TimedSchedule(*source.schedule, durationsNs, linkRates(plan()->hardware, options().linkBandwidth),
-                      sharing().duplexShare, sized, plan()->hardware.kind == model::DeviceKind::Host));
+    return std::make_unique<GroupGraph>(TimedSchedule(*source.schedule, durationsNs,
+                                                      linkRates(plan()->hardware, options().linkBandwidth), sized,
+                                                      plan()->hardware.kind == model::DeviceKind::Host));
   }
   void play(SimGraph &graph, const Launch &launch) override {
     player_.launch(index_, static_cast<const GroupGraph &>(graph).schedule, launch.times, launch.inUse);
   }
   absl::Status passTo(const int64_t &moment) override { return player_.passUntil(moment) ? absl::OkStatus() : stuck(); }
   uint64_t playBeside(absl::Span<const core::BlockCopy> copies, const LinkRates &link) override {
-    return player_.copyBeside(index_, copies, link, sharedRate(sharing().duplexShare));
+    return player_.copyBeside(index_, copies, link);
   }
   uint64_t ticketsGiven() const override { return player_.beside(index_).given(); }
   const int64_t &besideEndNs(uint64_t ticket) override { return player_.beside(index_).endNs(ticket); }

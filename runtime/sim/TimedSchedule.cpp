@@ -81,8 +81,8 @@ LinkRates linkRates(const model::Hardware &hardware, double linkBandwidth) {
 }
 
 TimedSchedule::TimedSchedule(const plan::Schedule &schedule, absl::Span<const uint64_t> durationsNs,
-                             const LinkRates &link, double duplexShare, std::vector<SizedTime> sizedCopies, bool isCpu)
-    : sized(std::move(sizedCopies)), bothRate(sharedRate(duplexShare)) {
+                             const LinkRates &link, std::vector<SizedTime> sizedCopies, bool isCpu)
+    : sized(std::move(sizedCopies)) {
   const size_t n = schedule.steps.size();
   assert(durationsNs.size() == n);
   const auto laneOf = [isCpu](const plan::Step &step) { return static_cast<size_t>(playedIn(step.lane, isCpu)); };

@@ -84,14 +84,13 @@ struct TimedSchedule {
   // Simulator, their price is all there is to them.
   // `isCpu`: as Simulator has it.
   TimedSchedule(const plan::Schedule &schedule, absl::Span<const uint64_t> durationsNs, const LinkRates &link,
-                double duplexShare, std::vector<SizedTime> sized = {}, bool isCpu = false);
+                std::vector<SizedTime> sized = {}, bool isCpu = false);
 
   std::vector<TimedStep> steps;                       // by lane
   std::array<uint32_t, plan::kLanes + 1> laneBegin{}; // into steps
   std::vector<uint32_t> edges;                        // step in the schedule | kMoves
   std::vector<SizedTime> sized;
   uint32_t publish = plan::kNone; // the last Publish step
-  uint64_t bothRate = kFullRate;  // of copies while both directions are at work
 };
 
 } // namespace headrace::sim

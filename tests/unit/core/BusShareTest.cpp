@@ -108,6 +108,16 @@ TEST(BusShare, NoCopiesNoRates) {
   EXPECT_THAT(rates(each(1, 1, 1), {each(0, 0, 1)}), ElementsAre(std::pair(0, 0)));
 }
 
+TEST(MemoryLevel, WhoAsksForLessThanAnEqualPartLeavesTheOthersMore) {
+  EXPECT_EQ(memoryLevel(26, {{15, 20}}), 13);
+  // 24 among three is 8: 6 is less and leaves 18 to two.
+  EXPECT_EQ(memoryLevel(24, {{6, 12, 18}}), 9);
+  EXPECT_EQ(memoryLevel(24, {{0, 6, 0, 12, 18}}), 9); // who asks for nothing has no part
+  EXPECT_EQ(memoryLevel(36, {{6, 12, 18}}), kNone);
+  EXPECT_EQ(memoryLevel(kNone, {{6, 12, 18}}), kNone);
+  EXPECT_EQ(memoryLevel(5, {}), kNone);
+}
+
 // Of all limits at once: each holds, and each copy either has all that its own link's direction gives or is under a
 // limit that is used up and in which nobody has more: raising it would lower one that has no more than it.
 RC_GTEST_PROP(BusShareProperty, LimitsHoldAndNobodyCanHaveMoreUnlessOneWithNoMoreHasLess, ()) {
@@ -149,6 +159,50 @@ RC_GTEST_PROP(BusShareProperty, LimitsHoldAndNobodyCanHaveMoreUnlessOneWithNoMor
       RC_ASSERT(rate == own || stopped[l][d] || stoppedByBus[l][d]);
       RC_ASSERT(shares[l].byBus[d] == (rate < own && !stopped[l][d]));
     }
+}
+
+// The same with host memory, which copies and the CPU share: flows 0 to 5 are links' directions, flow 6 is the CPU's.
+RC_GTEST_PROP(BusShareProperty, WithHostMemoryNobodyCanHaveMoreUnlessOneWithNoMoreHasLess, ()) {
+  const auto below = [](int limit) { return *rc::gen::inRange(0, limit); };
+  const auto amount = [&](int most) { return (1 + below(most)) * 0.125; };
+  const auto limit = [&](int most) { return below(3) == 0 ? kNone : amount(most); };
+  const PathLimits bus = {limit(100), limit(100), limit(160)};
+  std::vector<PathLimits> links;
+  for (int n = 0; n < 3; ++n)
+    links.push_back({below(4) == 0 ? 0 : amount(40), below(2) == 0 ? 0 : amount(40), limit(60)});
+  const double memory = limit(160);
+  std::vector<double> own, asks;
+  for (const LinkShare &share : shared(bus, links)) {
+    own.insert(own.end(), {share.limits.h2d, share.limits.d2h});
+    asks.insert(asks.end(), share.rates.begin(), share.rates.end());
+  }
+  own.push_back(below(2) == 0 ? 0 : amount(60));
+  asks.push_back(own.back());
+  const double level = memoryLevel(memory, asks);
+  std::vector<double> rates;
+  for (const double ask : asks)
+    rates.push_back(std::min(ask, level));
+
+  std::vector<bool> stopped(rates.size());
+  const auto check = [&](double most, auto &&applies) {
+    double sum = 0, largest = 0;
+    for (size_t f = 0; f < rates.size(); ++f)
+      if (applies(f)) {
+        sum += rates[f];
+        largest = std::max(largest, rates[f]);
+      }
+    RC_ASSERT(sum <= most + 1e-9);
+    for (size_t f = 0; f < rates.size(); ++f)
+      stopped[f] = stopped[f] || (applies(f) && sum >= most - 1e-9 && rates[f] >= largest - 1e-9);
+  };
+  check(memory, [](size_t) { return true; });
+  check(bus.h2d, [](size_t f) { return f < 6 && f % 2 == 0; });
+  check(bus.d2h, [](size_t f) { return f % 2 == 1; });
+  check(bus.both, [](size_t f) { return f < 6; });
+  for (size_t link = 0; link < links.size(); ++link)
+    check(links[link].both, [&](size_t f) { return f / 2 == link; });
+  for (size_t f = 0; f < rates.size(); ++f)
+    RC_ASSERT(rates[f] >= own[f] - 1e-12 || stopped[f]);
 }
 
 } // namespace

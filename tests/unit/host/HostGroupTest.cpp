@@ -94,6 +94,14 @@ TEST_F(HostGroupTest, WaitingDoesNotSpin) {
   ASSERT_TRUE(group_->setBusBandwidth(1e9).ok());
 }
 
+// Four threads for two devices: each has one of its own and the two others help whichever has work, so that no step,
+// of the cpu lane neither, has more than three.
+TEST_F(HostGroupTest, DevicesShareTheThreadsThatOneStates) {
+  group(2, 1e9, {.threads = 4});
+  for (size_t d = 0; d < 2; ++d)
+    EXPECT_EQ(group_->device(d).threads(), 3);
+}
+
 TEST_F(HostGroupTest, DevicesMayBePinned) {
   const HostOptions devices[] = {{.computeCore = 0, .transferCore = 0}, {.computeCore = 0}, {.transferCore = 1 << 20}};
   auto made = makeHostGroup(devices, 1e9);

@@ -10,12 +10,12 @@ namespace headrace::sim {
 inline int below(int limit) { return *rc::gen::inRange(0, limit); }
 
 // Steps on compute, h2d, d2h and cpu with edges between lanes; copies of 1 to 4 bytes/ns after a latency.
-inline HandMade randomSchedule(int64_t latencyNs, int longestNs) {
+inline HandMade randomSchedule(int64_t latencyNs, int longestNs, bool cpuOften = false) {
   HandMade made;
   const int steps = below(14);
   for (int i = 0; i < steps; ++i) {
     constexpr plan::Lane kLanes[] = {plan::Lane::Compute, plan::Lane::H2D, plan::Lane::D2H, plan::Lane::Cpu};
-    const plan::Lane lane = kLanes[below(10) < 1 ? 3 : below(3)];
+    const plan::Lane lane = kLanes[below(cpuOften ? 4 : 10) < 1 ? 3 : below(3)];
     std::vector<uint32_t> after;
     for (uint32_t from = 0; from < made.schedule.steps.size(); ++from)
       if (made.schedule.steps[from].lane != lane && below(4) == 0)

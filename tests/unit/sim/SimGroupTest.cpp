@@ -262,9 +262,14 @@ RC_GTEST_PROP(SimGroupProperty, ADeviceAloneHasTheTimesOfTheSimDevice, ()) {
   hardware.h2dBandwidth = hardware.d2hBandwidth = rate * 1e9;
   hardware.duplexBandwidth = hardware.h2dBandwidth * (1 + below(11) / 10.0);
   hardware.copyLatency = below(30) * 1e-9;
+  if (below(2) == 0) // of host memory that both directions and the CPU may exhaust
+    hardware.cpu = {.cores = 1 + below(4),
+                    .flops = 1e9,
+                    .memoryBandwidth = (1 + below(40)) * 1e9,
+                    .coreBandwidth = (1 + below(8)) * 1e9};
   const bool busOfTheLink = below(2) == 0;
   plan.schedules.clear();
-  const HandMade made[] = {randomSchedule(0, 100000), randomSchedule(0, 100000)};
+  const HandMade made[] = {randomSchedule(0, 100000, /*cpuOften=*/true), randomSchedule(0, 100000)};
   for (const HandMade &m : made)
     plan.schedules.push_back(m.schedule);
   plan.variants[0].durationsNs = made[0].durations;
@@ -284,6 +289,7 @@ RC_GTEST_PROP(SimGroupProperty, ADeviceAloneHasTheTimesOfTheSimDevice, ()) {
   std::unique_ptr<core::Graph> graphs[2][2];
   for (size_t d = 0; d < 2; ++d) {
     RC_ASSERT(devices[d]->open(plan, options).ok());
+    RC_ASSERT(devices[d]->reserveSwap(500).ok());
     for (size_t g = 0; g < 2; ++g) {
       graphs[d][g] = *devices[d]->build({.transition = g == 1, .index = 0});
       RC_ASSERT(devices[d]->upload(*graphs[d][g]).ok());
@@ -291,9 +297,14 @@ RC_GTEST_PROP(SimGroupProperty, ADeviceAloneHasTheTimesOfTheSimDevice, ()) {
   }
   uint64_t launched = 0;
   for (int n = below(30); n >= 0; --n) {
-    const int what = below(6);
+    const int what = below(7);
+    const core::BlockCopy beside{.toDevice = below(2) == 0, .bytes = static_cast<uint64_t>(1 + below(500))};
     for (size_t d = 0; d < 2; ++d) {
       core::Device &device = *devices[d];
+      if (what == 6) {
+        RC_ASSERT(device.copyBeside({{beside}}).ok());
+        continue;
+      }
       if (what < 2)
         fillSmall(device, 1, 1);
       if (what < 3)

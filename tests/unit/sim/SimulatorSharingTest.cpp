@@ -94,10 +94,11 @@ TEST(HostMemory, TwoFlowsGetHalfEachUntilOneEnds) {
   HandMade m;
   m.h2d(1'000'000'000); // 15 GB/s
   m.cpu(1'000'000'000); // 20 GB/s
-  // 13 GB/s each: h2d's 15 GB take 15 / 13 = 1.1538 s; of the other 20 GB 5 are left, 0.25 s at 20 GB/s: 1.4038 s.
+  // 13 GB/s each: h2d's 15 GB take 15 / 13 = 1.1538 s, to the next nanosecond; of the other 20 GB 5 are left, 0.25 s at
+  // 20 GB/s: 1.4038461538 s.
   const Timeline t = Simulator(m.schedule).run(m.durations, hostMemory(26, 15, 15, 20));
   EXPECT_EQ(t.steps[0].endNs, 1'153'846'154u);
-  EXPECT_EQ(t.steps[1].endNs, 1'403'846'155u); // each at a whole nanosecond
+  EXPECT_EQ(t.steps[1].endNs, 1'403'846'154u); // each at a whole nanosecond
   EXPECT_EQ(t.h2dBusyNs, t.steps[0].endNs);
   EXPECT_EQ(t.cpuBusyNs, t.steps[1].endNs);
 }
