@@ -14,6 +14,7 @@
 #include "compiler/choice/AmountText.h"
 #include "runtime/base/StatusMacros.h"
 #include "runtime/model/ModelSpec.h"
+#include "runtime/sim/StagedTime.h"
 
 namespace headrace::compiler {
 namespace {
@@ -36,6 +37,12 @@ uint64_t decodeNs(const plan::Plan &plan) {
 using StageKind = std::tuple<bool, bool, int64_t>;
 using StageTimes = std::map<StageKind, uint64_t>;
 
+std::string partText(const CompileRequest &request, int64_t stages) {
+  return stages > 1 && (request.goal.tpot || request.goal.ttft)
+             ? absl::StrCat(", which has 1/", stages, " of each objective")
+             : "";
+}
+
 class Cut {
 public:
   // `times`: known from other cuts into stages that are asked for the same.
@@ -56,7 +63,7 @@ public:
       const absl::StatusOr<plan::Plan> &plan = planOf(i, layers_[i]);
       if (!plan.ok())
         return absl::Status(plan.status().code(), absl::StrCat("stage ", i, " of ", stages_, ", layers ", first, " to ",
-                                                               first + layers_[i] - 1, partText(), ": ",
+                                                               first + layers_[i] - 1, partText(request_, stages_), ": ",
                                                                std::string(plan.status().message())));
       made.plans.push_back(*plan);
       made.plans.back().model->stage.first = first; // a middle one's place is in nothing else
@@ -64,12 +71,6 @@ public:
     }
     made.reason = reason(equal);
     return made;
-  }
-
-  std::string partText() const {
-    return stages_ > 1 && (request_.goal.tpot || request_.goal.ttft)
-               ? absl::StrCat(", which has 1/", stages_, " of each objective")
-               : "";
   }
 
 private:
@@ -171,6 +172,36 @@ private:
   std::map<StageKind, absl::StatusOr<plan::Plan>> made_; // what was compiled of the present cut, and since
 };
 
+sim::StagedDecode predicted(const StagedPlans &made) {
+  std::vector<const plan::Plan *> plans;
+  for (const plan::Plan &plan : made.plans)
+    plans.push_back(&plan);
+  return sim::predictDecode(plans);
+}
+
+// A stage weighs attention on the CPU as if it had that to itself. Where stages that share it took it, they are held
+// against those that attend on their devices, and the faster all in all are it; of equal ones the former.
+absl::StatusOr<StagedPlans> cutInto(const CompileRequest &request, int64_t stages, StageTimes &times,
+                                    StageTimes &onDeviceTimes) {
+  absl::StatusOr<StagedPlans> made = Cut(request, stages, times).run();
+  const auto onCpu = [](const plan::Plan &plan) {
+    return plan.hardware.kind != model::DeviceKind::Host && plan.attendsOnCpu();
+  };
+  if (stages == 1 || request.policy.attention != model::Attention::Auto || !made.ok() ||
+      std::none_of(made->plans.begin(), made->plans.end(), onCpu))
+    return made;
+  CompileRequest onDevice = request;
+  onDevice.policy.attention = model::Attention::Device;
+  absl::StatusOr<StagedPlans> other = Cut(onDevice, stages, onDeviceTimes).run();
+  if (!other.ok()) // no room there
+    return made;
+  const uint64_t cpuNs = predicted(*made).tokenNs, deviceNs = predicted(*other).tokenNs;
+  StagedPlans &best = deviceNs < cpuNs ? *other : *made;
+  absl::StrAppend(&best.reason, ". Attention, a token of all micro-batches: on the CPU that stages share ",
+                  msText(cpuNs), ", on the devices ", msText(deviceNs));
+  return std::move(best);
+}
+
 } // namespace
 
 absl::StatusOr<StagedPlans> compileStages(const CompileRequest &request, int64_t stages,
@@ -180,20 +211,21 @@ absl::StatusOr<StagedPlans> compileStages(const CompileRequest &request, int64_t
     return absl::InvalidArgumentError(absl::StrCat(
         "stages: ", stages, ": expected 1 to ", most,
         most < kMostStages ? absl::StrCat(", the layers of ", request.model->name) : std::string(", or auto")));
-  StageTimes times;
-  const auto cutInto = [&](int64_t count) -> absl::StatusOr<StagedPlans> {
-    if (request.goal.tpot || request.goal.ttft)
-      times.clear(); // each has another part of them
-    Cut cut(request, count, times);
-    ASSIGN_OR_RETURN(made, cut.run());
+  StageTimes times, onDeviceTimes;
+  const auto cutToHold = [&](int64_t count) -> absl::StatusOr<StagedPlans> {
+    if (request.goal.tpot || request.goal.ttft) { // each has another part of them
+      times.clear();
+      onDeviceTimes.clear();
+    }
+    ASSIGN_OR_RETURN(made, cutInto(request, count, times, onDeviceTimes));
     for (size_t i = 0; i < made.plans.size(); ++i)
       if (const absl::Status held = holds(made.plans[i]); !held.ok())
         return absl::Status(
-            held.code(), absl::StrCat("stage ", i, " of ", count, cut.partText(), ": ", std::string(held.message())));
+            held.code(), absl::StrCat("stage ", i, " of ", count, partText(request, count), ": ", std::string(held.message())));
     return made;
   };
   int64_t fails = std::max<int64_t>(stages, 1);
-  absl::StatusOr<StagedPlans> made = cutInto(fails);
+  absl::StatusOr<StagedPlans> made = cutToHold(fails);
   if (made.ok() || !absl::IsResourceExhausted(made.status()))
     return made;
   // The fewest that would do: twice as many each time, then between those that do not and those that do.
@@ -202,7 +234,7 @@ absl::StatusOr<StagedPlans> compileStages(const CompileRequest &request, int64_t
   int64_t does = 0;
   while (does > 0 ? does - fails > 1 : fails < most) {
     const int64_t count = does > 0 ? (fails + does) / 2 : std::min(2 * fails, most);
-    absl::StatusOr<StagedPlans> cut = cutInto(count);
+    absl::StatusOr<StagedPlans> cut = cutToHold(count);
     if (cut.ok()) {
       does = count;
       made = std::move(cut);

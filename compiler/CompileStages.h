@@ -8,7 +8,8 @@
 // Cut by predicted time: the longest stage's iteration of the largest bucket that decodes is the least. All stages have
 // the goal's batch, context and KV blocks, as every sequence passes all of them. Of an objective each stage has its
 // part, tpot / stages and ttft / stages: with as many micro-batches on their way as stages a token takes as many times
-// the longest.
+// the longest. Attention that may be on the CPU is there where that is faster all in all: stages share it
+// (sim/StagedTime.h).
 #pragma once
 
 #include <functional>

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Devices in one virtual time whose copies share a bus, and whose cpu lanes and copies a CPU and its memory (BusPlayer.h
-// says how), for plans of any hardware: a bus of N GPUs in seconds, on any machine. What host memory carries is what the
-// open plans' profiles say, the least where they differ; one that says nothing of its CPU limits nothing.
+// Devices in one virtual time whose copies share a bus, and whose cpu lanes and copies a CPU and its memory
+// (BusPlayer.h says how), for plans of any hardware: a bus of N GPUs in seconds, on any machine. What host memory
+// carries is what the open plans' profiles say, the least where they differ; one that says nothing of its CPU limits
+// nothing.
 //
 // The clock starts at zero and stands still between calls. A launch costs the caller no time: one made at time t starts
 // at t or at the end of the device's launch before. Waiting on one device lets the time of all pass; what is launched

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/report/StagesReport.h"
 
-#include <algorithm>
 #include <chrono>
 #include <optional>
 
@@ -9,6 +8,7 @@
 #include "runtime/base/Text.h"
 #include "runtime/model/ModelSpec.h"
 #include "runtime/plan/PlanFile.h"
+#include "runtime/sim/StagedTime.h"
 #include "tools/report/Format.h"
 #include "tools/report/InspectReport.h"
 
@@ -32,36 +32,30 @@ LargestVariants largestOf(const plan::Plan &plan, const std::vector<VariantRepor
   return largest;
 }
 
-// As many micro-batches as stages, and no more than sequences, each with its part of the batch: a token of all takes as
-// many times the longest stage's iteration of that part, and no less than what one part takes through all stages.
-struct Decode {
-  int64_t microBatches = 1;
-  double tokensPerSecond = 0;
+// As "limited by" of a plan has it, and what it stands for.
+struct LimitText {
+  const char *name, *longAs;
 };
-Decode decodeOf(absl::Span<const plan::Plan *const> plans) {
-  Decode decode;
-  uint64_t longest = 0, all = 0;
-  int64_t sequences = 0;
-  for (const plan::Plan *plan : plans) {
-    const std::vector<VariantReport> variants = reportVariants(*plan);
-    const VariantReport *const largest = largestOf(*plan, variants).decode;
-    if (largest == nullptr)
-      return {};
-    decode.microBatches = std::min(static_cast<int64_t>(plans.size()), largest->sequences);
-    const int64_t part = (largest->sequences + decode.microBatches - 1) / decode.microBatches;
-    sequences = largest->sequences * plan->miniBatches;
-    uint64_t ns = largest->predictedNs;
-    for (const VariantReport &variant : variants)
-      if (const plan::Variant &of = plan->variants[variant.index];
-          of.placement == 0 && of.sequences >= part && of.context == largest->context &&
-          plan->schedules[of.schedule].iterationClass == plan::IterationClass::Decode)
-        ns = std::min(ns, variant.predictedNs);
-    longest = std::max(longest, ns);
-    all += ns;
+LimitText textOf(sim::StagesLimit limit) {
+  switch (limit) {
+  case sim::StagesLimit::LongestStage:
+    return {"longest stage", "the longest stage"};
+  case sim::StagesLimit::OnePart:
+    return {"one part", "one part's way through all stages"};
+  case sim::StagesLimit::Cpu:
+    return {"cpu", "all of them take of the CPU that stages share"};
+  case sim::StagesLimit::HostMemory:
+    return {"host memory", "all of them take of host memory, which stages share"};
   }
-  if (const uint64_t ns = std::max(static_cast<uint64_t>(decode.microBatches) * longest, all); ns > 0)
-    decode.tokensPerSecond = static_cast<double>(sequences) * 1e9 / static_cast<double>(ns);
-  return decode;
+  return {};
+}
+
+std::string throughputText(const sim::StagedDecode &decode) {
+  std::string how = "one micro-batch, through one stage behind the other";
+  if (decode.microBatches > 1 || decode.limit != sim::StagesLimit::OnePart)
+    how = absl::StrFormat("%d micro-batches, each with its part of the batch, as long as %s", decode.microBatches,
+                          textOf(decode.limit).longAs);
+  return absl::StrFormat("%s tokens/s of decode: %s", formatRate(decode.tokensPerSecond()), how);
 }
 
 // What each stage has a part of: the whole's, to a microsecond.
@@ -104,14 +98,8 @@ std::string stagesReportText(absl::Span<const plan::Plan *const> plans, const st
   line("hardware", cat(first.hardware.name, ", ", plans.size(), plans.size() == 1 ? " device" : " devices"));
   line("why", why);
   line("objective", objectiveText(first.goal, plans.size()));
-  if (const Decode decode = decodeOf(plans); plans.size() > 1)
-    line("throughput",
-         absl::StrFormat("%s tokens/s of decode: %s", formatRate(decode.tokensPerSecond),
-                         decode.microBatches == 1
-                             ? std::string("one micro-batch, through one stage behind the other")
-                             : absl::StrFormat("%d micro-batches, each with its part of the batch, as long as the "
-                                               "longest stage",
-                                               decode.microBatches)));
+  if (plans.size() > 1)
+    line("throughput", throughputText(sim::predictDecode(plans)));
   line("plans", where);
   std::vector<std::vector<std::string>> rows = {
       {"stage", "layers", "offloaded", "device memory", "host memory", "decode", "with prompts", "limited by"}};
@@ -154,7 +142,10 @@ nlohmann::ordered_json stagesReportJson(absl::Span<const plan::Plan *const> plan
   for (const auto &[key, part] : {std::pair("tpot_ms", first.goal.tpot), {"ttft_ms", first.goal.ttft}})
     if (const auto all = wholeOf(part, plans.size()))
       json["objective"][key] = static_cast<double>(all->count()) / 1e6;
-  json["tokens_per_second"] = decodeOf(plans).tokensPerSecond;
+  const sim::StagedDecode decode = sim::predictDecode(plans);
+  json["tokens_per_second"] = decode.tokensPerSecond();
+  if (plans.size() > 1)
+    json["limited_by"] = textOf(decode.limit).name;
   json["stages"] = std::move(stages);
   return json;
 }

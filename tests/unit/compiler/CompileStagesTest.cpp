@@ -12,6 +12,7 @@
 #include "runtime/model/ModelSpec.h"
 #include "runtime/plan/StagesFile.h"
 #include "runtime/plan/value/PlanBytes.h"
+#include "runtime/sim/StagedTime.h"
 #include "tests/unit/compiler/Requests.h"
 
 namespace headrace::compiler {
@@ -157,6 +158,39 @@ TEST(CompileStages, TheFewestAreSoughtByHalves) {
   EXPECT_EQ(tried.size(), 5u); // 1, 2, 4, 8, 16
   EXPECT_EQ(none.status().message(),
             "stage 0 of 1: too long; stage 0 of 16: too long; no number of stages up to 16 would do");
+}
+
+sim::StagedDecode decodeOf(const StagedPlans &made) {
+  std::vector<const plan::Plan *> plans;
+  for (const plan::Plan &plan : made.plans)
+    plans.push_back(&plan);
+  return sim::predictDecode(plans);
+}
+
+// A card that reads 32 GB/s of its own memory, which holds all, beside a CPU that attends at 180 GB/s or at 22: either
+// is faster for a stage by itself, as it attends while the card computes. Four stages have the slow one a quarter of
+// the time each, and attend on their cards.
+TEST(CompileStages, StagesWeighTheCpuThatTheyShare) {
+  CompileRequest asked = shipped("opt-6.7b", "v100-16-power9", 64, 1024);
+  asked.hardware.memoryBytes = uint64_t{64} << 30;
+  asked.goal.deviceMemory.reset();
+  asked.hardware.memoryBandwidth = 40e9;
+  asked.goal.miniBatches = 2;
+  for (const bool fast : {true, false}) {
+    asked.hardware.cpu.coreBandwidth = fast ? 4.1e9 : 0.5e9;
+    asked.policy.attention = model::Attention::Auto;
+    const auto open = compileStages(asked, 4, all);
+    asked.policy.attention = model::Attention::Device;
+    const auto device = compileStages(asked, 4, all);
+    ASSERT_TRUE(open.ok() && device.ok()) << open.status() << device.status();
+    EXPECT_THAT(open->reason, HasSubstr(". Attention, a token of all micro-batches: on the CPU that stages share "));
+    for (const plan::Plan &plan : open->plans)
+      EXPECT_EQ(plan.attendsOnCpu(), fast);
+    if (fast)
+      EXPECT_LT(decodeOf(*open).tokenNs, decodeOf(*device).tokenNs);
+    else
+      EXPECT_EQ(decodeOf(*open).tokenNs, decodeOf(*device).tokenNs);
+  }
 }
 
 // Of each objective a stage has its part.
