@@ -63,8 +63,8 @@ public:
       const absl::StatusOr<plan::Plan> &plan = planOf(i, layers_[i]);
       if (!plan.ok())
         return absl::Status(plan.status().code(), absl::StrCat("stage ", i, " of ", stages_, ", layers ", first, " to ",
-                                                               first + layers_[i] - 1, partText(request_, stages_), ": ",
-                                                               std::string(plan.status().message())));
+                                                               first + layers_[i] - 1, partText(request_, stages_),
+                                                               ": ", std::string(plan.status().message())));
       made.plans.push_back(*plan);
       made.plans.back().model->stage.first = first; // a middle one's place is in nothing else
       first += layers_[i];
@@ -220,8 +220,8 @@ absl::StatusOr<StagedPlans> compileStages(const CompileRequest &request, int64_t
     ASSIGN_OR_RETURN(made, cutInto(request, count, times, onDeviceTimes));
     for (size_t i = 0; i < made.plans.size(); ++i)
       if (const absl::Status held = holds(made.plans[i]); !held.ok())
-        return absl::Status(
-            held.code(), absl::StrCat("stage ", i, " of ", count, partText(request, count), ": ", std::string(held.message())));
+        return absl::Status(held.code(), absl::StrCat("stage ", i, " of ", count, partText(request, count), ": ",
+                                                      std::string(held.message())));
     return made;
   };
   int64_t fails = std::max<int64_t>(stages, 1);

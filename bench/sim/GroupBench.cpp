@@ -15,7 +15,7 @@ void play(benchmark::State &state, bool writeBack, double busShare) {
   const auto devices = static_cast<size_t>(state.range(0));
   const bench::Made made = bench::decode(32, writeBack);
   constexpr sim::LinkRates kLink = {1e9, 1e9, 10};
-  const sim::TimedSchedule schedule(made.schedule, made.durations, kLink, 1.5);
+  const sim::TimedSchedule schedule(made.schedule, made.durations, kLink);
   sim::BusPlayer player(devices, {busShare * kLink.h2d});
   std::vector<std::array<sim::LaunchTimes, 2>> times(devices);
   std::vector<const int64_t *> moments(devices);
@@ -25,7 +25,7 @@ void play(benchmark::State &state, bool writeBack, double busShare) {
     moments[d] = &times[d][launched[d] % 2].endNs; // of the launch before
   };
   for (size_t d = 0; d < devices; ++d) {
-    player.open(d, schedule.steps.size(), false);
+    player.open(d, schedule.steps.size(), false, cost::Sharing(1.5));
     launch(d);
     launch(d);
   }

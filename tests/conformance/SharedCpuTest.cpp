@@ -103,7 +103,7 @@ protected:
     int64_t warm = 0;
     const auto begin = [&](size_t m, int64_t at) {
       for (size_t s = 0; s < sequences; ++s) {
-        EXPECT_TRUE(stages_->grow(0, blocks[m][s], at + 1).ok());
+        EXPECT_TRUE(stages_->kvBlocks(0).grow(blocks[m][s], at + 1).ok());
         rows[m][s] = {.tokens = {&id, 1},
                       .firstPosition = at,
                       .blocks = blocks[m][s],

@@ -39,8 +39,8 @@ struct Ran {
       if (n >= 2) {
         const auto got = served->stages().await();
         EXPECT_TRUE(got.ok()) << got.status();
-        ids[m].push_back(got->front());
-        out.push_back(got->front());
+        ids[m].push_back(got->tokens.front());
+        out.push_back(got->tokens.front());
       }
       const auto known = static_cast<int64_t>(ids[m].size());
       served->grow(0, blocks[m], known);
@@ -53,7 +53,7 @@ struct Ran {
       EXPECT_TRUE(served->stages().begin({&spans[m], 1}).ok());
     }
     while (served->stages().underWay() > 0)
-      out.push_back(served->stages().await()->front());
+      out.push_back(served->stages().await()->tokens.front());
     return out;
   }
 
