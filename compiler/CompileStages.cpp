@@ -38,9 +38,12 @@ using StageKind = std::tuple<bool, bool, int64_t>;
 using StageTimes = std::map<StageKind, uint64_t>;
 
 std::string partText(const CompileRequest &request, int64_t stages) {
-  return stages > 1 && (request.goal.tpot || request.goal.ttft)
-             ? absl::StrCat(", which has 1/", stages, " of each objective")
-             : "";
+  std::vector<std::string> parts;
+  if (request.goal.tpot || request.goal.ttft)
+    parts.push_back(absl::StrCat("1/", stages, " of each objective"));
+  if (request.hardware.hostMemoryBytes > 0)
+    parts.push_back("its layers' share of host memory");
+  return stages > 1 && !parts.empty() ? absl::StrCat(", which has ", absl::StrJoin(parts, " and ")) : "";
 }
 
 class Cut {
@@ -67,6 +70,7 @@ public:
                                                                ": ", std::string(plan.status().message())));
       made.plans.push_back(*plan);
       made.plans.back().model->stage.first = first; // a middle one's place is in nothing else
+      made.plans.back().hardware.hostMemoryBytes = request_.hardware.hostMemoryBytes; // the machine's
       first += layers_[i];
     }
     made.reason = reason(equal);
@@ -74,6 +78,10 @@ public:
   }
 
 private:
+  uint64_t hostShare(uint64_t bytes, int64_t layers) const {
+    return bytes * static_cast<uint64_t>(layers) / static_cast<uint64_t>(whole_.layers);
+  }
+
   CompileRequest requestOf(int64_t first, int64_t layers) const {
     CompileRequest of = request_;
     of.model = model::stageOf(whole_, first, layers);
@@ -89,6 +97,10 @@ private:
     };
     part(of.goal.tpot);
     part(of.goal.ttft);
+    // There is one host: each has its layers' share.
+    of.hardware.hostMemoryBytes = hostShare(of.hardware.hostMemoryBytes, layers);
+    if (of.goal.kvHostMemory)
+      *of.goal.kvHostMemory = hostShare(*of.goal.kvHostMemory, layers);
     return of;
   }
 

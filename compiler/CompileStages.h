@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A model over several devices of one kind, each with the memories of the request's hardware: where it is cut into
-// stages, and a plan for each, with a placement of its own.
+// A model over several devices of one kind, each with the memory of the request's hardware, on one host whose memory
+// they share by layers: where it is cut into stages, and a plan for each, with a placement of its own.
 //
 //   8 layers of 1 ms, a head of 2 ms, two devices       layers 4, 4: 4 and 6 ms       layers 5, 3: 5 and 5 ms
 //

@@ -27,7 +27,7 @@ SYSTEMS = {
 
 
 def command(model, system, gpus):
-    return (f"compile {MODELS[model]} --hardware {HARDWARE} --host-memory {HOST_GB // gpus}GB --batch {BATCH * gpus} "
+    return (f"compile {MODELS[model]} --hardware {HARDWARE} --host-memory {HOST_GB}GB --batch {BATCH * gpus} "
             f"--context {PROMPT + OUTPUT} --input-len {PROMPT} --output-len {OUTPUT} {SYSTEMS[system](gpus)} "
             f"--stages {gpus}")
 

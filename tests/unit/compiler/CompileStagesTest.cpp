@@ -194,6 +194,31 @@ TEST(CompileStages, StagesWeighTheCpuThatTheyShare) {
 }
 
 // Of each objective a stage has its part.
+// There is one host: six layers of which each stage brings all have what the machine has between them.
+TEST(CompileStages, HostMemoryIsTheMachines) {
+  CompileRequest asked = request(tinyLlama(6));
+  asked.policy.interval = 1;
+  const auto free = compileStages(asked, 2, all);
+  ASSERT_TRUE(free.ok()) << free.status();
+  uint64_t most = 0; // of a layer
+  for (const plan::Plan &plan : free->plans)
+    most = std::max(most, plan.hostBytes / static_cast<uint64_t>(plan.model->layers) + 1);
+  asked.hardware.hostMemoryBytes = 6 * most;
+  const auto made = compileStages(asked, 2, all);
+  ASSERT_TRUE(made.ok()) << made.status();
+  uint64_t sum = 0;
+  for (const plan::Plan &plan : made->plans) {
+    sum += plan.hostBytes;
+    EXPECT_EQ(plan.hardware.hostMemoryBytes, 6 * most);
+  }
+  EXPECT_LE(sum, 6 * most);
+  asked.hardware.hostMemoryBytes = 3 * most; // either would have it
+  const auto less = compileStages(asked, 2, all);
+  EXPECT_EQ(less.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(less.status().message()),
+              HasSubstr("layers 0 to 2, which has its layers' share of host memory: "));
+}
+
 TEST(CompileStages, ObjectivesAreSplit) {
   CompileRequest asked = request(tinyLlama(6));
   asked.goal.tpot = std::chrono::milliseconds(30);
