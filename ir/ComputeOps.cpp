@@ -152,6 +152,9 @@ LogicalResult GatherRowsOp::verify() {
 }
 void GatherRowsOp::getAsmResultNames(SetName setName) { setName(getY(), "gathered"); }
 
+void KeepIdsOp::getAsmResultNames(SetName setName) { setName(getNextHistory(), "next_history"); }
+int KeepIdsOp::tiedOperand(unsigned) { return 2; } // meta, sampled, history
+
 int SampleOp::tiedOperand(unsigned index) { return static_cast<int>(index) + 3; } // meta, logits, history, ...
 
 } // namespace headrace::ir

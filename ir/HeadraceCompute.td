@@ -281,6 +281,24 @@ def Headrace_GatherRowsOp : Headrace_ComputeOp<"gather_rows",
   let hasVerifier = 1;
 }
 
+def Headrace_KeepIdsOp : Headrace_ComputeOp<"keep_ids",
+    [Headrace_Reads<"Meta">, Headrace_Reads<"Sampled">, Headrace_Updates<"History">], ["tiedOperand"],
+    [Headrace_NameResults, AllTypesMatch<["history", "next_history"]>]> {
+  let summary = "the tokens' ids, for sample, in a stage that does not embed";
+  let description = [{
+    Keeps ids as embed does: of `meta`, or of `sampled` where one says "what this request sampled last".
+
+        %next_history = headrace.keep_ids tokens(%meta) %sampled, %history step<head> : <4096, bytes>, <256, bytes>, <512, bytes>
+  }];
+  let arguments = (ins Headrace_DeviceBuffer:$meta, Headrace_DeviceBuffer:$sampled, Headrace_DeviceBuffer:$history,
+                       Headrace_StepProp:$step);
+  let results = (outs Headrace_DeviceBuffer:$next_history);
+  let assemblyFormat = [{
+    `tokens` `(` $meta `)` $sampled `,` $history custom<Step>($step)
+    attr-dict `:` custom<Types>(type($meta), type($sampled), type($history))
+  }];
+}
+
 def Headrace_SampleOp : Headrace_ComputeOp<"sample",
     [Headrace_Reads<"Meta">, Headrace_Reads<"Logits", "X">, Headrace_Reads<"History">, Headrace_Updates<"Sampled">,
      Headrace_Updates<"Output">, Headrace_UsesScratch], ["tiedOperand", "workspace"],

@@ -293,6 +293,8 @@ CudaLaunch cudaLaunch(Op op, const void *args, const CudaShape &shape, const cha
       return refuse(why, kElems);
     return elements("fetch_rows", shape.tokens * a.columns);
   }
+  case Op::KeepIds:
+    return rows("keep_ids", divideUp(shape.tokens, 256), 256, 0);
   }
   return refuse(why, "unknown op");
 }

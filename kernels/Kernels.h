@@ -44,7 +44,8 @@ namespace headrace::kernels {
   OP(RebuildKv, 9, "rebuild_kv")   /* k and v of earlier tokens from their activation blocks */                        \
   OP(Rotate, 10, "rotate")         /* rope_append's first half: (norm,) rotate q and k in place */                     \
   OP(Append, 11, "append")         /* its second: write k and v to the paged KV cache; the CPU's, beside attention */  \
-  OP(FetchRows, 12, "fetch_rows")  /* rows that the CPU has made, from host memory */
+  OP(FetchRows, 12, "fetch_rows")  /* rows that the CPU has made, from host memory */                                  \
+  OP(KeepIds, 13, "keep_ids")      /* embed's other half: tokens' ids, for sample, where another device embeds */
 
 enum class Op : uint8_t {
 #define HEADRACE_OP(name, value, text) name = value,
@@ -442,6 +443,20 @@ struct SampleArgs {
     f("sampled", sampled);
     f("output", output);
     f("workspace", workspace);
+  }
+  template <typename F> void results(F) const {} // ids of tokens
+};
+
+// history[kvSlot(t)] = token(t), as Embed leaves it, where another device embeds.
+struct KeepIdsArgs {
+  const IterationMeta *meta;
+  const int32_t *sampled; // [request slots]
+  int32_t *history;       // [KV blocks, blockTokens]
+
+  template <typename F> void pointers(F f) const {
+    f("meta", meta);
+    f("sampled", sampled);
+    f("history", history);
   }
   template <typename F> void results(F) const {} // ids of tokens
 };

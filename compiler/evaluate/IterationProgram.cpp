@@ -160,6 +160,11 @@ private:
       make(step, node);
       update(node, latest(own.history));
       return;
+    case Op::KeepIds:
+      read(node, latest(own.sampled));
+      read(node, latest(own.history));
+      update(node, latest(own.history));
+      return;
     case Op::Sample:
       read(node, latest(step.x));
       for (const BufferIndex io : {own.history, own.sampled, steps_.output})

@@ -375,6 +375,8 @@ private:
     linear(-1, Part::Head, true, normed, tied ? layout_.embeddingUnit() : unit,
            tied ? TensorRole::TokenTable : TensorRole::Matrix, UnitRole::Head, spec_.vocab, spec_.hidden)
         .y = logits;
+    if (!spec_.embeds())
+      step(-1, Part::Head, Op::KeepIds, UnitRole::Head);
     Step &sample = step(-1, Part::Head, Op::Sample, UnitRole::Head);
     sample.workspaceBytes =
         model::alignUp(kernels::sampleWorkspaceBytes(backend(), request_.limits.sequences, spec_.vocab));

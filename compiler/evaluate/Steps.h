@@ -32,7 +32,8 @@
 //             ^ comes                ^ comes                  ^ comes        ^ comes
 // Of a stage (model::ModelSpec::stage) streams have their homes on the host, too, and each comes once, for the first
 // layer's first step, and goes home behind the last one's last, from where publish has it; embedding and head are the
-// first stage's and the last one's alone. It may leave between layers as well, as above.
+// first stage's and the last one's alone, and in front of sample stands keep_ids, embed's other half. It may leave
+// between layers as well, as above.
 //
 //   middle    layer 0 of 0 | layer 0 of 1 | layer 1 of 0 | layer 1 of 1 | publish
 //             ^ comes       ^ comes                      goes ^          ^ goes

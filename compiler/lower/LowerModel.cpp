@@ -148,6 +148,10 @@ private:
     case kernels::Op::GatherRows:
       at(step.y) = ir::GatherRowsOp::create(builder_, loc_, type(step.y), meta, at(step.x), info, ir::Address());
       return;
+    case kernels::Op::KeepIds:
+      at(own.history) = ir::KeepIdsOp::create(builder_, loc_, at(own.history).getType(), meta, at(own.sampled),
+                                              at(own.history), info);
+      return;
     case kernels::Op::Sample: {
       auto sample =
           ir::SampleOp::create(builder_, loc_, at(own.sampled).getType(), at(steps_.output).getType(), meta, at(step.x),
@@ -251,6 +255,7 @@ Form formOf(ir::RopeAppendOp) { return compute(Op::RopeAppend, model::UnitRole::
 Form formOf(ir::AttentionOp) { return compute(Op::Attention, model::UnitRole::Qkv, "attended"); }
 Form formOf(ir::ActivateOp) { return compute(Op::Activate, model::UnitRole::Up, "activated"); }
 Form formOf(ir::GatherRowsOp) { return compute(Op::GatherRows, model::UnitRole::Head, "rows"); }
+Form formOf(ir::KeepIdsOp) { return compute(Op::KeepIds, model::UnitRole::Head, nullptr); }
 Form formOf(ir::SampleOp) { return compute(Op::Sample, model::UnitRole::Head, nullptr); }
 Form formOf(ir::PublishOp) { return StepForm{plan::StepKind::Publish, std::nullopt, nullptr}; }
 Form formOf(ir::PrefetchOp) { return StepForm{plan::StepKind::Copy, std::nullopt, nullptr}; }

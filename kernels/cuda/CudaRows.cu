@@ -18,6 +18,7 @@ const void *rowKernel(const char *name) {
       cudaEntryOf("embed_f32", embedKernel<Elem::F32>),
       cudaEntryOf("embed_f16", embedKernel<Elem::F16>),
       cudaEntryOf("embed_bf16", embedKernel<Elem::BF16>),
+      cudaEntryOf("keep_ids", keepIdsKernel),
       cudaEntryOf("norm_f32", normKernel<Elem::F32>),
       cudaEntryOf("norm_f16", normKernel<Elem::F16>),
       cudaEntryOf("norm_bf16", normKernel<Elem::BF16>),

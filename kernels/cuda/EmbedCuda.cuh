@@ -1,26 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Op::Embed on CUDA: a block takes rows in turn, eight elements a thread. The table may be host memory that is mapped
-// into the device: each byte of a row is read once, by neighbouring threads.
+// into the device: each byte of a row is read once, by neighbouring threads. Op::KeepIds: a token a thread.
 #pragma once
 
+#include "kernels/TokenIds.h"
 #include "kernels/cuda/CudaElems.cuh"
 
 namespace headrace::kernels {
 
 template <Elem kElem> __global__ void embedKernel(const EmbedArgs args) {
-  const int32_t *tokenIds = args.meta->array<int32_t>(args.meta->tokenIds);
   const int32_t *positions = args.meta->array<int32_t>(args.meta->positions);
-  const int32_t *slots = args.meta->array<int32_t>(args.meta->kvSlot);
   const int64_t hidden = args.hidden, rows = args.meta->numTokens;
   const bool vectors = hidden % 8 == 0 && args.order == Order::RowMajor && aligned16(args.table) &&
                        aligned16(args.positions) && aligned16(args.x);
   for (int64_t t = blockIdx.x; t < rows; t += gridDim.x) {
-    int64_t token = tokenIds[t];
-    if (token < 0)
-      token = args.sampled[-1 - token];
+    const int32_t id = tokenOf(*args.meta, args.sampled, t);
     if (args.history != nullptr && threadIdx.x == 0)
-      args.history[slots[t]] = static_cast<int32_t>(token);
+      keepId(*args.meta, args.history, t, id);
+    const int64_t token = id;
     const int64_t from = token * hidden, to = t * hidden, place = (positions[t] + args.positionOffset) * hidden;
     if (vectors) {
       for (int64_t i = int64_t{8} * threadIdx.x; i < hidden; i += int64_t{8} * blockDim.x) {
@@ -45,6 +43,12 @@ template <Elem kElem> __global__ void embedKernel(const EmbedArgs args) {
       args.x[to + i] = v;
     }
   }
+}
+
+__global__ void keepIdsKernel(const KeepIdsArgs args) {
+  const int64_t first = int64_t{blockIdx.x} * blockDim.x + threadIdx.x, step = int64_t{gridDim.x} * blockDim.x;
+  for (int64_t t = first; t < args.meta->numTokens; t += step)
+    keepId(*args.meta, args.history, t, tokenOf(*args.meta, args.sampled, t));
 }
 
 } // namespace headrace::kernels

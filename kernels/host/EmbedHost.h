@@ -3,6 +3,7 @@
 // Op::Embed on the host.
 #pragma once
 
+#include "kernels/TokenIds.h"
 #include "kernels/host/HostEntry.h"
 #include "kernels/host/VecMath.h"
 
@@ -16,17 +17,14 @@ template <typename V> struct Embed {
   }
   static void run(const void *opaque, const HostWork &work, int64_t, int64_t unit, float *) {
     const auto &args = *static_cast<const EmbedArgs *>(opaque);
-    const int32_t *tokenIds = args.meta->array<int32_t>(args.meta->tokenIds);
     const int32_t *positions = args.meta->array<int32_t>(args.meta->positions);
-    const int32_t *slots = args.meta->array<int32_t>(args.meta->kvSlot);
     const int64_t hidden = args.hidden, vectorEnd = hidden - hidden % V::kLanes;
     const HostUnits::Run rows = HostUnits::run(work, unit, args.meta->numTokens);
     for (int64_t t = rows.first; t < rows.end; ++t) {
-      int64_t token = tokenIds[t];
-      if (token < 0)
-        token = args.sampled[-1 - token];
+      const int32_t id = tokenOf(*args.meta, args.sampled, t);
       if (args.history != nullptr)
-        args.history[slots[t]] = static_cast<int32_t>(token);
+        keepId(*args.meta, args.history, t, id);
+      const int64_t token = id;
       float *x = args.x + t * hidden;
       if (args.order == Order::Panel16) {
         const int64_t panel = token / 16 * hidden * 16 + token % 16;

@@ -61,6 +61,8 @@ public:
       return activate();
     case kernels::Op::GatherRows:
       return gatherRows();
+    case kernels::Op::KeepIds:
+      return keepIds();
     case kernels::Op::Sample:
       return sample();
     case kernels::Op::ActAppend:
@@ -414,6 +416,13 @@ private:
     ASSIGN_OR_RETURN(x, operands_.require(Arg::X, product({variant_.newTokens, spec_.hidden, kF32})));
     ASSIGN_OR_RETURN(y, operands_.require(Arg::Y, product({variant_.sequences, spec_.hidden, kF32})));
     return kernels::GatherRowsArgs{.meta = meta, .x = floats(x), .y = floats(y), .hidden = spec_.hidden};
+  }
+
+  absl::StatusOr<KernelArgs> keepIds() const {
+    ASSIGN_OR_RETURN(meta, operands_.meta());
+    ASSIGN_OR_RETURN(sampled, operands_.sampled());
+    ASSIGN_OR_RETURN(history, operands_.history());
+    return kernels::KeepIdsArgs{.meta = meta, .sampled = ints(sampled), .history = ints(history)};
   }
 
   absl::StatusOr<KernelArgs> sample() const {

@@ -23,6 +23,7 @@
 //               packed: + 4 kv h; cache packed: + 6 act 2 kv
 //   GatherRows  0                                8 S h
 //   FetchRows   0                                T q a, and as much over the link
+//   KeepIds     0                                12 T
 //   Sample      S vocab                          4 S vocab + 8 S
 //
 // C is 2 kv elements, or what their encoding takes; a value that is packed is compared twice, and takes a difference, a
@@ -138,7 +139,8 @@ Work workOf(const model::ModelSpec &spec, const OpSite &site, const Rows &runnin
   const Amount stream(sizeof(float)); // an element of the residual stream
   const Amount tokens(running.tokens), sampled(running.sampled), hidden(spec.hidden);
   const bool head = site.unit == model::UnitRole::Head;
-  const Amount rows = head || site.op == Op::GatherRows || site.op == Op::Sample ? sampled : tokens;
+  const bool ofSampled = (head && site.op != Op::KeepIds) || site.op == Op::GatherRows || site.op == Op::Sample;
+  const Amount rows = ofSampled ? sampled : tokens;
   if (rows.get() == 0)
     return {};
   const Amount q(spec.qRows()), kvRows(spec.kvRows());
@@ -227,6 +229,9 @@ Work workOf(const model::ModelSpec &spec, const OpSite &site, const Rows &runnin
     break;
   case Op::GatherRows:
     device = Amount(2) * rows * hidden * stream;
+    break;
+  case Op::KeepIds: // id, slot, id
+    device = Amount(12) * tokens;
     break;
   case Op::Sample:
     flops = rows * Amount(spec.vocab);

@@ -717,6 +717,16 @@ headrace.iteration @rotate_norms_of_nothing decode phase(model) limits(8, 8, 204
 
 // -----
 
+headrace.iteration @ids_of_another_size decode phase(model) limits(8, 8, 2048) {
+  %meta = headrace.io meta : <512, bytes>
+  %sampled = headrace.io sampled : <32, bytes>
+  %history = headrace.io history : <64, bytes>
+  // expected-error@+1 {{failed to verify that all of {history, next_history} have same type}}
+  %ids = "headrace.keep_ids"(%meta, %sampled, %history) <{step = array<i64: -1, 3, 0, -1, 0, 0, 0, 0, 0>}> : (!headrace.buffer<device, 512, bytes>, !headrace.buffer<device, 32, bytes>, !headrace.buffer<device, 64, bytes>) -> !headrace.buffer<device, 128, bytes>
+}
+
+// -----
+
 headrace.iteration @fetch_not_direct decode phase(homes) limits(8, 8, 2048) {
   %meta = headrace.io meta : <512, bytes>
   %a = headrace.staging attended : <host, 400, f32>

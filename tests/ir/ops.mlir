@@ -88,6 +88,16 @@ headrace.iteration @homes mixed phase(homes) limits(512, 8, 2048) {
   %l = headrace.linear head sampled(%meta) %x, %d[0 for 2000] step<head> : <512, bytes>, <400, f32>, <2000, bf16> -> <2000, f32>
 }
 
+// A stage that samples and does not embed.
+// CHECK-LABEL: headrace.iteration @last_stage decode phase(model) limits(8, 8, 2048) {
+headrace.iteration @last_stage decode phase(model) limits(8, 8, 2048) {
+  %meta = headrace.io meta : <512, bytes>
+  %sampled = headrace.io sampled mini_batch(1) : <32, bytes>
+  %history = headrace.io history mini_batch(1) : <64, bytes>
+  // CHECK: %next_history = headrace.keep_ids tokens(%meta) %sampled.1, %history.1 step<head, mini_batch 1> : <512, bytes>, <32, bytes>, <64, bytes>
+  %ids = headrace.keep_ids tokens(%meta) %sampled, %history step<head, mini_batch 1> : <512, bytes>, <32, bytes>, <64, bytes>
+}
+
 // Each mini-batch has its own caches and its own sampled and history; meta and output are of all of them.
 // CHECK-LABEL: headrace.iteration @mini_batches decode phase(model) limits(8, 8, 2048) {
 headrace.iteration @mini_batches decode phase(model) limits(8, 8, 2048) {

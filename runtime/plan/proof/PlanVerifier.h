@@ -28,11 +28,10 @@ namespace headrace::plan {
 enum class Rule : uint8_t {
   // Indices, counts, sizes, enumerators, tiling of extents; the split of caches, and that a block has one place in all
   // placements; residuals of some mini-batches only, or with another home than one on the host; of a stage a weight or
-  // a
-  // step that another has, or rows that it does not publish; a cycle without one of its phases; operands that are not
-  // the op's, or smaller than what it touches; attention that does not follow the
-  // append of its rows, or rows that are rotated twice or never; in the cpu lane anything but append and attention, or
-  // with a cache of which blocks are at home on the device.
+  // a step that another has, rows that it does not publish, or ids that it does not keep; a cycle without one of its
+  // phases; operands that are not the op's, or smaller than what it touches; attention that does not follow the append
+  // of its rows, or rows that are rotated twice or never; in the cpu lane anything but append and attention, or with a
+  // cache of which blocks are at home on the device.
   Structure,
   // 1: a read is not ordered after the write (prefetch) of bytes that it reads.
   ReadBeforeReady,

@@ -31,12 +31,15 @@
 //               if k has a norm, Y W (actBlocks x kvBlockBytes), Workspace W if rebuildWorkspaceBytes() > 0
 //   Activate    Meta R, X R [T, 2 * intermediate], Y W [T, intermediate]
 //   GatherRows  Meta R, X R [T, hidden], Y W [S, hidden]
+//   KeepIds     Meta R, Sampled R, History W or RW
 //   Sample      Meta R, X R [S, vocab], History R, Sampled W or RW, Output W or RW, Workspace W if
 //               sampleWorkspaceBytes() > 0
 //   Publish     Output R, Meta R if wanted; on the compute lane. Of a stage that sends (Plan::sends) Residual R of each
 //               mini-batch in their order: all of it, at its home on the host
 //
 // A stage that receives has no Embed, one that sends no GatherRows and no Sample, and neither has the others' weights.
+// A stage that receives and has a head has KeepIds of each mini-batch before its Sample; no other plan has any, since
+// Embed keeps ids as well.
 //
 // Where residual streams leave (Plan::residualsLeave), the stream of T rows - Embed's X, Norm's and GatherRows' X,
 // Residual and its Y - is no transient but the whole residual of the step's mini-batch, on the device; what the head
@@ -296,6 +299,7 @@ private:
 
   void rowsSent();
   void embed();
+  void keepIds();
   void norm();
   void linear();
   void rebuildKv();
@@ -325,7 +329,7 @@ private:
   uint32_t number_ = 0;
   uint32_t taken_ = 0;
   bool failed_ = false;
-  uint64_t sampled_ = 0; // mini-batches that steps so far have sampled
+  uint64_t sampled_ = 0, kept_ = 0; // mini-batches that steps so far have sampled, and kept the ids of
 };
 
 void OperandCheck::rowsSent() {
@@ -363,6 +367,16 @@ void OperandCheck::embed() {
   range(Arg::Sampled, kR, Io::Sampled);
   range(Arg::History, kW | kRW, Io::History);
   stream(Arg::X, kW, spec_.hidden);
+}
+
+void OperandCheck::keepIds() {
+  if (!plan_.receives())
+    return fail("the plan embeds, expected ids that embed keeps");
+  if (plan_.sends())
+    return fail("the stage has no head");
+  range(Arg::Sampled, kR, Io::Sampled);
+  range(Arg::History, kW | kRW, Io::History);
+  kept_ |= uint64_t{1} << step_->miniBatch;
 }
 
 void OperandCheck::norm() {
@@ -546,11 +560,16 @@ void OperandCheck::check(uint32_t number) {
       stream(Arg::X, kR, spec_.hidden);
       rowsF32(Arg::Y, kW, sequences_, spec_.hidden);
       break;
+    case kernels::Op::KeepIds:
+      keepIds();
+      break;
     case kernels::Op::Sample:
       if (plan_.sends()) {
         fail("the stage has no head");
         break;
       }
+      if (plan_.receives() && !(kept_ >> step_->miniBatch & 1))
+        fail("no step before it keeps the ids of mini-batch ", step_->miniBatch);
       rowsF32(Arg::X, kR, sequences_, spec_.vocab);
       range(Arg::History, kR, Io::History);
       range(Arg::Sampled, kW | kRW, Io::Sampled);

@@ -79,6 +79,9 @@ TEST_F(LowerModel, EveryKernelStandsInSomeModel) {
   EXPECT_TRUE(mlir::succeeded(mlir::verify(*module_)));
   for (const std::string &name : steps(iteration, 0))
     stand.insert(name);
+  iteration = lower(request(model::stageOf(tinyLlama(2), 1, 1)));
+  for (const std::string &name : steps(iteration, -1))
+    stand.insert(name);
   for (const kernels::Op op : kernels::kOps)
     EXPECT_TRUE(stand.contains(kernels::opName(op))) << kernels::opName(op);
 }

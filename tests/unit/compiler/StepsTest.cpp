@@ -13,7 +13,10 @@
 namespace headrace::compiler {
 namespace {
 
+using testing::Contains;
 using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
 
 class StepsOf : public testing::Test {
 protected:
@@ -91,6 +94,21 @@ TEST_F(StepsOf, StreamsThatLeaveComeForEachLayer) {
       come.push_back(absl::StrCat(stream.layer, ".", stream.miniBatch));
     }
   EXPECT_THAT(come, ElementsAre("0.0", "0.1", "1.0", "1.1"));
+}
+
+// Of a model's stages the last one has the ids of all rows, though none is embedded there.
+TEST_F(StepsOf, AStageThatSamplesAndDoesNotEmbedKeepsIds) {
+  CompileRequest r = twoMiniBatches();
+  r.model = model::stageOf(tinyLlama(6), 4, 2);
+  of(r);
+  EXPECT_THAT(names(true), ElementsAre("layer 0.0", "layer 0.1", "layer 1.0", "layer 1.1", "gather_rows 0", "norm 0",
+                                       "linear 0", "keep_ids 0", "sample 0", "gather_rows 1", "norm 1", "linear 1",
+                                       "keep_ids 1", "sample 1", "publish"));
+  for (const int64_t first : {0, 2}) {
+    r.model = model::stageOf(tinyLlama(6), first, 2);
+    of(r);
+    EXPECT_THAT(names(true), Not(Contains(HasSubstr("keep_ids"))));
+  }
 }
 
 TEST_F(StepsOf, ActivationBlocksAreRebuiltFirstAndKeptBehindTheNorm) {

@@ -68,6 +68,20 @@ TEST(BindStep, EmbedReadsTheTableOfItsUnit) {
   EXPECT_EQ(args.history, b.device(b.plan.placements[0].extents[b.plan.ioBuffer(plan::Io::History)].address));
 }
 
+// Of the operands of an embedding.
+TEST(BindStep, KeptIdsGoWhereEmbedKeepsThem) {
+  Bound b({.spec = tinyLlama(2)});
+  const uint32_t step = b.step(Op::Embed);
+  const auto embed = b.args<kernels::EmbedArgs>(step);
+  b.plan.schedules[1].steps[step].op = Op::KeepIds;
+  const auto args = b.args<kernels::KeepIdsArgs>(step);
+  EXPECT_EQ(args.meta, embed.meta);
+  EXPECT_EQ(args.sampled, embed.sampled);
+  EXPECT_EQ(args.history, embed.history);
+  b.operand(step, Arg::History).bytes = 100;
+  EXPECT_THAT(b.refusal(step), HasSubstr("(keep_ids, layer -1): operand history has 100 bytes, it needs "));
+}
+
 TEST(BindStep, ATiedTableIsInTheKernelsOrderAndHasPositionsBehindIt) {
   Bound b({.spec = tinyOpt(2)});
   const auto args = b.args<kernels::EmbedArgs>(b.step(Op::Embed));

@@ -206,6 +206,18 @@ TEST(Work, ActivateGatherAndSample) {
   EXPECT_EQ(work(smallLlama(), Op::Sample, UnitRole::Head, {3, 2, 8}).deviceBytes, 4u * 2 * 96 + 16);
 }
 
+// Of each token, of the head or not: its id, its place, the id again, 4 bytes each.
+TEST(Work, KeptIdsAreOfAllTokens) {
+  const Work three = work(smallLlama(), Op::KeepIds, UnitRole::Head, {3, 2, 8});
+  EXPECT_EQ(three.flops, 0u);
+  EXPECT_EQ(three.deviceBytes, 3u * 12);
+  EXPECT_EQ(three.linkBytes, 0u);
+  const Rows noneSampled{.tokens = 9, .contexts = 9, .pairs = 45};
+  const Work nine =
+      workOf(smallLlama(), {Op::KeepIds, UnitRole::Head}, noneSampled, DType::F32, DType::F16, /*direct=*/false);
+  EXPECT_EQ(nine.deviceBytes, 9u * 12);
+}
+
 // Three sequences: a row at context 10, three at 7, five at 5. 9 rows, contexts 22, pairs 10 + (5 + 6 + 7) + 15 = 43.
 constexpr Rows kThree{.tokens = 9, .sampled = 2, .contexts = 22, .pairs = 43, .homeRows = 4};
 Work workOfThree(Op op, UnitRole unit, bool direct = false) {

@@ -30,6 +30,7 @@ inline constexpr size_t kMostArgumentBytes = 256;
 // A call of nothing where no kernel has such a name.
 inline EmulatedCall callOf(std::string_view kernel) {
   constexpr EmulatedCall kCalls[] = {emulatedCall<kernels::EmbedArgs>("embed"),
+                                     emulatedCall<kernels::KeepIdsArgs>("keep_ids"),
                                      emulatedCall<kernels::NormArgs>("norm"),
                                      emulatedCall<kernels::RopeAppendArgs>("rope_append"),
                                      emulatedCall<kernels::RotateArgs>("rotate"),

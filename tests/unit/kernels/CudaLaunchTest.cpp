@@ -135,6 +135,11 @@ TEST(CudaLaunch, RefusalsSayWhatIsSupported) {
 
 TEST(CudaLaunch, RowsAndElementsAreTakenInTurnBeyondAFullDevice) {
   NormArgs norm{};
+  const KeepIdsArgs ids{};
+  EXPECT_STREQ(cudaLaunch(Op::KeepIds, &ids, {64, 8, 512}, nullptr).kernel, "keep_ids");
+  EXPECT_EQ(gridOf(cudaLaunch(Op::KeepIds, &ids, {64, 8, 512}, nullptr)), (Grid{1, 1, 1}));
+  EXPECT_EQ(gridOf(cudaLaunch(Op::KeepIds, &ids, {257, 8, 512}, nullptr)), (Grid{2, 1, 1}));
+  EXPECT_EQ(gridOf(cudaLaunch(Op::KeepIds, &ids, {int64_t{1} << 30, 8, 512}, nullptr)), (Grid{4096, 1, 1}));
   norm.hidden = 4096, norm.activation = Elem::BF16;
   EXPECT_STREQ(cudaLaunch(Op::Norm, &norm, {64, 8, 512}, nullptr).kernel, "norm_bf16");
   EXPECT_EQ(gridOf(cudaLaunch(Op::Norm, &norm, {64, 8, 512}, nullptr)), (Grid{64, 1, 1}));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Embed, Norm, Activate and GatherRows: ops that work row by row.
+// Embed, Norm, Activate, GatherRows, FetchRows and KeepIds: ops that work row by row.
 #include "tests/unit/kernels/KernelTest.h"
 #include "tests/unit/kernels/Reference.h"
 
@@ -252,6 +252,46 @@ TEST_P(FetchRowsTest, CopiesTheRowsThatThereAre) {
   args.meta = meta.get(), args.x = x.data(), args.y = y.data(), args.columns = 3;
   call(Op::FetchRows, &args);
   EXPECT_EQ(y, (Floats{0, 1, 2, 10, 11, 12, 7, 7, 7}));
+}
+
+HEADRACE_ON_EACH_ISA(KeepIdsTest);
+
+// Two sequences in blocks of two tokens: two rows from position 1 on, where ids of before are, then one.
+TEST_P(KeepIdsTest, KeepsEachRowsIdWhereItsKeyIs) {
+  TestMeta meta({{1, 2, {3, 1}}, {0, 1, {2}}}, 2);
+  const int32_t tokens[] = {-3, 5, 7}, sampled[] = {3, 9, 2};
+  std::copy_n(tokens, 3, meta.ints(meta->tokenIds));
+  std::vector<int32_t> history(8, -7);
+  const KeepIdsArgs args{meta.get(), sampled, history.data()};
+  call(Op::KeepIds, &args);
+  // Block 3's second token, block 1's first; block 2's first.
+  EXPECT_EQ(history, (std::vector<int32_t>{-7, -7, 5, -7, 7, -7, -7, 2}));
+  meta->numTokens = 0;
+  history.assign(8, -7);
+  call(Op::KeepIds, &args);
+  EXPECT_EQ(history, std::vector<int32_t>(8, -7));
+}
+
+TEST_P(KeepIdsTest, KeepsWhatEmbedKeepsHoweverItIsCut) {
+  const int32_t rows = 1000, slots = 1024;
+  const std::vector<int32_t> sampled = {11, 12, 13};
+  const std::vector<float> table(40, 1.0f);
+  TestMeta meta({{3, rows, {0}}}, slots);
+  for (int32_t t = 0; t < rows; ++t)
+    meta.ints(meta->tokenIds)[t] = t % 5 == 0 ? -1 - t % 3 : t * 7 % 40;
+  std::vector<int32_t> wanted(slots, -7);
+  Floats x(rows);
+  EmbedArgs embed{};
+  embed.meta = meta.get(), embed.table = table.data(), embed.sampled = sampled.data(), embed.history = wanted.data();
+  embed.x = x.data(), embed.vocab = 40, embed.hidden = 1;
+  call(Op::Embed, &embed);
+  EXPECT_TRUE(sameInTeams([&] {
+    std::vector<int32_t> history(slots, -7);
+    const KeepIdsArgs args{meta.get(), sampled.data(), history.data()};
+    call(Op::KeepIds, &args);
+    EXPECT_EQ(history, wanted);
+    return history;
+  }));
 }
 
 } // namespace

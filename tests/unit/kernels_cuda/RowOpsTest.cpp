@@ -429,5 +429,30 @@ TEST(CudaFetchRows, CopiesTheRowsThatThereAre) {
       }
 }
 
+// More tokens than two blocks have threads, by two blocks in turn and by as many as the launch has: as the host's
+// kernel keeps them, and nothing beyond the tokens that there are.
+TEST(CudaKeepIds, KeepsEachTokensIdAsTheHostDoes) {
+  for (const int64_t rows : {0, 1, 256, 700}) {
+    const int64_t capacity = 800;
+    TestMeta hostMeta({{5, capacity, {0}}}, 1024);
+    hostMeta->numTokens = static_cast<int32_t>(rows);
+    for (int32_t t = 0; t < capacity; ++t) {
+      hostMeta.ints(hostMeta->tokenIds)[t] = t % 4 == 1 ? -1 - t % 3 : 3 * t + 1;
+      hostMeta.ints(hostMeta->kvSlot)[t] = 1023 - t;
+    }
+    const std::vector<int32_t> last = {21, 22, 23};
+    std::vector<int32_t> wanted(1024, -7);
+    const KeepIdsArgs onHost{hostMeta.get(), last.data(), wanted.data()};
+    hostKernel(Op::KeepIds)(&onHost);
+    EXPECT_EQ(std::count(wanted.begin(), wanted.end(), -7), 1024 - rows);
+    DeviceMeta meta(hostMeta);
+    DeviceArray<int32_t> sampled(last), history(1024, -7), inTurn(1024, -7);
+    runOp(Op::KeepIds, KeepIdsArgs{meta.get(), sampled.get(), history.get()}, {capacity, 8, 1024});
+    EXPECT_EQ(history.values(), wanted) << rows;
+    runOpInTurn(Op::KeepIds, KeepIdsArgs{meta.get(), sampled.get(), inTurn.get()}, {capacity, 8, 1024}, 3);
+    EXPECT_EQ(inTurn.values(), wanted) << rows;
+  }
+}
+
 } // namespace
 } // namespace headrace::kernels

@@ -28,6 +28,16 @@ Operand *part(Plan &plan, const Spot &spot, Arg arg) {
   const auto it = std::find_if(begin, end, [&](const Operand &o) { return o.arg == arg; });
   return it == end ? nullptr : &*it;
 }
+Operand ioRange(Plan &plan, const Spot &step, Io which, Arg arg, Access access) {
+  const uint32_t buffer = plan.ioBuffer(which);
+  const bool shared = which == Io::Output;
+  const uint64_t bytes = plan.buffers[buffer].bytes / (shared ? 1 : plan.miniBatches);
+  const uint64_t begin = shared ? 0 : stepAt(plan, step).miniBatch * bytes;
+  for (const Extent &e : plan.placements[scheduleAt(plan, step).placement].extents)
+    if (e.buffer == buffer)
+      return {buffer, Space::Device, access, arg, begin, bytes, e.address + begin};
+  std::abort();
+}
 std::vector<Spot> spotsOf(Plan &plan, Arg arg) {
   return spots(plan, [&](const Spot &spot) {
     const Operand *o = part(plan, spot, arg);
@@ -126,6 +136,20 @@ void insertCopy(Plan &plan, uint32_t schedule, uint32_t at, Step step, const Ope
     durations.insert(durations.begin() + at, kDuration);
   });
   addUp(plan, schedule);
+}
+
+void insertStep(Plan &plan, const Spot &before, Step step, const std::vector<Operand> &operands) {
+  Schedule &s = scheduleAt(plan, before);
+  step.firstOperand = static_cast<uint32_t>(s.operands.size());
+  step.operandCount = static_cast<uint32_t>(operands.size());
+  s.operands.insert(s.operands.end(), operands.begin(), operands.end());
+  const uint32_t at = before.step + 1;
+  s.steps.insert(s.steps.begin() + at, step);
+  for (Edge &edge : s.edges)
+    for (uint32_t *end : {&edge.from, &edge.to})
+      *end += *end >= at ? 1 : 0;
+  forDurations(plan, before.schedule,
+               [&](std::vector<uint64_t> &durations) { durations.insert(durations.begin() + at, 0); });
 }
 
 void eraseStep(Plan &plan, const Spot &spot) {

@@ -22,6 +22,8 @@ Schedule &scheduleAt(Plan &plan, const Spot &spot);
 Step &stepAt(Plan &plan, const Spot &spot);
 // The step's operand for this; null where it has none.
 Operand *part(Plan &plan, const Spot &spot, Arg arg);
+// What the step's mini-batch has of a buffer, as an operand; of the output all.
+Operand ioRange(Plan &plan, const Spot &step, Io which, Arg arg, Access access);
 template <typename F> std::vector<Spot> spots(Plan &plan, F holds) {
   std::vector<Spot> out;
   for (uint32_t i = 0; i < plan.schedules.size(); ++i)
@@ -50,6 +52,8 @@ uint32_t appendBehind(Plan &plan, const Spot &copy);
 uint64_t newSlot(Plan &plan, uint32_t placement, uint64_t bytes);
 // A copy as step number `at`. It waits for what its lane has waited for; durations and their sums follow.
 void insertCopy(Plan &plan, uint32_t schedule, uint32_t at, Step step, const Operand &from, const Operand &to);
+// A step that computes, behind another, in no time.
+void insertStep(Plan &plan, const Spot &before, Step step, const std::vector<Operand> &operands);
 // Without a step, and the edges from and to it.
 void eraseStep(Plan &plan, const Spot &spot);
 // Once more what a copy brings, as step number `at`, to a slot of its own, whose address it returns.

@@ -157,6 +157,8 @@ void PlacementBuilder::addCompute() {
   for (int64_t layer = 0; layer < layers; ++layer)
     ofEach([&] {
       visit_ = static_cast<uint32_t>(cacheOf(layer));
+      if (layer == 0 && plan_.receives() && !plan_.sends())
+        keepIds();
       const auto begin = static_cast<int>(computes_.size());
       if (leave && layer == 0 && !plan_.receives())
         addEmbed();
@@ -186,6 +188,12 @@ void PlacementBuilder::addEmbed() {
   if (plan_.model->learnedPositions)
     embed.push_back(weight(Arg::Positions, 0, TensorRole::PositionTable));
   compute(kernels::Op::Embed, Part::Embedding, -1, embed, options_.offloadEmbedding);
+}
+
+void PlacementBuilder::keepIds() {
+  compute(kernels::Op::KeepIds, Part::Head, -1,
+          {range(Arg::Sampled, Access::Read, plan::Io::Sampled),
+           range(Arg::History, Access::ReadWrite, plan::Io::History)});
 }
 
 void PlacementBuilder::addLayer(int64_t layer) {

@@ -242,6 +242,22 @@ TEST(PlanMutation, OfStagesEachIsRefusedForARuleThatTheOracleLists) {
   breakMostly(plans, test::stageMutations(), broken, 20261202, broken / 200);
 }
 
+// Of ids that stages keep, and that no other plan does: 1,000 with HEADRACE_LONG, of whole models beside stages.
+TEST(PlanMutation, OfIdsEachIsRefusedForARuleThatTheOracleLists) {
+  const int broken = casesOf(100, 1000);
+  std::vector<test::NamedOptions> plans = test::stagePlans();
+  for (int seed = 0; seed < casesOf(10, 200); ++seed)
+    plans.push_back(test::randomStagePlan(seed));
+  for (const std::vector<test::NamedOptions> &whole : {test::variedPlans(), test::miniBatchPlans()})
+    for (size_t i = 0; i < whole.size(); i += 6)
+      plans.push_back(whole[i]);
+  Outcome outcome = breakPlans(plans, test::idMutations(), broken, 20261203);
+  for (const test::Mutation &mutation : test::idMutations())
+    EXPECT_GE(outcome.broken[mutation.name], broken / 10) << mutation.name;
+  EXPECT_GE(outcome.harmless, broken / 50);
+  EXPECT_EQ(outcome.same, broken);
+}
+
 // Of activation blocks: 12,000 with HEADRACE_LONG, of more plans that chance has put together; and of some that have
 // none.
 TEST(PlanMutation, OfActivationBlocksEachIsRefusedForARuleThatTheOracleLists) {

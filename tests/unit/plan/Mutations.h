@@ -34,6 +34,8 @@ const std::vector<Mutation> &miniBatchMutations();
 const std::vector<Mutation> &residualMutations();
 // Of what stages receive, send and have not.
 const std::vector<Mutation> &stageMutations();
+// Of the ids that a stage keeps for what samples.
+const std::vector<Mutation> &idMutations();
 // Of what the cpu lane does, is brought and leaves.
 const std::vector<Mutation> &cpuMutations();
 // Of activation blocks, and of what is rebuilt from them; those of them of numbers, sizes, operands and places.

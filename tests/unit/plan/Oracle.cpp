@@ -219,6 +219,12 @@ private:
       stream(Arg::X, m.hidden);
       access(Arg::X, "w");
       break;
+    case kernels::Op::KeepIds:
+      range(Arg::Sampled, plan::Io::Sampled);
+      access(Arg::Sampled, "r");
+      range(Arg::History, plan::Io::History);
+      access(Arg::History, "wb");
+      break;
     case kernels::Op::Norm: {
       const int64_t rows = step.part == Part::Head ? sequences : tokens;
       covers(Arg::NormWeights, model::TensorRole::NormWeight);

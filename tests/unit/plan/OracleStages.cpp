@@ -31,10 +31,15 @@ bool stageStepsAreRight(const Plan &plan, const Schedule &s) {
         if (isResidual(plan, i) && plan.buffers[i].index == miniBatch)
           homes.push_back(i);
   bool ok = true;
+  std::set<uint32_t> haveIds; // mini-batches
   for (const Step &step : s.steps) {
     if (step.kind == StepKind::Compute) {
       ok &= isFirst(plan.model) || step.op != kernels::Op::Embed;
       ok &= isLast(plan.model) || (step.op != kernels::Op::GatherRows && step.op != kernels::Op::Sample);
+      ok &= (!isFirst(plan.model) && isLast(plan.model)) || step.op != kernels::Op::KeepIds;
+      if (step.op == kernels::Op::KeepIds)
+        haveIds.insert(step.miniBatch);
+      ok &= step.op != kernels::Op::Sample || isFirst(plan.model) || haveIds.contains(step.miniBatch);
     }
     if (step.kind != StepKind::Publish)
       continue;

@@ -231,6 +231,9 @@ TEST(PlanOracle, FindsEachMutationOfStages) {
       {"another stage", Rule::Structure}};
   for (const auto &[name, rule] : alone)
     expectAlone(found, name, rule);
+  Found ids = breakEach(test::idMutations(), test::stagePlans());
+  for (const test::Mutation &mutation : test::idMutations())
+    expectAlone(ids, mutation.name.c_str(), Rule::Structure);
   // In the wrong order, with edges of its own beside those that the right one had.
   EXPECT_TRUE(found["read the stream before it has come"].contains({Rule::RedundantEdge, Rule::EntryExit}));
   EXPECT_TRUE(found["publish before the send"].contains({Rule::ReadBeforeReady, Rule::OverwriteLive}));

@@ -181,6 +181,7 @@ private:
   void attendOnCpu(int64_t layer);
   void addCompute();
   void addEmbed();
+  void keepIds(); // of a stage that has a head and does not embed
   void addLayer(int64_t layer);
   void addHead();
 

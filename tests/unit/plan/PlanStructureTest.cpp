@@ -211,7 +211,7 @@ const std::vector<Fault> &faults() {
       // Steps.
       {"schedules[0].steps[2].kind is 3, expected 0 to 2", [](Plan &p) { schedule(p).steps[2].kind = StepKind{3}; }},
       {"schedules[0].steps[2].lane is 4, expected 0 to 3", [](Plan &p) { schedule(p).steps[2].lane = Lane{4}; }},
-      {"schedules[0].steps[2].op is 13, expected 0 to 12", [](Plan &p) { schedule(p).steps[2].op = kernels::Op{13}; }},
+      {"schedules[0].steps[2].op is 14, expected 0 to 13", [](Plan &p) { schedule(p).steps[2].op = kernels::Op{14}; }},
       {"schedules[0].steps[2].part is 5, expected 0 to 4", [](Plan &p) { schedule(p).steps[2].part = Part{5}; }},
       {"schedules[0].steps[2].layer is 4, expected -1 to 3", [](Plan &p) { schedule(p).steps[2].layer = 4; }},
       {"schedules[0].steps[2] has operands [4294967295, 4294967295 + 2) of ",

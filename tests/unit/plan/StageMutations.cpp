@@ -68,21 +68,6 @@ void moveStep(Plan &plan, const Spot &spot, uint32_t to) {
   std::erase_if(s.edges, [](const Edge &edge) { return edge.from >= edge.to; });
   sortEdges(s);
 }
-// A step that computes, behind another, in no time.
-void insertStep(Plan &plan, const Spot &before, Step step, std::vector<Operand> operands) {
-  Schedule &s = scheduleAt(plan, before);
-  step.firstOperand = static_cast<uint32_t>(s.operands.size());
-  step.operandCount = static_cast<uint32_t>(operands.size());
-  s.operands.insert(s.operands.end(), operands.begin(), operands.end());
-  const uint32_t at = before.step + 1;
-  s.steps.insert(s.steps.begin() + at, step);
-  for (Edge &edge : s.edges)
-    for (uint32_t *end : {&edge.from, &edge.to})
-      *end += *end >= at ? 1 : 0;
-  for (Variant &v : plan.variants)
-    if (v.schedule == before.schedule)
-      v.durationsNs.insert(v.durationsNs.begin() + at, 0);
-}
 
 // --- receive ---------------------------------------------------------------------------------------------------------
 
@@ -139,21 +124,13 @@ bool embedWhereRowsCome(Plan &plan, Random &random) {
   Operand x = *part(plan, norm, Arg::X), table = *part(plan, norm, Arg::NormWeights);
   x.access = Access::Write;
   table.arg = Arg::Table;
-  const auto range = [&](Io io, Arg arg, Access access) {
-    const uint32_t buffer = plan.ioBuffer(io);
-    const uint64_t bytes = plan.buffers[buffer].bytes / plan.miniBatches, begin = step.miniBatch * bytes;
-    for (const Extent &e : plan.placements[scheduleAt(plan, norm).placement].extents)
-      if (e.buffer == buffer)
-        return Operand{buffer, Space::Device, access, arg, begin, bytes, e.address + begin};
-    std::abort();
-  };
   step.op = Op::Embed;
   step.part = Part::Embedding;
   if (coin(random))
     step.layer = -1;
   insertStep(plan, {norm.schedule, norm.step - 1}, step,
-             {*part(plan, norm, Arg::Meta), table, range(Io::Sampled, Arg::Sampled, Access::Read),
-              range(Io::History, Arg::History, Access::Write), x});
+             {*part(plan, norm, Arg::Meta), table, ioRange(plan, norm, Io::Sampled, Arg::Sampled, Access::Read),
+              ioRange(plan, norm, Io::History, Arg::History, Access::Write), x});
   return true;
 }
 
@@ -386,25 +363,18 @@ bool sampleWithoutAHead(Plan &plan, Random &random) {
   Operand logits = *part(plan, linear, Arg::Y);
   logits.access = Access::Read;
   logits.arg = Arg::X;
-  const auto io = [&](Io which, Arg arg, Access access) {
-    const uint32_t buffer = plan.ioBuffer(which);
-    const uint64_t of = which == Io::Output ? 1 : plan.miniBatches, bytes = plan.buffers[buffer].bytes / of;
-    const uint64_t begin = which == Io::Output ? 0 : step.miniBatch * bytes;
-    for (const Extent &e : plan.placements[scheduleAt(plan, linear).placement].extents)
-      if (e.buffer == buffer)
-        return Operand{buffer, Space::Device, access, arg, begin, bytes, e.address + begin};
-    std::abort();
-  };
   step.op = Op::Sample;
   step.part = Part::Head;
-  std::vector<Operand> operands = {*part(plan, linear, Arg::Meta), logits, io(Io::History, Arg::History, Access::Read),
-                                   io(Io::Sampled, Arg::Sampled, Access::ReadWrite),
-                                   io(Io::Output, Arg::Output, Access::Write)};
+  std::vector<Operand> operands = {*part(plan, linear, Arg::Meta), logits,
+                                   ioRange(plan, linear, Io::History, Arg::History, Access::Read),
+                                   ioRange(plan, linear, Io::Sampled, Arg::Sampled, Access::ReadWrite),
+                                   ioRange(plan, linear, Io::Output, Arg::Output, Access::Write)};
   if (const Operand *workspace = part(plan, linear, Arg::Workspace))
     operands.push_back(*workspace);
   insertStep(plan, linear, step, operands);
   return true;
 }
+
 // At home behind all others, on the device or on the host.
 bool addAbsentWeight(Plan &plan, Random &random) {
   if (!plan.model->isStage())

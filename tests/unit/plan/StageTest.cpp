@@ -93,7 +93,7 @@ TEST(Stages, HaveWhatIsTheirs) {
   const std::set<Op> layer = {Op::Norm, Op::Linear, Op::RopeAppend, Op::Attention, Op::Activate};
   std::set<Op> first = layer, last = layer;
   first.insert(Op::Embed);
-  last.insert({Op::GatherRows, Op::Sample});
+  last.insert({Op::KeepIds, Op::GatherRows, Op::Sample});
   EXPECT_EQ(opsOf(firstStage()), first);
   EXPECT_EQ(opsOf(middleStage()), layer);
   EXPECT_EQ(opsOf(lastStage()), last);
@@ -198,8 +198,52 @@ TEST(Stages, StepsThatAreAnothersAreRefused) {
            {"an embedding", Rule::Structure, "embed: the stage's rows come from another, expected none that it embeds",
             change(Op::Embed)},
            {"gathered rows", Rule::Structure, "gather_rows: the stage has no head", change(Op::GatherRows)},
-           {"a sample", Rule::Structure, "sample: the stage has no head", change(Op::Sample)}})
+           {"a sample", Rule::Structure, "sample: the stage has no head", change(Op::Sample)},
+           {"ids", Rule::Structure, "keep_ids: the stage has no head", change(Op::KeepIds)}})
     test::expectRefused(middleStage(), broken);
+  for (const Plan &plan : {firstStage(), test::makePlan({test::tinyLlama(2), {{}}})})
+    test::expectRefused(plan, {"ids beside those that embed keeps", Rule::Structure,
+                               "keep_ids: the plan embeds, expected ids that embed keeps", change(Op::KeepIds)});
+}
+
+// The ids of all rows are where penalties find them, in the plan that samples.
+TEST(Stages, IdsThatAreNotKeptAreRefused) {
+  const auto keeps = [](const Plan &p, uint32_t miniBatch) {
+    for (uint32_t i = 0;; ++i)
+      if (const Step &step = p.schedules[0].steps[i];
+          step.kind == StepKind::Compute && step.op == Op::KeepIds && step.miniBatch == miniBatch)
+        return i;
+  };
+  const auto operand = [keeps](Plan &p, Arg arg) -> Operand & {
+    const Step &step = schedule(p).steps[keeps(p, 1)];
+    for (uint32_t k = step.firstOperand;; ++k)
+      if (schedule(p).operands[k].arg == arg)
+        return schedule(p).operands[k];
+  };
+  for (const Broken &broken : std::vector<Broken>{
+           {"no step", Rule::Structure, "sample: no step before it keeps the ids of mini-batch 1",
+            [&](Plan &p) { erase(p, keeps(p, 1)); }},
+           {"those of another", Rule::Structure, "sample: no step before it keeps the ids of mini-batch 0",
+            [&](Plan &p) {
+              Step &step = schedule(p).steps[keeps(p, 0)];
+              const Step &other = schedule(p).steps[keeps(p, 1)];
+              step.miniBatch = 1, step.firstOperand = other.firstOperand, step.operandCount = other.operandCount;
+            }},
+           {"where another's are", Rule::Structure,
+            "keep_ids: operand history is history [0, 256), expected history [256, 512) of mini-batch 1",
+            [&](Plan &p) {
+              Operand &history = operand(p, Arg::History);
+              history.bufferOffset -= history.bytes, history.address -= history.bytes;
+            }},
+           {"by what another sampled", Rule::Structure,
+            "keep_ids: operand sampled is sampled [0, 256), expected sampled [256, 512) of mini-batch 1",
+            [&](Plan &p) {
+              Operand &sampled = operand(p, Arg::Sampled);
+              sampled.bufferOffset -= sampled.bytes, sampled.address -= sampled.bytes;
+            }},
+           {"nowhere", Rule::Structure, "keep_ids: operand history has access 0, which the op does not make",
+            [&](Plan &p) { operand(p, Arg::History).access = Access::Read; }}})
+    test::expectRefused(lastStage(), broken);
 }
 
 TEST(Stages, RowsThatAreNotPublishedAreRefused) {
