@@ -34,6 +34,8 @@ GenerateRequest requestOf(uint64_t seed, size_t prompts) {
   request.sampling.seed = draw() % 1000;
   request.stopTokens = {static_cast<int32_t>(draw() % 90)};
   request.separatePrefill = draw() % 4 == 0;
+  if (draw() % 2 == 0)
+    request.sampling.repetitionPenalty = 1.3f;
   return request;
 }
 
@@ -82,6 +84,45 @@ TEST(StagedEngine, WhoIsPreemptedGetsTheSame) {
   for (uint64_t seed = 1; seed <= rounds; ++seed) {
     expectTheSame({.sequences = 4, .kvTokens = 68}, seed, 23);
     expectTheSame({.miniBatches = 2, .sequences = 4, .interval = 2, .kvTokens = 68}, seed, 23);
+  }
+}
+
+// Of prompts that come in chunks, of tokens that were generated, and of what is computed anew behind a preemption.
+TEST(StagedEngine, PenaltiesCountAllTokens) {
+  struct Case {
+    Options options;
+    std::vector<int64_t> cut;
+  };
+  for (const auto &[options, cut] : std::vector<Case>{
+           {{.sequences = 4, .kvTokens = 68}, {0, 3}},
+           {{.sequences = 4, .kvTokens = 68}, {0, 2, 4}},
+           {{.miniBatches = 2, .sequences = 4, .interval = 2, .kvTokens = 68, .streamsLeave = true}, {0, 3}},
+           {{.miniBatches = 2, .sequences = 4, .kvTokens = 68, .attendsOnCpu = true}, {0, 1, 4}}}) {
+    GenerateRequest request = requestOf(3, 23);
+    for (std::vector<int32_t> &prompt : request.prompts)
+      prompt.resize(24, 7); // two chunks
+    request.maxNewTokens = 30;
+    request.stopTokens = {};
+    request.sampling = {};
+    Options room = options;
+    room.kvTokens = 0;
+    Served whole(room, {0}), stages(options, cut, turnsOf(options, cut.size()));
+    ASSERT_FALSE(HasFailure());
+    const auto plain = generate(whole.runtime(0), request);
+    ASSERT_TRUE(plain.ok()) << plain.status();
+    std::vector<Sampling> penalised(3);
+    penalised[0].repetitionPenalty = 1.5f; // of prompts, too
+    penalised[1].presencePenalty = 1;
+    penalised[2].frequencyPenalty = 0.25f;
+    for (const Sampling &sampling : penalised) {
+      request.sampling = sampling;
+      const auto wanted = generate(whole.runtime(0), request), made = generate(stages.stages(), request);
+      ASSERT_TRUE(wanted.ok() && made.ok()) << wanted.status() << made.status();
+      EXPECT_EQ(made->tokens, wanted->tokens);
+      EXPECT_NE(made->tokens, plain->tokens);
+      EXPECT_EQ(wanted->preemptions, 0u);
+      EXPECT_GT(made->preemptions, 0u);
+    }
   }
 }
 
@@ -238,8 +279,6 @@ TEST(StagedEngine, RefusesWhatStagesHaveNot) {
     change(request);
     return std::string(generate(stages.stages(), request).status().message());
   };
-  EXPECT_EQ(refusal([](GenerateRequest &r) { r.sampling.repetitionPenalty = 2; }),
-            "penalties beside stages: expected none: no stage has the ids of all tokens");
   EXPECT_EQ(refusal([](GenerateRequest &r) { r.batching = Batching::Static; }),
             "static batches beside stages: expected none");
   EXPECT_EQ(refusal([](GenerateRequest &r) { r.swapBytes = 1 << 20; }), "swap space beside stages: expected none");

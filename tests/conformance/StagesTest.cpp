@@ -18,7 +18,8 @@ namespace {
 
 using testing::HasSubstr;
 
-// Sequences of one micro-batch: prompts in chunks of 8, then so many tokens each, half of them drawn.
+// Sequences of one micro-batch: prompts in chunks of 8, then so many tokens each, half of them drawn, the others under
+// penalties.
 struct Requests {
   struct One {
     std::vector<int32_t> tokens;
@@ -28,6 +29,7 @@ struct Requests {
   std::vector<std::vector<One>> miniBatches;
   std::vector<std::vector<SequenceRows>> rows;
   std::vector<absl::Span<const SequenceRows>> spans;
+  bool penalises = true;
 
   Requests(const Options &options, int32_t salt) {
     for (int64_t m = 0; m < options.miniBatches; ++m) {
@@ -58,6 +60,9 @@ struct Requests {
              .requestSlot = static_cast<int32_t>(s),
              .temperature = s % 2 == 0 ? 0.0f : 0.8f,
              .seed = 17 + s,
+             .repetition = penalises && s % 2 == 0 ? 1.5f : 1.0f,
+             .presence = penalises && s % 2 == 0 ? 0.5f : 0.0f,
+             .frequency = penalises && s % 2 == 0 ? 0.25f : 0.0f,
              .promptTokens = one.prompt});
         one.cached += count;
       }
@@ -84,8 +89,9 @@ struct Requests {
 
 constexpr int kIterations = 14;
 
-std::vector<std::vector<int32_t>> generated(Served &served, const Options &options) {
+std::vector<std::vector<int32_t>> generated(Served &served, const Options &options, bool penalises = true) {
   Requests requests(options, 1);
+  requests.penalises = penalises;
   for (int i = 0; i < kIterations && !testing::Test::HasFailure(); ++i)
     requests.take(served.run(requests.next(served)));
   return requests.all();
@@ -118,6 +124,21 @@ TEST(Stages, WithMiniBatches) {
 }
 TEST(Stages, WithPackedWeights) { expectTheSame({.interval = 1, .encoding = "q4:32"}); }
 TEST(Stages, WithAttentionOnTheCpu) { expectTheSame({.miniBatches = 2, .attendsOnCpu = true}); }
+
+// A stage that samples and does not embed has the ids of all rows: what penalties make of one device's tokens they make
+// of those over stages, and else it is other tokens.
+TEST(Stages, PenaltiesSeeTheIdsOfAllRows) {
+  const Options options{.miniBatches = 2};
+  for (const std::vector<int64_t> &cut : {std::vector<int64_t>{0, 3}, {0, 2, 4}}) {
+    Served whole(options, {0}), penalised(options, cut), plain(options, cut);
+    ASSERT_FALSE(HasFailure());
+    const auto wanted = generated(whole, options);
+    EXPECT_EQ(generated(penalised, options), wanted);
+    const auto without = generated(plain, options, /*penalises=*/false);
+    for (size_t s = 0; s < wanted.size(); ++s)
+      EXPECT_EQ(without[s] == wanted[s], s % 2 == 1) << s;
+  }
+}
 
 // Three on their way over three stages: each gets what it gets alone.
 void expectEachGetsItsOwn(std::unique_ptr<DeviceGroup> group) {

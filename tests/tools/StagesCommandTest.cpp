@@ -56,6 +56,19 @@ TEST_F(StagesCommand, LogitsAreThoseOfOneDevice) {
   EXPECT_EQ(logits(file, path("stages.safetensors")), logits(path("one.plan"), path("one.safetensors")));
 }
 
+TEST_F(StagesCommand, PenaltiesAreThoseOfOneDevice) {
+  ASSERT_EQ(headrace(compile("3", {"-o", file})).status, 0);
+  const std::vector<std::string> one = {"run", golden(kModel), "--hardware", "host"};
+  const auto plain = json(with(one, prompts))["tokens"];
+  for (const std::vector<std::string> &penalty : {std::vector<std::string>{"--repetition-penalty", "1.5"},
+                                                  {"--presence-penalty", "2"},
+                                                  {"--frequency-penalty", "2"}}) {
+    const auto wanted = json(with(with(one, prompts), penalty))["tokens"];
+    EXPECT_EQ(json(with(with({"run", file}, prompts), penalty))["tokens"], wanted) << penalty[0];
+    EXPECT_NE(wanted, plain) << penalty[0];
+  }
+}
+
 // Requests that come at their times, with few KV blocks: all are served, on the host and in virtual time.
 TEST_F(StagesCommand, ServesTraffic) {
   ASSERT_EQ(headrace(compile("3", {"-o", file, "--kv-tokens", "96"})).status, 0);

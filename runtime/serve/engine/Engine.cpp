@@ -133,8 +133,6 @@ Engine::~Engine() {
 
 absl::Status Engine::refuses(const EngineRequest &request) const {
   RETURN_IF_ERROR(checkRequest(plan_, request));
-  if (on_.isStaged() && request.sampling.penalises())
-    return refuse("penalties beside stages: expected none: no stage has the ids of all tokens");
   if (request.keepLogits && !options_.logits)
     return absl::FailedPreconditionError("the request keeps logits, the engine was made without");
   const int64_t longest = *std::max_element(budgets_.begin(), budgets_.end());
