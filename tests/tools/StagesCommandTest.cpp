@@ -303,9 +303,6 @@ TEST_F(StagesCommand, RefusesWhatIsNone) {
   writeText(file, "format = \"headrace stages\"\nversion = 1\n[[stage]]\nplan = \"model.0.plan\"\n[[stage]]\n"
                   "plan = \"other.1.plan\"\n");
   refused(run(), 2, "stage 1 has caches in f16, expected f32 as the first");
-  for (const auto &[flag, value] :
-       {std::pair("--repetition-penalty", "1.5"), {"--presence-penalty", "0.5"}, {"--frequency-penalty", "0.5"}})
-    refused(run({flag, value}), 2, std::string(flag) + " beside stages");
 }
 
 // Each names the file, the stage and what was expected.
