@@ -8,6 +8,7 @@
 #include <numeric>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "compiler/Compile.h"
@@ -37,13 +38,13 @@ uint64_t decodeNs(const plan::Plan &plan) {
 using StageKind = std::tuple<bool, bool, int64_t>;
 using StageTimes = std::map<StageKind, uint64_t>;
 
-std::string partText(const CompileRequest &request, int64_t stages) {
-  std::vector<std::string> parts;
-  if (request.goal.tpot || request.goal.ttft)
-    parts.push_back(absl::StrCat("1/", stages, " of each objective"));
-  if (request.hardware.hostMemoryBytes > 0)
-    parts.push_back("its layers' share of host memory");
-  return stages > 1 && !parts.empty() ? absl::StrCat(", which has ", absl::StrJoin(parts, " and ")) : "";
+// What a stage that is refused so has a part of.
+std::string partText(const CompileRequest &request, int64_t stages, absl::string_view refusal) {
+  if (stages > 1 && absl::StartsWith(refusal, "host memory of "))
+    return ", which has its layers' share of host memory";
+  return stages > 1 && (request.goal.tpot || request.goal.ttft)
+             ? absl::StrCat(", which has 1/", stages, " of each objective")
+             : "";
 }
 
 class Cut {
@@ -65,9 +66,10 @@ public:
     for (size_t i = 0; i < layers_.size(); ++i) {
       const absl::StatusOr<plan::Plan> &plan = planOf(i, layers_[i]);
       if (!plan.ok())
-        return absl::Status(plan.status().code(), absl::StrCat("stage ", i, " of ", stages_, ", layers ", first, " to ",
-                                                               first + layers_[i] - 1, partText(request_, stages_),
-                                                               ": ", std::string(plan.status().message())));
+        return absl::Status(plan.status().code(),
+                            absl::StrCat("stage ", i, " of ", stages_, ", layers ", first, " to ",
+                                         first + layers_[i] - 1, partText(request_, stages_, plan.status().message()),
+                                         ": ", std::string(plan.status().message())));
       made.plans.push_back(*plan);
       made.plans.back().model->stage.first = first; // a middle one's place is in nothing else
       made.plans.back().hardware.hostMemoryBytes = request_.hardware.hostMemoryBytes; // the machine's
@@ -232,8 +234,9 @@ absl::StatusOr<StagedPlans> compileStages(const CompileRequest &request, int64_t
     ASSIGN_OR_RETURN(made, cutInto(request, count, times, onDeviceTimes));
     for (size_t i = 0; i < made.plans.size(); ++i)
       if (const absl::Status held = holds(made.plans[i]); !held.ok())
-        return absl::Status(held.code(), absl::StrCat("stage ", i, " of ", count, partText(request, count), ": ",
-                                                      std::string(held.message())));
+        return absl::Status(held.code(),
+                            absl::StrCat("stage ", i, " of ", count, partText(request, count, held.message()), ": ",
+                                         std::string(held.message())));
     return made;
   };
   int64_t fails = std::max<int64_t>(stages, 1);
