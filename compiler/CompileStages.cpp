@@ -40,8 +40,8 @@ using StageTimes = std::map<StageKind, uint64_t>;
 
 // What a stage that is refused so has a part of.
 std::string partText(const CompileRequest &request, int64_t stages, absl::string_view refusal) {
-  if (stages > 1 && absl::StartsWith(refusal, "host memory of "))
-    return ", which has its layers' share of host memory";
+  if (stages > 1 && absl::StrContains(refusal, "host memory of "))
+    return ", which has of host memory what its layers are of all";
   return stages > 1 && (request.goal.tpot || request.goal.ttft)
              ? absl::StrCat(", which has 1/", stages, " of each objective")
              : "";
@@ -171,7 +171,7 @@ private:
       });
     };
     if (stages_ == 1)
-      return "One device holds it";
+      return "One device does: what it has no room for is brought in every iteration";
     return absl::StrCat("Cut by predicted time into ", absl::StrJoin(layers_, ", "), " layers: ", text(layers_),
                         " an iteration that decodes",
                         layers_ == equal ? std::string(", as many each")
@@ -266,7 +266,9 @@ absl::StatusOr<StagedPlans> compileStages(const CompileRequest &request, int64_t
   return absl::ResourceExhaustedError(
       does > 0 ? absl::StrCat(refusal, "; ", does, " stages would do")
                : absl::StrCat(refusal, stages == 0 && last != refusal ? absl::StrCat("; ", last) : std::string(),
-                              "; no number of stages up to ", most, " would do"));
+                              stages > 0 && stages < most
+                                  ? absl::StrCat("; nor would more of them do, up to ", most)
+                                  : absl::StrCat("; no number of stages up to ", most, " would do")));
 }
 
 } // namespace headrace::compiler

@@ -349,7 +349,7 @@ TEST_F(StagesCommand, RefusesWhatHoldsNoStage) {
   EXPECT_EQ(o.status, 1);
   EXPECT_THAT(o.err, HasSubstr("stage 0 of 2, layers 0 to 3: "));
   EXPECT_THAT(o.err, HasSubstr(" bytes"));
-  EXPECT_THAT(o.err, HasSubstr("no number of stages up to 7 would do"));
+  EXPECT_THAT(o.err, HasSubstr("nor would more of them do, up to 7"));
   refused(compile("2", {"--dry-run", "--instances", "apart"}), 2, "stages beside --instances = \"apart\"");
   ASSERT_EQ(headrace(compile("2", {"-o", file})).status, 0);
   refused({"fleet", file}, 2, file + ": a file of stages: expected a fleet's file");

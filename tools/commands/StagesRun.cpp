@@ -25,6 +25,7 @@
 #include "tools/commands/Terminal.h"
 #include "tools/commands/TextModel.h"
 #include "tools/report/Format.h"
+#include "tools/report/RunReport.h"
 
 namespace headrace::tools {
 namespace {
@@ -95,11 +96,10 @@ private:
 
   absl::Status generate(Outputs &outputs) {
     const std::string &device = stages_->device();
-    std::optional<ReplyTexts> replies;
     if (text_ && stages_->holdsData()) {
-      replies.emplace(text_->tokenizer(), options_.text, request_.prompts.size(), options_.json ? nullptr : stdout);
-      request_.onToken = [&](size_t prompt, int32_t id) { return replies->push(prompt, id); };
-      request_.onEnd = [&](size_t prompt) { return replies->finish(prompt); };
+      replies_.emplace(text_->tokenizer(), options_.text, request_.prompts.size(), options_.json ? nullptr : stdout);
+      request_.onToken = [this](size_t prompt, int32_t id) { return replies_->push(prompt, id); };
+      request_.onEnd = [this](size_t prompt) { return replies_->finish(prompt); };
     }
     catchInterrupts("\nheadrace: interrupted: ends with what is on its way; Ctrl-C again ends it now\n");
     request_.isInterrupted = [] { return wasInterrupted(); };
@@ -112,7 +112,7 @@ private:
       RETURN_IF_ERROR(pictures_.write(stages_->plans(), stages_->stages().microBatches(), outputs));
     if (options_.json)
       show(reportJson(device, result), true);
-    else if (!replies)
+    else if (!replies_)
       show(reportText(device, result, /*tokens=*/true), false);
     else if (!options_.text.quiet)
       print(reportText(device, result, /*tokens=*/false), stderr);
@@ -146,6 +146,8 @@ private:
     const auto turns = static_cast<int64_t>(stages_->stages().microBatches());
     line("micro-batches", absl::StrFormat("%d of up to %d sequences", turns, (all + turns - 1) / turns));
     line("iterations", absl::StrFormat("%d, %d of them with prompts", r.iterations, r.prefillIterations));
+    if (r.preemptions > 0)
+      line("preemptions", cat(r.preemptions, ", computed anew: all KV blocks were in use"));
     line("TTFT", absl::StrFormat("%.3f ms mean", r.ttftMs));
     line("TPOT", absl::StrFormat("%.3f ms mean", r.tpotMs));
     line("throughput", absl::StrFormat("%s tokens/s", formatRate(tokensPerSecond(r))));
@@ -161,27 +163,25 @@ private:
                         {"layers", plan.model->layers},
                         {"device_bytes", plan.arenaBytes},
                         {"host_bytes", plan.hostBytes}});
-    return Json{{"model", stages_->whole().name},
-                {"device", device},
-                {"stages", std::move(stages)},
-                {"micro_batches", stages_->stages().microBatches()},
-                {"tokens", r.tokens},
-                {"iterations", r.iterations},
-                {"prefill_iterations", r.prefillIterations},
-                {"ttft_ms", r.ttftMs},
-                {"tpot_ms", r.tpotMs},
-                {"duration_ms", static_cast<double>(r.durationNs) / 1e6},
-                {"tokens_per_second", tokensPerSecond(r)},
-                {"h2d_bytes", r.counters.h2dBytes},
-                {"d2h_bytes", r.counters.d2hBytes}}
-               .dump(1) +
-           "\n";
+    std::vector<int64_t> promptTokens;
+    for (const std::vector<int32_t> &prompt : request_.prompts)
+      promptTokens.push_back(static_cast<int64_t>(prompt.size()));
+    Json json = {{"model", stages_->whole().name},   {"device", device},
+                 {"stages", std::move(stages)},      {"micro_batches", stages_->stages().microBatches()},
+                 {"iterations", r.iterations},       {"prefill_iterations", r.prefillIterations},
+                 {"preemptions", r.preemptions},     {"tokens_per_second", tokensPerSecond(r)},
+                 {"h2d_bytes", r.counters.h2dBytes}, {"d2h_bytes", r.counters.d2hBytes}};
+    json.update(repliesJson(r, !stages_->holdsData(), promptTokens));
+    if (replies_)
+      json["texts"] = replies_->texts();
+    return json.dump(1) + "\n";
   }
 
   const RunOptions &options_;
   StagesPictures pictures_;
   serve::GenerateRequest request_;
   std::optional<TextModel> text_;
+  std::optional<ReplyTexts> replies_; // of text_, where the devices hold data
   std::unique_ptr<LoadedStages> stages_;
 };
 

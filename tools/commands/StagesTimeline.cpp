@@ -107,6 +107,24 @@ private:
   std::vector<int32_t> ids_;
 };
 
+// What the caches hold: shorter contexts, and of a variant fewer micro-batches.
+void fit(const plan::Plan &plan, std::vector<Size> &sizes, bool ofVariant) {
+  const auto blocks = [&] {
+    int64_t all = 0;
+    for (const Size &size : sizes)
+      all += std::min(size.sequences, size.tokens) * ((size.context + plan.blockTokens - 1) / plan.blockTokens);
+    return all;
+  };
+  const int64_t most = plan.mostContextBlocks();
+  while (ofVariant && sizes.size() > 1 && blocks() > most)
+    sizes.pop_back();
+  for (int64_t context = plan.maxContext; !ofVariant && context > plan.blockTokens && blocks() > most;) {
+    context -= plan.blockTokens;
+    for (Size &size : sizes)
+      size.context = std::min(size.context, context);
+  }
+}
+
 } // namespace
 
 absl::StatusOr<std::unique_ptr<core::DeviceGroup>> StagesPictures::group(const WatchedGroup::Make &make) {
@@ -153,6 +171,7 @@ absl::StatusOr<Chart> predictedStages(const TimelineOptions &options, absl::Span
       const int64_t part = serve::seatsOfMicroBatch(seats, turns, i);
       sizes.push_back({part, part, first.maxContext});
     }
+  fit(first, sizes, options.variant.has_value());
   return Turns(std::move(plans), std::move(sizes)).play();
 }
 

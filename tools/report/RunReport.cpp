@@ -125,9 +125,8 @@ std::string runText(const plan::Plan &plan, uint32_t placement, const RunReport 
   return out + findingsText(report.findings);
 }
 
-std::string runJson(const plan::Plan &plan, uint32_t placement, const core::Manifest &manifest,
-                    const RunReport &report) {
-  const serve::GenerateResult &r = report.result;
+nlohmann::ordered_json repliesJson(const serve::GenerateResult &r, bool madeUp,
+                                   const std::vector<int64_t> &promptTokens) {
   Json tokens = Json::array();
   for (const std::vector<int32_t> &one : r.tokens)
     tokens.push_back(one);
@@ -139,21 +138,26 @@ std::string runJson(const plan::Plan &plan, uint32_t placement, const core::Mani
     ends.push_back(end == serve::EndReason::Stop        ? "stop"
                    : end == serve::EndReason::Cancelled ? "cancelled"
                                                         : "length");
+  return {{"tokens", std::move(tokens)},
+          {"tokens_made_up", madeUp},
+          {"prompt_tokens", promptTokens},
+          {"finish_reasons", std::move(ends)},
+          {"ttft_ms", r.ttftMs},
+          {"tpot_ms", r.tpotMs},
+          {"first_token_ms", std::move(first)},
+          {"duration_ms", ms(r.durationNs)}};
+}
+
+std::string runJson(const plan::Plan &plan, uint32_t placement, const core::Manifest &manifest,
+                    const RunReport &report) {
+  const serve::GenerateResult &r = report.result;
   const Compared decode = report.times.decode();
   const Throughput throughput = throughputOf(report);
   Json json = {{"plan", report.planPath},
                {"plan_hash", plan::planHash(plan)},
                {"device", report.device},
                {"threads", report.threads},
-               {"tokens", std::move(tokens)},
-               {"tokens_made_up", report.madeUp},
-               {"prompt_tokens", report.promptTokens},
-               {"finish_reasons", std::move(ends)},
-               {"ttft_ms", r.ttftMs},
                {"ttft_held", heldOf(plan, r).json()},
-               {"tpot_ms", r.tpotMs},
-               {"first_token_ms", std::move(first)},
-               {"duration_ms", ms(r.durationNs)},
                {"output_tokens_per_second", throughput.output},
                {"total_tokens_per_second", throughput.total},
                {"predicted_tpot_ms", decode.iterations == 0 ? Json(nullptr) : Json(decode.predictedMs)},
@@ -190,6 +194,7 @@ std::string runJson(const plan::Plan &plan, uint32_t placement, const core::Mani
                  {"kv", homesJson(manifest.kv)},
                  {"device_arena_bytes", manifest.deviceArenaBytes},
                  {"host_slab_bytes", manifest.hostSlabBytes}}}};
+  json.update(repliesJson(r, report.madeUp, report.promptTokens));
   if (!report.texts.empty())
     json["texts"] = report.texts;
   addFindings(report.findings, json);

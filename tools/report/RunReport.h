@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include <nlohmann/json.hpp>
+
 #include "runtime/core/Runtime.h"
 #include "runtime/serve/engine/BatchEngine.h"
 #include "tools/report/RunFindings.h"
@@ -27,6 +29,9 @@ struct RunReport {
   RunFindings findings;
 };
 
+// What came of each prompt, made up or not, and when.
+nlohmann::ordered_json repliesJson(const serve::GenerateResult &result, bool madeUp,
+                                   const std::vector<int64_t> &promptTokens);
 std::string runText(const plan::Plan &plan, uint32_t placement, const RunReport &report);
 std::string runJson(const plan::Plan &plan, uint32_t placement, const core::Manifest &manifest,
                     const RunReport &report);

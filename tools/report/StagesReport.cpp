@@ -55,7 +55,8 @@ std::string throughputText(const sim::StagedDecode &decode) {
   if (decode.microBatches > 1 || decode.limit != sim::StagesLimit::OnePart)
     how = absl::StrFormat("%d micro-batches, each with its part of the batch, as long as %s", decode.microBatches,
                           textOf(decode.limit).longAs);
-  return absl::StrFormat("%s tokens/s of decode: %s", formatRate(decode.tokensPerSecond()), how);
+  return absl::StrFormat("%s tokens/s of decode, a token of each sequence every %s: %s",
+                         formatRate(decode.tokensPerSecond()), formatNs(decode.tokenNs), how);
 }
 
 // What each stage has a part of: the whole's, to a microsecond.
@@ -144,6 +145,7 @@ nlohmann::ordered_json stagesReportJson(absl::Span<const plan::Plan *const> plan
       json["objective"][key] = static_cast<double>(all->count()) / 1e6;
   const sim::StagedDecode decode = sim::predictDecode(plans);
   json["tokens_per_second"] = decode.tokensPerSecond();
+  json["tpot_ms"] = static_cast<double>(decode.tokenNs) / 1e6;
   if (plans.size() > 1)
     json["limited_by"] = textOf(decode.limit).name;
   json["stages"] = std::move(stages);

@@ -370,7 +370,7 @@ private:
   bool stuck(const MiniBatch &one) const;
   ComposedTogether composedTogether() const;
   absl::StatusOr<bool> preempt(MiniBatch &of);
-  absl::StatusOr<bool> preemptYoungest(MiniBatch &of);
+  absl::StatusOr<bool> preempt(MiniBatch &of, Sequence &sequence);
   void failOldest(MiniBatch &of);
   absl::Status launchIn(uint32_t placement);
   void addRows(MiniBatch &of, Sequence &sequence, int64_t count, InFlight &iteration);

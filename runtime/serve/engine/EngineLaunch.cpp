@@ -33,15 +33,26 @@ bool Engine::takeTurn() {
   return false;
 }
 
-// Where a sequence that waits would join: where its blocks are, if it has any; else the most blocks are free; then
-// where the fewest run.
+// Where a sequence that waits would join: where its blocks are, if it has any; else in the micro-batch in which the
+// fewest run, so that each stage has work; there where the most blocks are free; then where the fewest run.
 Engine::MiniBatch &Engine::roomiest(const Sequence &sequence) {
   if (!sequence.blocks.empty())
     return miniBatches_[sequence.miniBatch];
+  const auto runBeside = [this](const MiniBatch &one) { // in its micro-batch
+    const size_t first = static_cast<size_t>(&one - miniBatches_.data()) / plan_.miniBatches * plan_.miniBatches;
+    size_t count = 0;
+    for (size_t i = first; i < first + plan_.miniBatches; ++i)
+      count += miniBatches_[i].running.size();
+    return count;
+  };
   MiniBatch *best = &miniBatches_.front();
   for (MiniBatch &one : miniBatches_) {
     if (one.freeSlots.empty() != best->freeSlots.empty()) {
       best = best->freeSlots.empty() ? &one : best;
+      continue;
+    }
+    if (const size_t here = runBeside(one), there = runBeside(*best); here != there) {
+      best = here < there ? &one : best;
       continue;
     }
     const int64_t free = one.blocks->freeBlocks(), most = best->blocks->freeBlocks();
@@ -289,15 +300,14 @@ absl::StatusOr<uint32_t> Engine::enterForItsBlocks(uint32_t placement) {
 absl::StatusOr<bool> Engine::preempt(MiniBatch &of) {
   bool swapped = false;
   for (size_t i = 0; i < of.composition.preempted; ++i) {
-    ASSIGN_OR_RETURN(away, preemptYoungest(of));
+    ASSIGN_OR_RETURN(away, preempt(of, of.running.back()));
     swapped |= away;
   }
   return swapped;
 }
 
 // Whether it was swapped.
-absl::StatusOr<bool> Engine::preemptYoungest(MiniBatch &of) {
-  Sequence &sequence = of.running.back();
+absl::StatusOr<bool> Engine::preempt(MiniBatch &of, Sequence &sequence) {
   if (sequence.ended) { // it kept its seat
     leave(sequence);
     settle(sequence);
@@ -318,20 +328,30 @@ absl::StatusOr<bool> Engine::preemptYoungest(MiniBatch &of) {
   return away;
 }
 
-// Where one lacks blocks that other micro-batches have, with nothing in flight: the youngest of all gives its own up.
-// False: that is one of its own, beside older ones of its own, or there are no others.
+// Where one lacks blocks that other micro-batches have, with nothing in flight: the youngest of all that has some gives
+// them up. False: that is one of its own, beside older ones of its own, or no other has any.
 absl::StatusOr<bool> Engine::preemptedElsewhere(MiniBatch &one) {
   if (one.composition.preempted == 0 && !stuck(one))
     return false;
-  MiniBatch *youngest = &one;
+  MiniBatch *holder = nullptr;
+  Sequence *youngest = nullptr; // elsewhere
   for (MiniBatch &other : miniBatches_)
-    if (other.number == one.number && !other.running.empty() && other.running.back().id > youngest->running.back().id)
-      youngest = &other;
-  if (youngest == &one && (one.composition.preempted > 0 || !anyRunsBeside(one)))
+    if (&other != &one && other.number == one.number)
+      for (Sequence &sequence : other.running)
+        if (!sequence.blocks.empty() && (youngest == nullptr || sequence.id > youngest->id)) {
+          holder = &other;
+          youngest = &sequence;
+        }
+  if (youngest == nullptr)
     return false;
-  RETURN_IF_ERROR(preemptYoungest(*youngest).status());
-  if (youngest == &one) // the others have a turn
-    turn_ = (turn_ + 1) % underWay_.size();
+  if (youngest->id > one.running.back().id) {
+    RETURN_IF_ERROR(preempt(*holder, *youngest).status());
+    return true;
+  }
+  if (one.composition.preempted > 0)
+    return false;
+  RETURN_IF_ERROR(preempt(one, one.running.back()).status());
+  turn_ = (turn_ + 1) % underWay_.size(); // the others have one
   return true;
 }
 

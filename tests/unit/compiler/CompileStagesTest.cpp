@@ -216,7 +216,7 @@ TEST(CompileStages, HostMemoryIsTheMachines) {
   const auto less = compileStages(asked, 2, all);
   EXPECT_EQ(less.status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(less.status().message()),
-              HasSubstr("layers 0 to 2, which has its layers' share of host memory: "));
+              HasSubstr("layers 0 to 2, which has of host memory what its layers are of all: "));
 }
 
 TEST(CompileStages, ObjectivesAreSplit) {
