@@ -24,13 +24,7 @@ constexpr uint64_t kNever = std::numeric_limits<uint64_t>::max();
 
 // An iteration of the largest bucket that decodes.
 uint64_t decodeNs(const plan::Plan &plan) {
-  const plan::Variant *largest = nullptr;
-  const auto key = [](const plan::Variant &v) { return std::tuple(v.newTokens, v.sequences, v.context); };
-  for (const plan::Variant &variant : plan.variants)
-    if (const plan::Schedule &of = plan.schedules[variant.schedule];
-        of.iterationClass == plan::IterationClass::Decode && of.kvBlocks == 0 && variant.placement == 0 &&
-        (largest == nullptr || key(variant) > key(*largest)))
-      largest = &variant;
+  const plan::Variant *const largest = sim::largestDecode(plan);
   return largest == nullptr ? 0 : largest->predictedNs;
 }
 

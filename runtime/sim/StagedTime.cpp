@@ -19,15 +19,6 @@ bool decodes(const plan::Plan &plan, const plan::Variant &variant) {
   return variant.placement == 0 && schedule.kvBlocks == 0 && schedule.iterationClass == plan::IterationClass::Decode;
 }
 
-const plan::Variant *largestOf(const plan::Plan &plan) {
-  const auto key = [](const plan::Variant &v) { return std::tuple(v.newTokens, v.sequences, v.context); };
-  const plan::Variant *largest = nullptr;
-  for (const plan::Variant &variant : plan.variants)
-    if (decodes(plan, variant) && (largest == nullptr || key(variant) > key(*largest)))
-      largest = &variant;
-  return largest;
-}
-
 // The fastest iteration of so many sequences of each mini-batch.
 const plan::Variant *variantOf(const plan::Plan &plan, const plan::Variant &largest, int64_t sequences) {
   const plan::Variant *best = &largest;
@@ -53,12 +44,21 @@ double memoryNs(const plan::Plan &plan, const plan::Variant &variant) {
 
 } // namespace
 
+const plan::Variant *largestDecode(const plan::Plan &plan) {
+  const auto key = [](const plan::Variant &v) { return std::tuple(v.newTokens, v.sequences, v.context); };
+  const plan::Variant *largest = nullptr;
+  for (const plan::Variant &variant : plan.variants)
+    if (decodes(plan, variant) && (largest == nullptr || key(variant) > key(*largest)))
+      largest = &variant;
+  return largest;
+}
+
 StagedDecode predictDecode(absl::Span<const plan::Plan *const> stages) {
   StagedDecode decode;
   uint64_t longest = 0, through = 0, onCpu = 0;
   double memory = 0;
   for (const plan::Plan *plan : stages) {
-    const plan::Variant *const largest = largestOf(*plan);
+    const plan::Variant *const largest = largestDecode(*plan);
     if (largest == nullptr)
       return {};
     decode.microBatches = std::min(static_cast<int64_t>(stages.size()), largest->sequences);

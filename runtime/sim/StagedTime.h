@@ -30,6 +30,8 @@ struct StagedDecode {
   }
 };
 
+// The largest bucket that decodes, of placement 0; null: there is none.
+const plan::Variant *largestDecode(const plan::Plan &plan);
 // Of placement 0 and the largest context.
 StagedDecode predictDecode(absl::Span<const plan::Plan *const> stages);
 

@@ -58,15 +58,12 @@
 // their tensors (WeightLayout.h), packed ones of scales and minima as well as of codes; the matrices' are worked out
 // here (UnitBytes.h). Table and Positions of a step marked direct are in host memory. A Workspace holds nothing before
 // or after its step.
-#include <algorithm>
-
 #include "absl/strings/str_cat.h"
 #include "kernels/Kernels.h"
 #include "runtime/model/ModelSpec.h"
-#include "runtime/plan/proof/UnitBytes.h"
+#include "runtime/plan/proof/TakenOperands.h"
 #include "runtime/plan/proof/VerifyParts.h"
 #include "runtime/plan/value/BufferIndex.h"
-#include "runtime/plan/value/Mirrors.h"
 
 namespace headrace::plan {
 namespace {
@@ -74,261 +71,26 @@ namespace {
 using model::TensorRole;
 using model::UnitRole;
 
-uint64_t times(int64_t a, int64_t b) { return static_cast<uint64_t>(a) * static_cast<uint64_t>(b); }
-
-// What an op may do with an operand, as bits.
-constexpr unsigned kR = 1u << static_cast<int>(Access::Read);
-constexpr unsigned kW = 1u << static_cast<int>(Access::Write);
-constexpr unsigned kRW = 1u << static_cast<int>(Access::ReadWrite);
-
-// The operands of one compute step against its op.
-class OperandCheck {
+// The operands of one step against its op.
+class OperandCheck : TakenOperands {
 public:
-  OperandCheck(const Plan &plan, const model::WeightLayout &layout, const BufferIndex &buffers,
-               const CacheHomes &caches, uint32_t schedule, Report &report)
-      : plan_(plan), spec_(plan.model), layout_(layout), buffers_(buffers), caches_(caches), index_(schedule),
-        schedule_(plan.schedules[schedule]), report_(report), tokens_(schedule_.maxTokens),
-        sequences_(schedule_.maxSequences) {}
+  using TakenOperands::TakenOperands;
 
   void check(uint32_t step);
 
 private:
-  template <typename... Parts> void fail(const Parts &...parts) {
-    if (failed_)
-      return;
-    failed_ = true;
-    const char *name = step_->kind == StepKind::Publish ? "publish" : kernels::opName(step_->op);
-    report_.add(Rule::Structure, index_, number_, absl::StrCat(name, ": ", parts...));
-  }
-
-  const Operand *find(Arg arg) const {
-    for (uint32_t i = 0; i < step_->operandCount; ++i)
-      if (const Operand &operand = schedule_.operands[step_->firstOperand + i]; operand.arg == arg)
-        return &operand;
-    return nullptr;
-  }
-
-  // The operand, which must be there, with an access out of `accesses`; noted, so that others are refused.
-  const Operand *take(Arg arg, unsigned accesses) {
-    const Operand *operand = find(arg);
-    if (operand == nullptr) {
-      fail("operand ", argName(arg), " is missing");
-      return nullptr;
-    }
-    taken_ |= 1u << static_cast<int>(arg);
-    if (!(accesses >> static_cast<int>(operand->access) & 1))
-      fail("operand ", argName(arg), " has access ", static_cast<int>(operand->access), ", which the op does not make");
-    return operand;
-  }
-
-  // A whole persistent buffer.
-  void whole(Arg arg, unsigned accesses, uint32_t buffer) {
-    const Operand *operand = take(arg, accesses);
-    if (operand &&
-        (operand->buffer != buffer || operand->bufferOffset != 0 || operand->bytes != plan_.buffers[buffer].bytes))
-      fail("operand ", argName(arg), " is ",
-           describe(plan_, schedule_, operand->buffer, operand->bufferOffset, operand->bytes), ", expected all of ",
-           plan_.buffers[buffer].name);
-  }
-  // A cache, as far as it is at home on the device.
-  void cache(unsigned accesses) {
-    const uint32_t buffer = buffers_.kv(step_->layer, step_->miniBatch);
-    if (!caches_.split()) {
-      whole(Arg::Kv, accesses, buffer);
-      return;
-    }
-    const uint64_t bytes = caches_.residentBytes(schedule_.placement);
-    if (bytes == 0)
-      return;
-    const Operand *operand = take(Arg::Kv, accesses);
-    if (operand &&
-        (operand->buffer != buffer || operand->bufferOffset != 0 || operand->bytes != bytes || !operand->interleaved))
-      fail("operand ", argName(Arg::Kv), " is ",
-           describe(plan_, schedule_, operand->buffer, operand->bufferOffset, operand->bytes),
-           operand->interleaved ? "" : ", not interleaved", ", expected ", describe(plan_, schedule_, buffer, 0, bytes),
-           ", interleaved");
-  }
-  // Blocks of a cache that lie apart from those in cache(), as one run; none of them, and there is no such operand.
-  void blocks(Arg arg, unsigned accesses, Space space, uint64_t begin, uint64_t end) {
-    if (begin >= end)
-      return;
-    const uint32_t buffer = buffers_.kv(step_->layer, step_->miniBatch);
-    const Operand *operand = take(arg, accesses);
-    if (operand && (operand->buffer != buffer || operand->bufferOffset != begin || operand->bytes != end - begin ||
-                    operand->interleaved || operand->space != space))
-      fail("operand ", argName(arg), " is ",
-           describe(plan_, schedule_, operand->buffer, operand->bufferOffset, operand->bytes), " in space ",
-           static_cast<int>(operand->space), operand->interleaved ? ", interleaved" : "", ", expected ",
-           describe(plan_, schedule_, buffer, begin, end - begin), " as one run in space ", static_cast<int>(space));
-  }
-  void tail(unsigned accesses) {
-    if (!caches_.split())
-      return;
-    blocks(Arg::KvTail, accesses, Space::Device, caches_.residentBytes(schedule_.placement),
-           caches_.bytesInUse(schedule_));
-    if (const Operand *operand = find(Arg::KvTail); operand && operand->address % model::kAlign != 0)
-      fail("operand ", argName(Arg::KvTail), " is at ", operand->address, ", expected a multiple of ", model::kAlign);
-  }
-  // That copies write the tail back is seen where the homes are (Playback.h).
-  void home() {
-    if (!caches_.mirrors())
-      return;
-    const uint64_t begin = caches_.mirrorBegin(), resident = caches_.residentBytes(schedule_.placement);
-    const Operand *operand = find(Arg::KvHome);
-    const uint64_t end = operand ? operand->bufferOffset + operand->bytes : begin;
-    blocks(Arg::KvHome, kRW, Space::Host, begin,
-           end == std::max(begin, resident) ? end : caches_.bytesInUse(schedule_));
-  }
-  // Where the plan has activation blocks.
-  bool needsAct() {
-    if (plan_.actBlocks > 0 && step_->layer >= 0)
-      return true;
-    fail(plan_.actBlocks > 0 ? "the step is of no layer" : "the plan has no activation blocks");
-    return false;
-  }
-  void act(unsigned accesses) { whole(Arg::Act, accesses, buffers_.act(step_->layer, step_->miniBatch)); }
-  uint64_t rebuiltBytes() const {
-    uint64_t bytes = 0;
-    return __builtin_mul_overflow(static_cast<uint64_t>(plan_.actBlocks), plan_.kvBlockBytes(), &bytes) ? UINT64_MAX
-                                                                                                        : bytes;
-  }
-  void rebuilt(unsigned accesses) {
-    if (plan_.actBlocks > 0)
-      local(Arg::KvRebuilt, accesses, rebuiltBytes());
-  }
-  // The range of the step's mini-batch; where there is one mini-batch, the buffer.
-  void range(Arg arg, unsigned accesses, Io io) {
-    const uint64_t bytes = plan_.ioRangeBytes(plan_.buffers[buffers_.io(io)]);
-    range(arg, accesses, io, step_->miniBatch * bytes, bytes);
-  }
-  void meta() {
-    const uint64_t begin = step_->miniBatch * kernels::metaFixedBytes(plan_.metaLayout);
-    range(Arg::Meta, kR, Io::Meta, begin, plan_.buffers[buffers_.io(Io::Meta)].bytes - begin);
-  }
-  void range(Arg arg, unsigned accesses, Io io, uint64_t begin, uint64_t bytes) {
-    const uint32_t buffer = buffers_.io(io);
-    if (plan_.miniBatches == 1) {
-      whole(arg, accesses, buffer);
-      return;
-    }
-    const Operand *operand = take(arg, accesses);
-    if (operand && (operand->buffer != buffer || operand->bufferOffset != begin || operand->bytes != bytes))
-      fail("operand ", argName(arg), " is ",
-           describe(plan_, schedule_, operand->buffer, operand->bufferOffset, operand->bytes), ", expected ",
-           describe(plan_, schedule_, buffer, begin, bytes), " of mini-batch ", step_->miniBatch);
-  }
-
-  // A transient buffer from its start, with at least `bytes`.
-  void local(Arg arg, unsigned accesses, uint64_t bytes) {
-    const Operand *operand = take(arg, accesses);
-    if (!operand)
-      return;
-    if (operand->buffer < plan_.buffers.size() || operand->bufferOffset != 0)
-      fail("operand ", argName(arg), " is ",
-           describe(plan_, schedule_, operand->buffer, operand->bufferOffset, operand->bytes),
-           ", expected a transient buffer from its start");
-    else if (const Buffer &buffer = plan_.buffer(schedule_, operand->buffer); buffer.index != step_->miniBatch)
-      fail("operand ", argName(arg), " is ", buffer.name, " of mini-batch ", buffer.index, ", the step is of ",
-           step_->miniBatch);
-    if (operand->bytes < bytes)
-      fail("operand ", argName(arg), " has ", operand->bytes, " bytes, the op touches ", bytes);
-  }
-  void rows(Arg arg, unsigned accesses, int64_t rows, int64_t columns) {
-    local(arg, accesses, times(rows, columns) * model::dtypeBytes(plan_.activationDtype));
-  }
-  // The residual stream and logits.
-  void rowsF32(Arg arg, unsigned accesses, int64_t rows, int64_t columns) {
-    local(arg, accesses, times(rows, columns) * sizeof(float));
-  }
-  // The residual stream, one row a token. Where it leaves, it is in a slot (VerifyPlaces.cpp).
-  void stream(Arg arg, unsigned accesses, int64_t columns) {
-    const uint32_t buffer = buffers_.residual(step_->miniBatch);
-    if (buffer == kNone) {
-      rowsF32(arg, accesses, tokens_, columns);
-      return;
-    }
-    whole(arg, accesses, buffer);
-    const Operand *operand = find(arg);
-    if (operand && operand->space != Space::Device)
-      fail("operand ", argName(arg), " is ", plan_.buffers[buffer].name, " in space ", static_cast<int>(operand->space),
-           ", expected on the device");
-    if (const uint64_t touched = times(tokens_, columns) * sizeof(float); operand && operand->bytes < touched)
-      fail("operand ", argName(arg), " has ", operand->bytes, " bytes, the op touches ", touched);
-  }
-  kernels::Backend backend() const {
-    return step_->lane == Lane::Cpu ? kernels::Backend::Host : backendOf(plan_.hardware.kind);
-  }
-  void workspace(uint64_t bytes) {
-    if (bytes > 0)
-      local(Arg::Workspace, kW | kRW, bytes);
-  }
-
-  // The unit that an operand is of.
-  const model::Unit *unit(Arg arg) {
-    const Operand *operand = take(arg, kR);
-    if (!operand)
-      return nullptr;
-    const Buffer &buffer = plan_.buffer(schedule_, operand->buffer);
-    if (buffer.kind != BufferKind::Weight) {
-      fail("operand ", argName(arg), " is ", buffer.name, ", expected a weight");
-      return nullptr;
-    }
-    const model::Unit &unit = layout_.units[buffer.index];
-    if (unit.layer >= 0 && unit.layer != step_->layer)
-      fail("operand ", argName(arg), " is ", unit.name, ", the step is of layer ", step_->layer);
-    return &unit;
-  }
-  // The operand covers a tensor of the unit.
-  void covers(Arg arg, const model::Unit &unit, const model::Tensor *tensor) {
-    const Operand *operand = take(arg, kR);
-    if (!operand)
-      return;
-    if (tensor == nullptr) {
-      fail("operand ", argName(arg), " is of ", unit.name, ", which has no such tensor");
-      return;
-    }
-    const bool matrix = tensor->role == TensorRole::Matrix || tensor->role == TensorRole::TokenTable;
-    const uint64_t bytes = matrix ? unitBytes(spec_, unit.role).matrix : tensor->bytes;
-    if (operand->buffer != buffers_.weight(static_cast<size_t>(&unit - layout_.units.data())) ||
-        operand->bufferOffset > tensor->offset || operand->bytes < bytes ||
-        tensor->offset - operand->bufferOffset > operand->bytes - bytes)
-      fail("operand ", argName(arg), " is ",
-           describe(plan_, schedule_, operand->buffer, operand->bufferOffset, operand->bytes), ", expected bytes [",
-           tensor->offset, ", ", tensor->offset + bytes, ") of ", unit.name);
-  }
-
   void rowsSent();
   void embed();
   void keepIds();
   void norm();
   void linear();
   void rebuildKv();
-  void headNorms() {
-    if (!spec_.qkNorm)
-      return;
-    if (const model::Unit *qkv = unit(Arg::NormWeights))
-      covers(Arg::NormWeights, *qkv, qkv->find(TensorRole::HeadNorms));
-  }
   void rotate();
   void ropeAppend();
   void attention();
   void attendOnCpu();
   void fetchRows();
 
-  const Plan &plan_;
-  const model::ModelSpec &spec_;
-  const model::WeightLayout &layout_;
-  const BufferIndex &buffers_;
-  const CacheHomes &caches_;
-  const uint32_t index_;
-  const Schedule &schedule_;
-  Report &report_;
-  const int64_t tokens_, sequences_;
-  // Of the step being checked.
-  const Step *step_ = nullptr;
-  uint32_t number_ = 0;
-  uint32_t taken_ = 0;
-  bool failed_ = false;
   uint64_t sampled_ = 0, kept_ = 0; // mini-batches that steps so far have sampled, and kept the ids of
 };
 
@@ -352,7 +114,7 @@ void OperandCheck::rowsSent() {
   }
   if (miniBatch < plan_.miniBatches)
     fail("the rows of mini-batch ", miniBatch, " are not published");
-  taken_ |= 1u << static_cast<int>(Arg::Residual);
+  note(Arg::Residual);
 }
 
 void OperandCheck::embed() {
@@ -496,10 +258,7 @@ void OperandCheck::rebuildKv() {
 }
 
 void OperandCheck::check(uint32_t number) {
-  step_ = &schedule_.steps[number];
-  number_ = number;
-  taken_ = 0;
-  failed_ = false;
+  begin(number);
   if (step_->kind == StepKind::Copy)
     return; // PlanStructure has seen to it
   if (step_->kind == StepKind::Publish) {
@@ -582,9 +341,9 @@ void OperandCheck::check(uint32_t number) {
   // A workspace may be given where none is needed.
   for (uint32_t i = 0; i < step_->operandCount; ++i) {
     const Operand &operand = schedule_.operands[step_->firstOperand + i];
-    if (operand.arg == Arg::Workspace && !(taken_ >> static_cast<int>(Arg::Workspace) & 1))
+    if (operand.arg == Arg::Workspace && !isTaken(Arg::Workspace))
       local(Arg::Workspace, kW | kRW, 0);
-    else if (!(taken_ >> static_cast<int>(operand.arg) & 1))
+    else if (!isTaken(operand.arg))
       fail("operand ", argName(operand.arg), " is not one of the op's");
   }
 }
