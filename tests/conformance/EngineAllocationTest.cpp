@@ -7,6 +7,7 @@
 #include "runtime/host/HostDevice.h"
 #include "runtime/serve/engine/Engine.h"
 #include "runtime/sim/SimDevice.h"
+#include "tests/conformance/SteadyLoad.h"
 #include "tests/support/CountAllocations.h"
 #include "tests/support/TinyPlan.h"
 
@@ -42,35 +43,14 @@ TEST_P(EngineAllocations, NoneWhileRequestsJoinAndLeave) {
   const auto engine = Engine::create(**runtime, options);
   ASSERT_TRUE(engine.ok()) << engine.status();
 
-  constexpr uint64_t kRequests = 60;
-  std::vector<EngineRequest> requests(kRequests);
-  for (size_t r = 0; r < kRequests; ++r) {
-    requests[r].prompt.reserve(30);
-    requests[r].prompt.assign(2 + r % 10, static_cast<int32_t>(r));
-    requests[r].maxNewTokens = 15;
-    requests[r].stopTokens = {1};
-  }
-  uint64_t submitted = 0, before = 0, preempted = 0;
-  while (ended < kRequests) {
-    while (submitted < kRequests && (submitted < 10 || submitted < ended + 5)) {
-      if (submitted == 10) {
-        before = allocations.load();
-        preempted = (*engine)->counters().preemptions;
-      }
-      const auto id = (*engine)->submit(std::move(requests[submitted++]));
-      ASSERT_TRUE(id.ok());
-      if (*id % 7 == 0) {
-        ASSERT_TRUE((*engine)->cancel(*id - 2).ok());
-      }
-    }
-    const auto more = (*engine)->step();
-    ASSERT_TRUE(more.ok() && *more);
-  }
-  EXPECT_EQ(allocations.load() - before, 0u);
+  const SteadyLoad load;
+  Steady steady;
+  runSteadily(**engine, load, ended, steady);
+  EXPECT_EQ(steady.allocations, 0u);
   if (inBatches)
-    EXPECT_GT((*engine)->counters().paddedRows, kRequests); // one each, and more
+    EXPECT_GT((*engine)->counters().paddedRows, load.requests); // one each, and more
   else
-    EXPECT_GT((*engine)->counters().preemptions, preempted);
+    EXPECT_GT(steady.preemptions, 0u);
   const bool swaps = !inBatches && std::get<2>(GetParam()) == Preemption::Swap;
   EXPECT_EQ((*engine)->counters().swapsIn > 3, swaps);
   EXPECT_GT(cancelled, 3u);

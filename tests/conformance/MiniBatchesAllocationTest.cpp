@@ -8,6 +8,7 @@
 #include "runtime/host/HostDevice.h"
 #include "runtime/serve/engine/Engine.h"
 #include "runtime/sim/SimDevice.h"
+#include "tests/conformance/SteadyLoad.h"
 #include "tests/support/CountAllocations.h"
 #include "tests/support/StatedPlacements.h"
 #include "tests/support/TinyPlan.h"
@@ -81,32 +82,10 @@ TEST_P(MiniBatchAllocations, NoneWhileRequestsJoinAndLeave) {
   const auto engine = Engine::create(**runtime, options);
   ASSERT_TRUE(engine.ok()) << engine.status();
 
-  constexpr uint64_t kRequests = 90;
-  std::vector<EngineRequest> requests(kRequests);
-  for (size_t r = 0; r < kRequests; ++r) {
-    requests[r].prompt.reserve(30);
-    requests[r].prompt.assign(2 + r % 10, static_cast<int32_t>(r));
-    requests[r].maxNewTokens = 15;
-    requests[r].stopTokens = {1};
-  }
-  uint64_t submitted = 0, before = 0, preempted = 0;
-  while (ended < kRequests) {
-    while (submitted < kRequests && (submitted < 20 || submitted < ended + 9)) {
-      if (submitted == 20) {
-        before = allocations.load();
-        preempted = (*engine)->counters().preemptions;
-      }
-      const auto id = (*engine)->submit(std::move(requests[submitted++]));
-      ASSERT_TRUE(id.ok());
-      if (*id % 7 == 0) {
-        ASSERT_TRUE((*engine)->cancel(*id - 2).ok());
-      }
-    }
-    const auto more = (*engine)->step();
-    ASSERT_TRUE(more.ok() && *more);
-  }
-  EXPECT_EQ(allocations.load() - before, 0u);
-  EXPECT_GT((*engine)->counters().preemptions, preempted);
+  Steady steady;
+  runSteadily(**engine, {.requests = 90, .first = 20, .more = 9}, ended, steady);
+  EXPECT_EQ(steady.allocations, 0u);
+  EXPECT_GT(steady.preemptions, 0u);
   EXPECT_EQ((*engine)->counters().swapsIn > 3, preemption == Preemption::Swap);
   EXPECT_GT((*engine)->counters().compactedBlocks, 0u);
   EXPECT_TRUE(moves != Moves::Places || (*engine)->counters().expansionsShrunk > 0);

@@ -4,6 +4,7 @@
 // allocator.
 #include "runtime/serve/engine/Engine.h"
 #include "tests/conformance/StagesUnderTest.h"
+#include "tests/conformance/SteadyLoad.h"
 #include "tests/support/CountAllocations.h"
 
 namespace headrace::core {
@@ -50,7 +51,7 @@ TEST(StagesAllocation, NoneInVirtualTime) { expectNone(true); }
 // Requests join, are preempted, cancelled and end; from the tenth on as many are known as ever will be.
 void expectNoneOfAnEngine(bool virtualTime) {
   Served served({.sequences = 4, .interval = 2, .kvTokens = 64}, {0, 2, 4}, 3, virtualTime);
-  uint64_t ended = 0, submitted = 0, before = 0, preempted = 0, cancelled = 0;
+  uint64_t ended = 0, cancelled = 0;
   serve::EngineOptions options;
   options.onEnd = [&](const serve::EngineEnd &end) {
     ++ended;
@@ -58,30 +59,10 @@ void expectNoneOfAnEngine(bool virtualTime) {
   };
   const auto engine = serve::Engine::create(served.stages(), std::move(options));
   ASSERT_TRUE(engine.ok()) << engine.status();
-  constexpr uint64_t kRequests = 60;
-  std::vector<serve::EngineRequest> requests(kRequests);
-  for (size_t r = 0; r < kRequests; ++r) {
-    requests[r].prompt.reserve(48);
-    requests[r].prompt.assign(2 + r % 10, static_cast<int32_t>(r));
-    requests[r].maxNewTokens = 30;
-  }
-  while (ended < kRequests) {
-    while (submitted < kRequests && (submitted < 10 || submitted < ended + 5)) {
-      if (submitted == 10) {
-        before = allocations.load();
-        preempted = (*engine)->counters().preemptions;
-      }
-      const auto id = (*engine)->submit(std::move(requests[submitted++]));
-      ASSERT_TRUE(id.ok());
-      if (*id % 7 == 0) {
-        ASSERT_TRUE((*engine)->cancel(*id - 2).ok());
-      }
-    }
-    const auto more = (*engine)->step();
-    ASSERT_TRUE(more.ok() && *more) << more.status();
-  }
-  EXPECT_EQ(allocations.load() - before, 0u);
-  EXPECT_GT((*engine)->counters().preemptions, preempted);
+  serve::Steady steady;
+  serve::runSteadily(**engine, {.room = 48, .maxNewTokens = 30, .stopTokens = {}}, ended, steady);
+  EXPECT_EQ(steady.allocations, 0u);
+  EXPECT_GT(steady.preemptions, 0u);
   EXPECT_GT(cancelled, 3u);
 }
 
