@@ -33,9 +33,9 @@ using StageKind = std::tuple<bool, bool, int64_t>;
 using StageTimes = std::map<StageKind, uint64_t>;
 
 // What a stage that is refused so has a part of.
-std::string partText(const CompileRequest &request, int64_t stages, absl::string_view refusal) {
+std::string partText(const CompileRequest &request, int64_t stages, int64_t layers, absl::string_view refusal) {
   if (stages > 1 && absl::StrContains(refusal, "host memory of "))
-    return ", which has of host memory what its layers are of all";
+    return absl::StrCat(", which has ", layers, "/", request.model->layers, " of the machine's host memory");
   return stages > 1 && (request.goal.tpot || request.goal.ttft)
              ? absl::StrCat(", which has 1/", stages, " of each objective")
              : "";
@@ -62,8 +62,9 @@ public:
       if (!plan.ok())
         return absl::Status(plan.status().code(),
                             absl::StrCat("stage ", i, " of ", stages_, ", layers ", first, " to ",
-                                         first + layers_[i] - 1, partText(request_, stages_, plan.status().message()),
-                                         ": ", std::string(plan.status().message())));
+                                         first + layers_[i] - 1,
+                                         partText(request_, stages_, layers_[i], plan.status().message()), ": ",
+                                         std::string(plan.status().message())));
       made.plans.push_back(*plan);
       made.plans.back().model->stage.first = first; // a middle one's place is in nothing else
       made.plans.back().hardware.hostMemoryBytes = request_.hardware.hostMemoryBytes; // the machine's
@@ -229,7 +230,8 @@ absl::StatusOr<StagedPlans> compileStages(const CompileRequest &request, int64_t
     for (size_t i = 0; i < made.plans.size(); ++i)
       if (const absl::Status held = holds(made.plans[i]); !held.ok())
         return absl::Status(held.code(),
-                            absl::StrCat("stage ", i, " of ", count, partText(request, count, held.message()), ": ",
+                            absl::StrCat("stage ", i, " of ", count,
+                                         partText(request, count, made.plans[i].model->layers, held.message()), ": ",
                                          std::string(held.message())));
     return made;
   };

@@ -216,7 +216,7 @@ TEST(CompileStages, HostMemoryIsTheMachines) {
   const auto less = compileStages(asked, 2, all);
   EXPECT_EQ(less.status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(less.status().message()),
-              HasSubstr("layers 0 to 2, which has of host memory what its layers are of all: "));
+              HasSubstr("layers 0 to 2, which has 3/6 of the machine's host memory: "));
 }
 
 TEST(CompileStages, ObjectivesAreSplit) {
